@@ -25,6 +25,7 @@ from sparklog.client.errors import ApiTimeoutError, TopicReplacedError
 from sparklog.client.group_offsets import committed_offsets
 from sparklog.dataframe.errors import InvalidRowError
 from sparklog.dataframe.options import ReadOptions, WriteOptions
+from sparklog.dataframe.prepared_rows import PreparedRows
 from sparklog.dataframe.reader import SparklogReader
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
@@ -37,8 +38,8 @@ from sparklog.sink.machine.errors import (
     TransactionsLostError,
 )
 from sparklog.sink.machine.names import DECISIONS_TOPIC
-from sparklog.sink.machine.protocols import Commit, SinkBatch
-from sparklog.sink.machine.steps import EndTransactions, ListOpenTransactions
+from sparklog.sink.machine.protocols import Commit, Settle, SinkBatch
+from sparklog.sink.machine.steps import EndTransactions, ListOpenTransactions, Step
 from sparklog.types import TopicPartition
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
@@ -270,6 +271,50 @@ def test_batch_write_is_seen_whole_or_not_at_all(cluster: LocalCluster, topic: s
     assert not [each.group_id for each in groups.valid if "sparklog-sink.job-" in each.group_id]
 
 
+def test_batch_write_that_was_decided_is_finished_though_another_sink_hides_its_decision(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who does not find what was decided, behind another one's open transaction, would abort a part of it."""
+    servers = cluster.bootstrap_servers
+
+    def prepared(*values: str) -> tuple[Any, list[Any]]:
+        writer = batch_writer(WriteOptions.parse({"topic": topic}, servers), VALUES, overwrite=False)
+        writer.prepare()
+        return writer, [writer.write(iter([pa.record_batch({"value": [value]})])) for value in values]
+
+    writer, messages = prepared("first")
+    writer.commit(messages)  # the topic of decisions is there after it
+    writer, messages = prepared("a", "b")
+    other = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    other.init_transactions(TIMEOUT_S)
+    other.begin_transaction()
+    (count,) = (
+        len(described.partitions)
+        for described in admin_client(servers).list_topics(DECISIONS_TOPIC).topics.values()
+    )
+    for partition in range(count):
+        other.produce(DECISIONS_TOPIC, b"{}", key=b"another", partition=partition)
+    other.flush(TIMEOUT_S)
+    perform = SinkClient.perform
+
+    def fail(self: SinkClient, step: Step) -> Any:
+        if isinstance(step, EndTransactions):
+            raise KafkaError(ErrorCode.network_exception, "the driver hears no more")
+        return perform(self, step)
+
+    monkeypatch.setattr(SinkClient, "perform", fail)
+    with pytest.raises(Exception, match="hears no more"):
+        writer.commit(messages)
+    monkeypatch.undo()
+    (sink,) = {message.batch.sink for message in messages if isinstance(message, PreparedRows)}
+    impatient = ClientConfig(bootstrap_servers=parse_bootstrap_servers(servers), api_timeout_ms=500)
+    with ClusterClient(impatient) as client, pytest.raises(ApiTimeoutError):
+        SinkClient(client).carry_out(Settle(sink).steps())
+    other.abort_transaction(TIMEOUT_S)
+    writer.abort(messages)
+    assert seen(servers, topic) == ["a", "b", "first"]
+
+
 def test_topic_that_is_deleted_between_its_rows_and_their_commit_fails_the_batch(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -380,7 +425,7 @@ def test_time_out_that_the_cluster_does_not_allow_names_the_option(cluster: Loca
 def test_first_offset_of_a_group_is_waited_for_by_who_asks_for_its_partition(
     cluster: LocalCluster, topic: str
 ) -> None:
-    """The first of a job says that it is under way: a task that did not find it would write nothing."""
+    """The first of a sink says that a batch is decided: a task that did not find it would write it again."""
     servers, partition = cluster.bootstrap_servers, TopicPartition(topic, 0)
     producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
     producer.init_transactions(20)
