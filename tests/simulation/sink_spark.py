@@ -31,7 +31,7 @@ _LOST_AFTER_MS: Final = 300
 """How long it takes a driver at most to learn that an executor is no more, or does not answer."""
 _STOPPED_MS: Final = (200, 4_000)
 _KILLED_AT_STEP: Final = 0.02
-_PROCESS_KILLED_AT_STEP: Final = 0.005
+_PROCESS_KILLED_AT_STEP: Final = 0.02
 _SPECULATIVE: Final = 0.12
 _KILLED: Final = 0.06
 _STOPPED: Final = 0.06
