@@ -152,6 +152,9 @@ class Candidate:
         self._expected = tuple(expected)
         self._new_cluster_id = new_cluster_id
         self._announced: dict[VoterKey, AnnouncedBroker] = {}
+        """Those that are in touch."""
+        self._silent: dict[VoterKey, AnnouncedBroker] = {}
+        """Those that did not answer something, and have not announced themselves again."""
         self._log_ends: dict[VoterKey, LogPosition | None] = {}
         self._highest_epoch: LeaderEpoch = 0
         self._copying: VoterKey | None = None
@@ -176,12 +179,17 @@ class Candidate:
             return self._advance(now_ms)
         for other in [key for key in self._announced if key.node_id == broker.key.node_id]:
             self._forget(other)
+        for other in [key for key in self._silent if key.node_id == broker.key.node_id]:
+            del self._silent[other]
         self._announced[broker.key] = broker
         self._log_ends[broker.key] = None
         return [AskLogEnd(broker.key), *self._advance(now_ms)]
 
     def lost(self, key: VoterKey, now_ms: int) -> list[Effect]:
-        """A broker did not answer what it was asked; if it lives, it will announce itself again."""
+        """A broker did not answer what it was asked; it is left alone until it announces itself again."""
+        broker = self._announced.get(key)
+        if broker is not None:
+            self._silent[key] = broker
         self._forget(key)
         return self._advance(now_ms)
 
@@ -237,8 +245,11 @@ class Candidate:
 
     @property
     def announced_brokers(self) -> tuple[AnnouncedBroker, ...]:
-        """The brokers that are in touch."""
-        return tuple(self._announced.values())
+        """All brokers that have announced themselves, for whoever leads.
+
+        Also those that have been silent: whoever lives and hears a leader does not announce itself again.
+        """
+        return (*self._silent.values(), *self._announced.values())
 
     def missing(self) -> str | None:
         """Say whom the driver waits for; None if nobody is missing."""

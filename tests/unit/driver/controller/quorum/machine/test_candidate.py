@@ -178,3 +178,18 @@ def test_broker_of_another_cluster_is_refused_by_name() -> None:
 def test_first_voters_are_one_in_each_rack_and_odd_in_number(racks: int, voters: tuple[int, ...]) -> None:
     """An even number survives no more failures than one less."""
     assert first_voters(ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(racks)) == voters
+
+
+def test_broker_that_was_silent_once_is_known_to_whoever_leads() -> None:
+    """It may live, and says no more who it is where it hears from a leader; who leads may have to ask it."""
+    machine = candidate()
+    end = LogPosition(4, 90)
+    for node_id in range(3):
+        machine.broker_announced(broker(node_id), 0)
+        machine.log_end_answered(key(node_id), end, 0)
+    machine.lost(key(2), 0)
+    assert {each.key for each in machine.announced_brokers} == {key(0), key(1), key(2)}
+    assert machine.announced_broker(key(2)) is None
+    elsewhere = broker(2)._replace(port=9999)
+    machine.broker_announced(elsewhere, 0)
+    assert [each for each in machine.announced_brokers if each.key == key(2)] == [elsewhere]
