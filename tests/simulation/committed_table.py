@@ -106,10 +106,12 @@ class CommittedTable:
         if self._has_lost:
             return None
         made: dict[bytes, bytes] = {}
+        # Where something was lost, a transaction may stay open.
+        uncommitted = self._aborted | {each.offset for records in self._open.values() for each in records}
         for batch in batches:
             header, records = _read(batch)
             for record in () if header.is_control else records:
-                if record.key is not None and record.offset not in self._aborted:
+                if record.key is not None and record.offset not in uncommitted:
                     if record.value is None:
                         made.pop(record.key, None)
                     else:

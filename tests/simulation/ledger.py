@@ -12,7 +12,7 @@ earlier epochs promise or show is not held against anybody any more.
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from sparklog.records.batch import STAMP_BYTES, read_header
+from sparklog.records.batch import STAMP_BYTES, BatchHeader, read_header
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.committed_table import CommittedTable
 from tests.simulation.disk import MemoryLog
@@ -37,6 +37,8 @@ class Ledger:
     """How often something was struck, or might have been."""
     table: CommittedTable | None = None
     """What is committed, by key, of a partition that is compacted."""
+    _struck: list[bytes] = field(default_factory=list)
+    """Of a partition that is compacted."""
     _since_epoch_before: LeaderEpoch = 0
     producers_before_loss: int = 0
     """Producers with ids up to this one may miss batches in between."""
@@ -69,15 +71,25 @@ class Ledger:
         self.losses += 1
         self.producers_before_loss = last_producer_id
         kept = self.common_count(log)
-        struck = len(self.batches) - kept
+        struck = self.batches[kept:]
         del self.batches[kept:], self.end_offsets[kept:]
         if self.table is not None:
             self.table.allow_loss()
+            self._take_back(log, struck)
         self.sequences.clear()
         for batch in self.batches:
             header = read_header(batch)
             self.sequences[header.producer_id, header.producer_epoch] = header.last_sequence
-        return struck
+        return len(struck)
+
+    def _take_back(self, log: MemoryLog, struck: list[bytes]) -> None:
+        """Have what was struck before and comes back with this leader, who may have cleaned some of it."""
+        for batch in self._struck:
+            header = read_header(batch)
+            if header.base_offset >= self.end_offset and _is_of(header, log):
+                self.batches.append(batch)
+                self.end_offsets.append(header.next_offset)
+        self._struck += struck
 
     def extend(self, log: MemoryLog, count: int) -> list[bytes]:
         """Take in what has newly been committed in a leader's log; return it."""
@@ -100,9 +112,7 @@ class Ledger:
             number = following
         # What it cleaned away was the same if it is of the same leader.
         while self.table is not None and number < len(self.batches):
-            header = read_header(self.batches[number])
-            epoch = log.epochs.epoch_at(header.base_offset)
-            if epoch != header.partition_leader_epoch or header.next_offset > log.log_end_offset:
+            if not _is_of(read_header(self.batches[number]), log):
                 break
             number += 1
         return number
@@ -142,6 +152,12 @@ class Ledger:
         if any(self.table.complaint(gone, None) is not None for gone in self.batches[number:found]):
             return None
         return found + 1
+
+
+def _is_of(header: BatchHeader, log: MemoryLog) -> bool:
+    """Whether a log has had that very batch, by its leaders."""
+    epoch = log.epochs.epoch_at(header.base_offset)
+    return epoch == header.partition_leader_epoch and header.next_offset <= log.log_end_offset
 
 
 @dataclass(frozen=True, slots=True)
