@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from sparklog.metrics.registry import MetricRegistry
+from sparklog.telemetry.otlp import MetricsEncoder
 from sparklog.wire.guard import decode_entity
 
 __all__ = [
@@ -108,7 +109,7 @@ class LongestStep:
         if frame.f_code is _RUN:
             since.calls = 0
             return
-        if frame.f_code is _READ:
+        if frame.f_code in _OF_FIGURES:
             since.calls = None
             return
         calls = getattr(since, "calls", None)
@@ -120,8 +121,8 @@ class LongestStep:
 
 
 _RUN: Final = asyncio.Handle._run.__code__
-_READ: Final = MetricRegistry.read.__code__
-"""Broker and controller read all their figures once a second, in a step that no request has a part in."""
+_OF_FIGURES: Final = (MetricRegistry.read_in_parts.__code__, MetricsEncoder.encode.__code__)
+"""Broker and controller tell all their figures once a second, in steps that no request has a part in."""
 
 
 @contextlib.contextmanager
