@@ -153,7 +153,7 @@ class Candidate:
         self._new_cluster_id = new_cluster_id
         self._announced: dict[VoterKey, AnnouncedBroker] = {}
         """Those that are in touch."""
-        self._silent: dict[VoterKey, AnnouncedBroker] = {}
+        self._silent: dict[BrokerId, AnnouncedBroker] = {}
         """Those that did not answer something, and have not announced themselves again."""
         self._log_ends: dict[VoterKey, LogPosition | None] = {}
         self._highest_epoch: LeaderEpoch = 0
@@ -179,8 +179,7 @@ class Candidate:
             return self._advance(now_ms)
         for other in [key for key in self._announced if key.node_id == broker.key.node_id]:
             self._forget(other)
-        for other in [key for key in self._silent if key.node_id == broker.key.node_id]:
-            del self._silent[other]
+        self._silent.pop(broker.key.node_id, None)
         self._announced[broker.key] = broker
         self._log_ends[broker.key] = None
         return [AskLogEnd(broker.key), *self._advance(now_ms)]
@@ -189,7 +188,7 @@ class Candidate:
         """A broker did not answer what it was asked; it is left alone until it announces itself again."""
         broker = self._announced.get(key)
         if broker is not None:
-            self._silent[key] = broker
+            self._silent[key.node_id] = broker
         self._forget(key)
         return self._advance(now_ms)
 
