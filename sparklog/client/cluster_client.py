@@ -212,10 +212,6 @@ class ClusterClient:
             self._lost.discard(broker_id)
         return channel
 
-    def has_channel(self, broker_id: BrokerId) -> bool:
-        """Return whether there is a connection to a broker."""
-        return broker_id in self._channels
-
     def broker_ids(self) -> list[BrokerId]:
         """Return the brokers of the cluster, asking for them when they are not known.
 

@@ -7,7 +7,7 @@ from the beginning: compaction keeps that short.
 
 import logging
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -100,14 +100,12 @@ class DecisionsTopic:
         topic_partition = TopicPartition(DECISIONS_TOPIC, since.partition)
 
         def look() -> tuple[Position, Decision]:
-            end = self._end(topic_partition, read_committed=False)
-            stable_end = self._end(topic_partition, read_committed=True)
-            for offset, value in reversed(self._records(sink, topic_partition, since.offset, stable_end)):
+            ends = self._ends(topic_partition)
+            for offset, value in reversed(self._records(sink, topic_partition, since.offset, ends.stable)):
                 decision = None if value is None else Decision.decode(value)
                 if decision is not None and decision.entry == entry._replace(over_run_ids=()):
                     return Position(since.partition, offset), decision
-            if stable_end < end:  # another sink's transaction is open before it
-                raise KafkaError(ErrorCode.unstable_offset_commit, f"{topic_partition} has no stable end")
+            ends.check_nothing_open()
             raise UnreadableDecisionError(f"it is not in {topic_partition} from offset {since.offset} on")
 
         return self._cluster.retry("reading a decision", look)
@@ -124,11 +122,9 @@ class DecisionsTopic:
         topic_partition = self.partition_of(sink)
 
         def stable_end() -> Offset:
-            end = self._end(topic_partition, read_committed=False)
-            stable_end = self._end(topic_partition, read_committed=True)
-            if stable_end < end:  # another sink's transaction is open, and the decision may lie behind it
-                raise KafkaError(ErrorCode.unstable_offset_commit, f"{topic_partition} has no stable end")
-            return stable_end
+            ends = self._ends(topic_partition)
+            ends.check_nothing_open()
+            return ends.stable
 
         end = self._cluster.retry("finding the end of decisions", stable_end)
         records = self._records(sink, topic_partition, 0, end)
@@ -137,11 +133,16 @@ class DecisionsTopic:
             return None
         return Position(topic_partition.partition, offset), Decision.decode(value)
 
-    def _end(self, topic_partition: TopicPartition, *, read_committed: bool) -> Offset:
-        query = {topic_partition: SpecialOffset.LATEST}
-        end = list_offsets(self._cluster, query, read_committed=read_committed)[topic_partition].offset
-        assert end is not None, "every partition has an end"
-        return end
+    def _ends(self, topic_partition: TopicPartition) -> "_Ends":
+        """Return the ends, the plain one asked for first: what is committed meanwhile counts as seen."""
+
+        def end(*, read_committed: bool) -> Offset:
+            query = {topic_partition: SpecialOffset.LATEST}
+            found = list_offsets(self._cluster, query, read_committed=read_committed)[topic_partition].offset
+            assert found is not None, "every partition has an end"
+            return found
+
+        return _Ends(topic_partition, end(read_committed=False), end(read_committed=True))
 
     def _records(
         self, sink: SinkId, topic_partition: TopicPartition, first: Offset, end: Offset
@@ -196,6 +197,24 @@ class DecisionsTopic:
             raise
         answer = response.topics[0]
         return answer.error_code, answer.error_message
+
+
+class _Ends(NamedTuple):
+    """Where a partition of decisions ends."""
+
+    topic_partition: TopicPartition
+    end: Offset
+    stable: Offset
+    """Up to here all that is written is decided on."""
+
+    def check_nothing_open(self) -> None:
+        """Check that no other sink's transaction hides what lies behind its first record.
+
+        Raises:
+            KafkaError: UNSTABLE_OFFSET_COMMIT, which is to be tried again.
+        """
+        if self.stable < self.end:
+            raise KafkaError(ErrorCode.unstable_offset_commit, f"{self.topic_partition} has no stable end")
 
 
 class AppendedRecord:
