@@ -7,11 +7,13 @@ processes that listen on the advertised ports.
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,6 +131,8 @@ def sparklog_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iter
                     break
             else:
                 raise RuntimeError(f"the cluster did not start:\n{log.read_text()[-4000:]}")
+            # What the controller logs comes here as well.
+            threading.Thread(target=shutil.copyfileobj, args=(process.stdout, output), daemon=True).start()
             descendants = psutil.Process(process.pid).children(recursive=True)
             executors = [child for child in descendants if _is_executor(child)]
             work_directories = {Path(executor.cwd()).parent for executor in executors}

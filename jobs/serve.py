@@ -24,6 +24,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 import sparklog
 from driver.spark.calls import is_stopped
 from sparklog.errors import KafkaError
+from sparklog.log_lines import written_aside
 
 logger = logging.getLogger(__name__)
 
@@ -67,15 +68,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "properties", nargs="?", type=Path, help="Kafka's configuration keys, a properties file"
     )
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    with written_aside(sys.stderr, logging.INFO, "%(asctime)s %(levelname)s %(name)s: %(message)s"):
+        return _serve(options.properties)
+
+
+def _serve(properties: Path | None) -> int:
     # The JVM takes seconds to start Spark: time for this process to load its own part.
     threading.Thread(target=importlib.import_module, args=("driver.application",), daemon=True).start()
     # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
     context = SparkContext.getOrCreate(SparkConf().setAppName("sparklog"))
     stop_signal = StopSignal(context)
     try:
-        cluster = _start(context, options.properties, stop_signal)
+        cluster = _start(context, properties, stop_signal)
     except (sparklog.StartError, KafkaError, OSError, ValueError) as error:
         context.stop()
         if stop_signal.wait(0):

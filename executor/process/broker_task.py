@@ -26,6 +26,7 @@ from executor.process.garbage import freezing_survivors
 from executor.process.watched import beat
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
+from sparklog.log_lines import written_aside
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
 from sparklog.wire.loop_lag import run_watched
 
@@ -52,18 +53,14 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
         BrokerLeftError: The broker was told to leave by a signal, or lost its executor.
         Exception: Whatever `Broker.run` raises and another attempt may not.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=assignment.log_level,
-        format=f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s",
-        force=True,
-    )
-    try:
-        with freezing_survivors():
-            run_watched(_serve(assignment), f"broker {assignment.node_id}")
-    except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
-        logger.error("Refused: %s", refusal)
-        return BrokerEnd(assignment.node_id, refusal=str(refusal))
+    line_format = f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s"
+    with written_aside(sys.stderr, assignment.log_level, line_format):
+        try:
+            with freezing_survivors():
+                run_watched(_serve(assignment), f"broker {assignment.node_id}")
+        except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
+            logger.error("Refused: %s", refusal)
+            return BrokerEnd(assignment.node_id, refusal=str(refusal))
     if assignment.temporary:
         for directory in assignment.directories:
             shutil.rmtree(directory, ignore_errors=True)

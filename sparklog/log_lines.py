@@ -1,0 +1,90 @@
+"""What a process of the cluster logs, written by a thread of its own.
+
+Whoever reads a process's output may stop reading: a terminal that Ctrl-S has halted, a pager, a supervisor
+that hangs. A write then waits for as long, and with it whoever logs: the event loop, in the middle of a
+decision, until the leases run out. Here lines wait in a queue; those that find it full are left out, counted.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from logging.handlers import QueueHandler
+from queue import Full, Queue
+from typing import Final, TextIO
+
+__all__ = ["MAX_WAITING", "written_aside"]
+
+MAX_WAITING: Final = 10_000
+"""Lines that wait to be written."""
+END_TIMEOUT_S: Final = 2.0
+"""How long the end waits for what is still to be written."""
+
+_Waiting = Queue[logging.LogRecord | None]
+
+
+@contextlib.contextmanager
+def written_aside(
+    stream: TextIO, level: int, line_format: str, *, max_waiting: int = MAX_WAITING
+) -> Iterator[None]:
+    """Have all that is logged written to a stream; afterwards whoever logs writes by himself again.
+
+    Args:
+        stream: where lines go; it is flushed after each.
+        level: of the root logger, as in `logging`.
+        line_format: as of `logging.Formatter`.
+        max_waiting: how many lines wait while the stream takes none.
+    """
+    waiting: _Waiting = Queue(max_waiting)
+    written = logging.StreamHandler(stream)
+    writer = threading.Thread(target=_write, args=(waiting, written), name="log lines", daemon=True)
+    writer.start()
+    formatter = logging.Formatter(line_format)
+    lines = _Lines(waiting, formatter)
+    logging.basicConfig(level=level, handlers=[lines], force=True)
+    try:
+        yield
+    finally:
+        lines.end()
+        writer.join(END_TIMEOUT_S)
+        if not writer.is_alive():
+            written.setFormatter(formatter)
+            logging.basicConfig(level=level, handlers=[written], force=True)
+
+
+def _write(waiting: _Waiting, handler: logging.Handler) -> None:
+    while (record := waiting.get()) is not None:
+        handler.handle(record)
+
+
+class _Lines(QueueHandler):
+    """Lays lines down to be written, and where some are left out one that says so."""
+
+    def __init__(self, waiting: _Waiting, formatter: logging.Formatter) -> None:
+        super().__init__(waiting)
+        self.setFormatter(formatter)
+        self._waiting = waiting
+        self._left_out = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Lay a line down, or count it."""
+        try:
+            if self._left_out:
+                self._waiting.put_nowait(self._confession())
+                self._left_out = 0
+            self._waiting.put_nowait(record)
+        except Full:
+            self._left_out += 1
+
+    def end(self) -> None:
+        """Say that no line follows, if that is heard in time."""
+        with contextlib.suppress(Full):
+            if self._left_out:
+                self._waiting.put(self._confession(), timeout=END_TIMEOUT_S)
+            self._waiting.put(None, timeout=END_TIMEOUT_S)
+
+    def _confession(self) -> logging.LogRecord:
+        told = "%d lines are left out here: nobody read the ones before"
+        return self.prepare(
+            logging.LogRecord(__name__, logging.WARNING, "", 0, told, (self._left_out,), None)
+        )

@@ -1,0 +1,56 @@
+"""Lines of a process whose output nobody reads, for a while."""
+
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparklog.log_lines import written_aside
+
+logger = logging.getLogger("t")
+
+WAITING = 100
+LINES = 20_000
+"""Far more than a pipe holds."""
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Put back who was told of lines before."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def test_lines_come_in_order_and_all_are_there_at_the_end() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as read, os.fdopen(writer, "w") as stream:
+        with written_aside(stream, logging.INFO, "%(levelname)s %(message)s"):
+            logger.debug("not asked for")
+            for number in range(WAITING):
+                logger.info("line %d", number)
+        logger.warning("the last one")
+        stream.close()
+        assert read.read().splitlines() == [
+            *(f"INFO line {number}" for number in range(WAITING)),
+            "WARNING the last one",
+        ]
+
+
+def test_nobody_waits_for_who_does_not_read_and_what_is_left_out_is_counted() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as read, os.fdopen(writer, "w") as stream, ThreadPoolExecutor(1) as others:
+        with written_aside(stream, logging.INFO, "%(message)s", max_waiting=WAITING):
+            for number in range(LINES):
+                logger.info("%d", number)
+            shown = others.submit(read.readlines)
+        stream.close()
+        lines = [line.split(maxsplit=1) for line in shown.result()]
+    numbers = [int(line[0]) for line in lines if len(line) == 1]
+    assert numbers == sorted(numbers)
+    left_out = sum(int(line[0]) for line in lines if len(line) == 2 and "left out" in line[1])
+    assert left_out == LINES - len(numbers) > 0
