@@ -85,6 +85,6 @@ class _Lines(QueueHandler):
 
     def _confession(self) -> logging.LogRecord:
         told = "%d lines are left out here: nobody read the ones before"
-        return self.prepare(
-            logging.LogRecord(__name__, logging.WARNING, "", 0, told, (self._left_out,), None)
-        )
+        said = logging.LogRecord(__name__, logging.WARNING, "", 0, told, (self._left_out,), None)
+        record: logging.LogRecord = self.prepare(said)
+        return record
