@@ -19,7 +19,8 @@ from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.config.listener_tls import listener_tls
+from sparklog.config.listener_overrides import ListenerKey
+from sparklog.config.listener_tls import listener_tls, listener_tls_settings
 from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import (
     DynamicAllocationError,
@@ -31,6 +32,7 @@ from sparklog.hosting import (
 )
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER
+from sparklog.wire.requests import ANONYMOUS
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +172,7 @@ def _wait_until(is_so: Callable[[], bool]) -> bool:
 
 
 def check_listeners(config: BrokerConfig) -> None:
-    """Check that whoever comes from another host has to say who he is.
+    """Check that whoever comes from another host has to say who he is, or may do what ACLs say alone.
 
     Raises:
         OpenNetworkError: He does not, and the configuration does not trust everybody.
@@ -181,22 +183,52 @@ def check_listeners(config: BrokerConfig) -> None:
     bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
     bound += [(server.listener_name, server.address.host) for server in servers]
     for name, host in bound:
-        if is_loopback(host):
-            continue
-        protocol = config.security_protocol(name)
-        if protocol.is_sasl and config.of_listener(name, OAUTHBEARER).takes_unsecured_tokens:
+        reason = None if is_loopback(host) else _why_open(config, name)
+        if reason is not None:
             raise OpenNetworkError(
-                f"{name}://{host} is reached from other hosts, and takes unsecured tokens, by which "
-                "anybody may say that he is anybody: remove sasl.server.callback.handler.class and set "
-                "sasl.oauthbearer.jwks.endpoint.url, or, in a network whose hosts you all trust, set "
-                f"{TRUSTED_NETWORK}=true (docs/security.md)"
+                f"{name}://{host} is reached from other hosts, and {reason}, or, in a network whose hosts "
+                f"you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
             )
-        if protocol is SecurityProtocol.PLAINTEXT:
-            raise OpenNetworkError(
-                f"{name}://{host} is reached from other hosts, and PLAINTEXT asks nobody who he is: give it "
-                "SASL_PLAINTEXT, SSL or SASL_SSL in listener.security.protocol.map, or, in a network whose "
-                f"hosts you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
+
+
+def _why_open(config: BrokerConfig, listener_name: str) -> str | None:
+    """Return why a listener lets anybody in, with the remedy; None if it does not."""
+    protocol = config.security_protocol(listener_name)
+    if protocol.is_sasl:
+        if config.of_listener(listener_name, OAUTHBEARER).takes_unsecured_tokens:
+            return (
+                "takes unsecured tokens, by which anybody may say that he is anybody: remove "
+                "sasl.server.callback.handler.class and set sasl.oauthbearer.jwks.endpoint.url"
             )
+        return None
+    if protocol is SecurityProtocol.PLAINTEXT:
+        return (
+            "PLAINTEXT asks nobody who he is: give it SASL_SSL, SASL_PLAINTEXT, or SSL with "
+            "ssl.client.auth=required in listener.security.protocol.map"
+        )
+    client_auth = listener_tls_settings(config, listener_name).client_auth
+    if client_auth == "required" or _is_denied_to_strangers(config):
+        return None
+    key = ListenerKey(listener_name, "ssl.client.auth")
+    return (
+        f"with ssl.client.auth={client_auth} SSL asks nobody who he is: give it SASL_SSL or SASL_PLAINTEXT "
+        f"in listener.security.protocol.map, or SSL with {key}=required, or have an authorizer without "
+        "allow.everyone.if.no.acl.found"
+    )
+
+
+def _is_denied_to_strangers(config: BrokerConfig) -> bool:
+    """Whether who has not said who he is may do nothing but what ACLs allow him.
+
+    With allow.everyone.if.no.acl.found that is so of nothing until there are ACLs: a cluster begins without
+    any, and anybody may make topics, users and ACLs.
+    """
+    settings = config.authorizer
+    return (
+        settings is not None
+        and not settings.allow_everyone_if_no_acl_found
+        and ANONYMOUS not in settings.super_users
+    )
 
 
 def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:

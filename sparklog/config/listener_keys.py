@@ -68,8 +68,8 @@ class ListenerKeys:
         ConfigType.BOOLEAN,
         False,
         "Whether whoever reaches the application from other hosts may use it without saying who he is. If"
-        " not, listeners of PLAINTEXT beyond loopback are refused, and executors on other hosts without"
-        " spark.authenticate. Not a key of Kafka's.",
+        " not, listeners beyond loopback that ask nobody who he is are refused, and executors on other hosts"
+        " without spark.authenticate. Not a key of Kafka's.",
     )
     inter_broker_listener_name: str | None = config_key(
         "inter.broker.listener.name",

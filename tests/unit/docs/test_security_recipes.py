@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,8 @@ from sparklog.dataframe.kafka_options import KafkaOptions
 from sparklog.errors import KafkaError
 from sparklog.metadata.scram_records import SCRAM_MECHANISMS, scram_credential_of_record
 from sparklog.security.inside import SESSION, ApplicationSecret
+from sparklog.security.sasl.scram import ScramCredential
+from sparklog.security.session_access import SessionAccess
 from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Request
@@ -38,8 +42,8 @@ class Recipe(NamedTuple):
     client: dict[str, str]
 
 
-def section(title: str) -> str:
-    found = re.search(rf"^### {title}\n(.*?)(?=^##)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def section(title: str, level: str = "###") -> str:
+    found = re.search(rf"^{level} {title}\n(.*?)(?=^##)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
 
@@ -60,8 +64,45 @@ def recipe(title: str, directory: Path) -> Recipe:
 
 def _here(block: str, directory: Path) -> dict[str, str]:
     path = directory / "recipe.properties"
-    path.write_text(re.sub(r"/(etc/sparklog|home/me)/", f"{directory}/", block))
+    path.write_text(re.sub(r"/(etc/sparklog|etc/kafka|home/me)/", f"{directory}/", block))
     return read_properties(path)
+
+
+@asynccontextmanager
+async def listening(
+    config: BrokerConfig, listener_name: str, users: Mapping[tuple[str, str], ScramCredential]
+) -> AsyncIterator[tuple[int, list[Principal]]]:
+    """Give a listener's port, on loopback, and who was heard there."""
+    heard: list[Principal] = []
+    own_addresses: set[str] = set()
+
+    def answer(request: Request) -> Any:
+        heard.append(request.principal)
+        return heartbeat_response(1)
+
+    authentication = listener_authentication(
+        config,
+        listener_name,
+        SECRET.verifications(own_addresses),
+        lambda user, mechanism: users.get((user, mechanism)),
+    )
+    async with serving(
+        {ApiKey.HEARTBEAT: Api(0, 4, answer)},
+        admission=Admission(authentication),
+        tls=listener_tls(config, listener_name, config.security_protocol(listener_name), SECRET),
+    ) as listener:
+        own_addresses.add(f"127.0.0.1:{listener.port}")
+        yield listener.port, heard
+
+
+def ask(port: int, given: Mapping[str, str], access: SessionAccess) -> None:
+    """Send a request with a DataFrame's options, where the application's sessions have this access."""
+    address = f"127.0.0.1:{port}"
+    client = KafkaOptions(
+        {**given, "bootstrap.servers": address}, ApplicationAddress(address, access), report=print
+    ).client()
+    with connected(client, client.bootstrap_servers[0]) as channel:
+        channel.request(heartbeat(1))
 
 
 @pytest.fixture
@@ -70,7 +111,8 @@ def files(tmp_path: Path) -> Path:
     (users,) = blocks(section("A laptop"), "text")
     (tmp_path / "first-users").write_text(users)
     authority = Authority()
-    (tmp_path / "ca.pem").write_text(authority.pem)
+    for name in ("ca.pem", "clients-ca.pem"):
+        (tmp_path / name).write_text(authority.pem)
     server = authority.certify(hosts=["127.0.0.1"])
     for name in ("server.pem", "tls-combined.pem"):
         (tmp_path / name).write_text(server.key_pem + server.certificate_pem)
@@ -90,38 +132,11 @@ def test_recipe_knows_its_admin_and_the_application_s_sessions_and_nobody_else(
         (record.name, SCRAM_MECHANISMS[record.mechanism]): scram_credential_of_record(record)
         for record in read_first_users(files / "first-users")
     }
-    heard: list[Principal] = []
-    own_addresses: set[str] = set()
 
-    def answer(request: Request) -> Any:
-        heard.append(request.principal)
-        return heartbeat_response(1)
-
-    def ask(port: int, given: dict[str, str], access: Any) -> None:
-        address = f"127.0.0.1:{port}"
-        client = KafkaOptions(
-            {**given, "bootstrap.servers": address}, ApplicationAddress(address, access), report=print
-        ).client()
-        with connected(client, client.bootstrap_servers[0]) as channel:
-            channel.request(heartbeat(1))
-
-    async def scenario() -> None:
-        protocol = endpoint.security_protocol
-        async with serving(
-            {ApiKey.HEARTBEAT: Api(0, 4, answer)},
-            admission=Admission(
-                listener_authentication(
-                    config,
-                    endpoint.name,
-                    SECRET.verifications(own_addresses),
-                    lambda user, mechanism: users.get((user, mechanism)),
-                )
-            ),
-            tls=listener_tls(config, endpoint.name, protocol, SECRET),
-        ) as listener:
-            own_addresses.add(f"127.0.0.1:{listener.port}")
-            await asyncio.to_thread(ask, listener.port, settings, session_access(config, SECRET))
-            await asyncio.to_thread(ask, listener.port, {}, session_access(config, SECRET))
+    async def scenario() -> list[Principal]:
+        async with listening(config, endpoint.name, users) as (port, heard):
+            await asyncio.to_thread(ask, port, settings, session_access(config, SECRET))
+            await asyncio.to_thread(ask, port, {}, session_access(config, SECRET))
             for stranger in (
                 {"security.protocol": "PLAINTEXT"},
                 {
@@ -136,10 +151,51 @@ def test_recipe_knows_its_admin_and_the_application_s_sessions_and_nobody_else(
                     )
                 with pytest.raises(KafkaError):
                     await asyncio.to_thread(
-                        ask, listener.port, stranger, session_access(config, ApplicationSecret.new())
+                        ask, port, stranger, session_access(config, ApplicationSecret.new())
                     )
+        return heard
 
-    run(scenario())
-    assert heard == [ADMIN, SESSION]
+    assert run(scenario()) == [ADMIN, SESSION]
     if config.authorizer is not None:
         assert {ADMIN, SESSION} <= config.authorizer.super_users
+
+
+def test_listener_of_brokers_alone_lets_in_the_application_s_sessions_and_the_other_its_users(
+    files: Path,
+) -> None:
+    """Nobody comes in who is not known, though only one of the two has been given certificates."""
+    (block,) = blocks(section("TLS", "##"), "properties")
+    config = BrokerConfig.from_mapping(_here(block, files))
+    preflight.check_listeners(config)
+    inside, outside = config.listeners
+    certificates = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": Path(files / "ca.pem").read_text(),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files / "admin.pem"),
+    }
+    own, none = session_access(config, SECRET), session_access(config, ApplicationSecret.new())
+    # These don't mind who they talk to, so that it is for the listener to refuse them.
+    strangers_inside = {
+        **certificates,
+        "ssl.truststore.certificates": own.authority_pem,
+        "ssl.endpoint.identification.algorithm": "",
+    }
+
+    def without_certificate(settings: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in settings.items() if "keystore" not in name}
+
+    async def scenario() -> list[Principal]:
+        async with listening(config, inside.name, {}) as (port, of_application):
+            await asyncio.to_thread(ask, port, {}, own)
+            for stranger in ({}, strangers_inside, without_certificate(strangers_inside)):
+                with pytest.raises(KafkaError):
+                    await asyncio.to_thread(ask, port, stranger, none)
+        async with listening(config, outside.name, {}) as (port, of_users):
+            await asyncio.to_thread(ask, port, certificates, none)
+            with pytest.raises(KafkaError):
+                await asyncio.to_thread(ask, port, without_certificate(certificates), none)
+        return of_application + of_users
+
+    assert run(scenario()) == [SESSION, Principal("User", "CN=admin")]

@@ -7,9 +7,11 @@ import pytest
 from driver.spark import preflight
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.hosting import StartError
+from sparklog.hosting import OpenNetworkError, StartError
 from tests.certificates import Authority, server_keys
 from tests.unit.driver.spark.java_virtual_machine import context_of
+
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 
 
 def with_keys(keys: dict[str, str]) -> BrokerConfig:
@@ -57,3 +59,43 @@ def test_configuration_that_spark_would_write_into_files_is_refused_by_its_longe
     inline = BrokerConfig.from_mapping({"ssl.truststore.certificates": "x" * (1 << 20)})
     with pytest.raises(StartError, match=r"Instead of what is in ssl\.truststore\.certificates"):
         preflight.check_size(context, inline)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"ssl.client.auth": "requested"},
+        {"ssl.client.auth": "required", "listener.name.ssl.ssl.client.auth": "requested"},
+        {**AUTHORIZER, "allow.everyone.if.no.acl.found": "true"},
+        {**AUTHORIZER, "super.users": "User:admin;User:ANONYMOUS"},
+    ],
+)
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"listeners": "SSL://0.0.0.0:9093"},
+        {"listeners": "SSL://127.0.0.1:0", "controller.quorum.bootstrap.servers": "SSL://10.0.0.1:9092"},
+    ],
+)
+def test_listener_of_ssl_that_lets_in_whoever_has_no_certificate_is_refused_beyond_loopback(
+    where: dict[str, str], keys: dict[str, str]
+) -> None:
+    """It is encrypted, and anybody there would be anonymous, and might do everything."""
+    with pytest.raises(OpenNetworkError, match=r"SASL_SSL.*listener\.name\.ssl\.ssl\.client\.auth=required"):
+        preflight.check_listeners(BrokerConfig.from_mapping({**where, **keys}))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"ssl.client.auth": "required"},
+        {"listener.name.ssl.ssl.client.auth": "required"},
+        AUTHORIZER,
+        {"sparklog.trusted.network": "true"},
+        {"listener.security.protocol.map": "SSL:SASL_SSL"},
+    ],
+)
+def test_listener_of_ssl_that_knows_who_comes_or_asks_an_authorizer_is_let_be(keys: dict[str, str]) -> None:
+    """Who has no certificate does not get in, or may do nothing that no ACL says."""
+    preflight.check_listeners(BrokerConfig.from_mapping({"listeners": "SSL://0.0.0.0:9093", **keys}))
