@@ -103,7 +103,8 @@ class TransactionVerifier:
         asked: list[BatchToVerify] = []
         supports_epoch_bump = transaction.operation.supports_epoch_bump
         for batch in batches:
-            batch.verification = batch.refusal = None
+            _forget(batch, for_good=False)
+            batch.refusal = None
             log = batch.replica.log
             if not (supports_epoch_bump or log.config.transaction_partition_verification):
                 continue
@@ -147,7 +148,11 @@ class TransactionVerifier:
 
 
 def _refuse(batch: BatchToVerify, error_code: ErrorCode) -> None:
-    verification, batch.verification = batch.verification, None
-    if error_code not in _RETRIABLE and verification is not None:
-        batch.replica.log.producers.verifications.end(verification)
+    _forget(batch, for_good=error_code not in _RETRIABLE)
     batch.refusal = KafkaError(error_code, f"the transaction's coordinator says so of {batch.replica}")
+
+
+def _forget(batch: BatchToVerify, *, for_good: bool) -> None:
+    verification, batch.verification = batch.verification, None
+    if verification is not None:
+        batch.replica.log.producers.verifications.refused(verification, for_good=for_good)

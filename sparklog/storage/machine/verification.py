@@ -5,7 +5,8 @@ late, after its transaction's end, would begin one. So the first batch of a tran
 its coordinator has said that the partition is in the transaction, and if nothing has ended that since.
 
 Rule kept: a verification is good for as long as its producer has it; the end of a transaction takes it away,
-and so does the batch that it let in. While a producer has one, no batch is let in above the lowest sequence
+and so does the batch that it let in. Requests of one producer share it, those of a fenced instance as well, or
+of somebody who names a producer that is not his: refused for good is what none of them may have. While a producer has one, no batch is let in above the lowest sequence
 that was to be verified: otherwise one that was refused for a while could not be retried any more.
 Source: Kafka's VerificationStateEntry, VerificationGuard, UnifiedLog.
 """
@@ -22,7 +23,14 @@ __all__ = ["Verification", "Verifications"]
 class Verification:
     """What one producer has under verification in one log."""
 
-    __slots__ = ("began_ms", "lowest_sequence", "producer_epoch", "producer_id", "supports_epoch_bump")
+    __slots__ = (
+        "began_ms",
+        "lowest_sequence",
+        "producer_epoch",
+        "producer_id",
+        "request_count",
+        "supports_epoch_bump",
+    )
 
     def __init__(
         self,
@@ -40,9 +48,12 @@ class Verification:
         """What it expires by."""
         self.supports_epoch_bump = supports_epoch_bump
         """Whether every transaction of the producer has an epoch of its own (transactions version 2)."""
+        self.request_count = 1
+        """Of how many requests it is, that were not refused."""
 
     def joined_by(self, producer_epoch: ProducerEpoch, base_sequence: int) -> None:
         """Another batch is to be verified, before one was appended."""
+        self.request_count += 1
         if producer_epoch > self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.lowest_sequence = base_sequence
@@ -112,9 +123,14 @@ class Verifications:
                 f"but {verification.lowest_sequence} is still to be verified",
             )
 
-    def end(self, verification: Verification) -> None:
-        """The coordinator has refused, and no retry will change that."""
-        if self._of.get(verification.producer_id) is verification:
+    def refused(self, verification: Verification, *, for_good: bool) -> None:
+        """The coordinator has refused one request, whether or not a retry may change that."""
+        verification.request_count -= 1
+        if (
+            for_good
+            and not verification.request_count
+            and self._of.get(verification.producer_id) is verification
+        ):
             del self._of[verification.producer_id]
 
     def data_appended(self, producer_id: ProducerId) -> None:

@@ -151,9 +151,20 @@ def test_verification_that_was_refused_for_good_is_forgotten() -> None:
     states = ProducerStates()
     verification = begin(states)
     assert verification is not None
-    states.verifications.end(verification)
+    states.verifications.refused(verification, for_good=False)
+    assert len(states.verifications) == 1, "its client may try again"
+    assert begin(states) is verification
+    states.verifications.refused(verification, for_good=True)
     assert len(states.verifications) == 0
-    states.verifications.end(verification)
+
+
+def test_refusal_of_a_zombie_takes_nothing_away_from_its_successor() -> None:
+    """Both bring their first batch; the coordinator knows the newer instance alone."""
+    states = ProducerStates()
+    of_zombie, of_successor = begin(states, epoch=3), begin(states, epoch=4)
+    assert of_zombie is not None
+    states.verifications.refused(of_zombie, for_good=True)
+    assert states.check(data(0, epoch=4), of_successor, verifies=True) == Fresh()
 
 
 def test_verification_that_comes_to_no_end_expires() -> None:
