@@ -79,10 +79,13 @@ class CoordinatorRuntime(RoleListener[Replica]):
         key: str,
         decide: Callable[[Any, Any, Now], Decision],
         refuse: Callable[[ErrorCode], Response],
+        *,
+        waits_for_others: bool = False,
     ) -> Deferred:
         """Have the coordinator of `key` (a group id, a transactional id) decide about a request.
 
         `decide(machine, token, now)` is called at once, if there is such a coordinator here and it is loaded.
+        Of requests that wait for other clients it takes fewer.
         """
         try:
             found = coordinator_partition(self.image, self.kind.topic, key)
@@ -90,13 +93,16 @@ class CoordinatorRuntime(RoleListener[Replica]):
             refused = Deferred()
             refused.complete(refuse(error.error_code))
             return refused
-        return self.submit_to(-1 if found is None else found[0], decide, refuse)
+        partition = -1 if found is None else found[0]
+        return self.submit_to(partition, decide, refuse, waits_for_others=waits_for_others)
 
     def submit_to(
         self,
         partition: int,
         decide: Callable[[Any, Any, Now], Decision],
         refuse: Callable[[ErrorCode], Response],
+        *,
+        waits_for_others: bool = False,
     ) -> Deferred:
         """Have the coordinator of a partition of the topic decide about a request."""
         token = OpenRequest(refuse)
@@ -105,7 +111,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
             token.answer(refuse(ErrorCode.not_coordinator))
         else:
             token.deferred.on_abandoned = partial(coordinator.shard.abandon, token)
-            coordinator.shard.submit(token, decide, now())
+            coordinator.shard.submit(token, decide, now(), waits_for_others=waits_for_others)
             self._schedule(coordinator)
         return token.deferred
 

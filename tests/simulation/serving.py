@@ -137,7 +137,14 @@ class Coordinators:
         """The cluster as its coordinators know it."""
         return self._broker.image
 
-    def submit(self, key: str, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any]) -> Deferred:
+    def submit(
+        self,
+        key: str,
+        decide: Callable[..., Any],
+        refuse: Callable[[ErrorCode], Any],
+        *,
+        waits_for_others: bool = False,
+    ) -> Deferred:
         """Have the coordinator of a key decide about a request."""
         topic = self.image.topics.by_name.get(self._topic)
         partition = -1 if topic is None else partition_for(key, len(topic.partitions))

@@ -40,12 +40,21 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.records.key_values import KeyRun
 from sparklog.types import Offset
 
-__all__ = ["MAX_OPEN_TOKENS", "Shard", "ShardPort", "ShardState", "coordinator_error"]
+__all__ = [
+    "MAX_OPEN_TOKENS",
+    "MAX_WAITING_FOR_OTHERS",
+    "Shard",
+    "ShardPort",
+    "ShardState",
+    "coordinator_error",
+]
 
 logger = logging.getLogger(__name__)
 
 MAX_OPEN_TOKENS: Final = 100_000
-"""The most requests of one shard that wait at a time."""
+"""The most requests of one shard that wait at a time;"""
+MAX_WAITING_FOR_OTHERS: Final = MAX_OPEN_TOKENS // 2
+"""from so many on there is room only for those that wait for no other client, who may take minutes."""
 TICK_AFTER_FAILURE_MS: Final = 1000
 """How long a machine whose `tick` raised is left alone."""
 
@@ -192,9 +201,16 @@ class Shard:
 
     # --- what happens ---------------------------------------------------------------------------
 
-    def submit(self, token: Token, decide: Callable[[Any, Token, Now], Decision], now: Now) -> None:
-        """Have the machine decide about a request."""
-        if not self._is_taken_in(token):
+    def submit(
+        self,
+        token: Token,
+        decide: Callable[[Any, Token, Now], Decision],
+        now: Now,
+        *,
+        waits_for_others: bool = False,
+    ) -> None:
+        """Have the machine decide about a request, which may wait for other clients or for disks alone."""
+        if not self._is_taken_in(token, MAX_WAITING_FOR_OTHERS if waits_for_others else MAX_OPEN_TOKENS):
             return
         with self._turn():
             try:
@@ -280,9 +296,9 @@ class Shard:
         for token in waiting:
             self._say(self._port.refuse, token, ErrorCode.not_coordinator)
 
-    def _is_taken_in(self, token: Token) -> bool:
+    def _is_taken_in(self, token: Token, most_open: int = MAX_OPEN_TOKENS) -> bool:
         """Have a request wait for its answer, or refuse it at once."""
-        if self.state is ShardState.ACTIVE and len(self._open) < MAX_OPEN_TOKENS:
+        if self.state is ShardState.ACTIVE and len(self._open) < most_open:
             self._open[token] = None
             return True
         if self.state is ShardState.LOADING:

@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 class GroupCoordinator(Protocol):
     """The runtime of the group coordinator (`coordinators.runtime.CoordinatorRuntime`)."""
 
-    def submit(self, key: str, decide: Decide, refuse: Refuse) -> Deferred:
+    def submit(self, key: str, decide: Decide, refuse: Refuse, *, waits_for_others: bool = False) -> Deferred:
         """Have the coordinator of a group decide about a request."""
 
     def submit_to(self, partition: int, decide: Decide, refuse: Refuse) -> Deferred:

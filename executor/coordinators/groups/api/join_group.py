@@ -78,4 +78,5 @@ class JoinGroupHandler:
             join.group_id,
             lambda shard, token, now: shard.join_group(join, token, now),
             lambda error_code: join_error(error_code, join.member_id),
+            waits_for_others=True,
         )

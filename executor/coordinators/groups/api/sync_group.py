@@ -40,5 +40,8 @@ class SyncGroupHandler:
             assignments=tuple((each.member_id, each.assignment) for each in body.assignments),
         )
         return self._coordinator.submit(
-            sync.group_id, lambda shard, token, now: shard.sync_group(sync, token, now), sync_response
+            sync.group_id,
+            lambda shard, token, now: shard.sync_group(sync, token, now),
+            sync_response,
+            waits_for_others=True,
         )

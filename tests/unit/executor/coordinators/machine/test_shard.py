@@ -14,7 +14,7 @@ from executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from executor.coordinators.machine.shard import MAX_OPEN_TOKENS, Shard, ShardState
+from executor.coordinators.machine.shard import MAX_OPEN_TOKENS, MAX_WAITING_FOR_OTHERS, Shard, ShardState
 from sparklog.coordinator_records.transaction_state import TransactionLogKey
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
@@ -345,6 +345,17 @@ def test_shard_with_too_many_requests_that_wait_takes_no_more() -> None:
         scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now)
     scene.decide("1")
     assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
+
+
+def test_requests_that_wait_for_other_clients_leave_room_for_those_that_do_not() -> None:
+    """Members who join wait for as long as they like; the heartbeats and commits of others must not."""
+    scene = Scene()
+    for token in range(MAX_WAITING_FOR_OTHERS + 1):
+        scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now, waits_for_others=True)
+    scene.decide("1")
+    refused, answered = scene.log.told
+    assert refused == (MAX_WAITING_FOR_OTHERS, ErrorCode.coordinator_not_available)
+    assert answered == ("1", None)
 
 
 def test_shard_obeys_a_marker_and_says_so_when_it_is_committed() -> None:

@@ -52,7 +52,9 @@ class ConsumerGroupApis(ConsumerConversation):
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(self, lambda: self.image).handle,
         }
 
-    def submit(self, key: str, decide: Any, refuse: Any = None) -> Any:  # type: ignore[override]
+    def submit(  # type: ignore[override]
+        self, key: str, decide: Any, refuse: Any = None, *, waits_for_others: bool = False
+    ) -> Any:
         if refuse is None:  # of a member that the conversation plays itself
             return super().submit(key, decide)  # type: ignore[arg-type]
         deferred = Deferred()

@@ -84,7 +84,9 @@ class Groups(GroupConversation):
             self.batch_sizes.append(len(decision.records))
         return decision
 
-    def submit(self, key: str, decide: Any, refuse: Any = None) -> Any:  # type: ignore[override]
+    def submit(  # type: ignore[override]
+        self, key: str, decide: Any, refuse: Any = None, *, waits_for_others: bool = False
+    ) -> Any:
         if refuse is None:  # of a member that the conversation plays itself
             return super().submit(key, decide)  # type: ignore[arg-type]
         deferred = Deferred()
