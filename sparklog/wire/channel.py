@@ -118,12 +118,15 @@ class Channel:
                 try:
                     connected = await _connect_to_first(host, port, receive_buffer_bytes)
                     stream = None if tls is None else await _handshake(connected, tls, host, peer)
-                except (OSError, ValueError) as error:  # the latter: no host name can be so
+                    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
+                # No host name can be so; no thread is to be had that would look it up.
+                except (OSError, ValueError, RuntimeError) as error:
+                    if connected is not None:
+                        connected.close()
                     raise KafkaError(
                         ErrorCode.network_exception, f"cannot connect to {peer}: {error}"
                     ) from error
-                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
                 if login is not None:
                     await channel._authenticate_or_close(login(peer))
         except TimeoutError:

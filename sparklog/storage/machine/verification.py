@@ -5,9 +5,10 @@ late, after its transaction's end, would begin one. So the first batch of a tran
 its coordinator has said that the partition is in the transaction, and if nothing has ended that since.
 
 Rule kept: a verification is good for as long as its producer has it; the end of a transaction takes it away,
-and so does the batch that it let in. Requests of one producer share it, those of a fenced instance as well, or
-of somebody who names a producer that is not his: refused for good is what none of them may have. While a producer has one, no batch is let in above the lowest sequence
-that was to be verified: otherwise one that was refused for a while could not be retried any more.
+and so does the batch that it let in. While a producer has one, no batch is let in above the lowest sequence
+that was to be verified: otherwise one that was refused for a while could not be retried any more. All
+requests that name a producer share it, those of a fenced instance or of somebody else too: what is refused to
+one of them is not taken from the others.
 Source: Kafka's VerificationStateEntry, VerificationGuard, UnifiedLog.
 """
 

@@ -121,6 +121,24 @@ def test_host_that_cannot_be_is_a_network_exception(ask: Ask, host: str) -> None
     assert caught.value.error_code is ErrorCode.network_exception
 
 
+def test_connection_for_which_no_thread_is_left_is_a_network_exception(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A container may have as many as it is let have; whoever sends again after errors of Kafka then does."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            await Channel.connect("localhost", 9092, "test")
+
+    with pytest.raises(KafkaError, match="can't start new thread") as caught:
+        run(scenario())
+    assert caught.value.error_code is ErrorCode.network_exception
+
+
 BAD_ANSWERS = {
     "connection closed": (b"", ErrorCode.network_exception),
     "closed in the middle": (struct.pack(">i", 100) + bytes(10), ErrorCode.network_exception),
