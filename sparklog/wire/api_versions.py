@@ -19,6 +19,9 @@ from sparklog.wire.throttling import unthrottled
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What client software names and versions look like from v3 on; others are INVALID_REQUEST (KIP-511)."""
 
+_KEPT_CHARACTERS: Final = 256
+"""So much of either is kept for each connection; they need not have logged in."""
+
 _NO_FEATURES: Final = Features(supported={}, finalized={}, finalized_epoch=-1)
 
 _ADVERTISED_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
@@ -53,7 +56,10 @@ class ApiVersionsHandler:
         ):
             return unthrottled(newest.ApiVersionsResponse, error_code=ErrorCode.invalid_request, api_keys=())
         if request.api_version >= 3:
-            request.connection.client_software = body.client_software_name, body.client_software_version
+            request.connection.client_software = (
+                body.client_software_name[:_KEPT_CHARACTERS],
+                body.client_software_version[:_KEPT_CHARACTERS],
+            )
         features = _NO_FEATURES if self._features is None else self._features()
         return unthrottled(
             newest.ApiVersionsResponse,

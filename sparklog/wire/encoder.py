@@ -11,11 +11,12 @@ in order, whose lengths add up to the entity's size.
 import struct
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from sparklog.wire.layout import (
     BYTES,
     FIXED_SIZE_BYTES,
+    MAX_STRING_BYTES,
     EntityLayout,
     FieldLayout,
     default_value,
@@ -57,7 +58,8 @@ def encode_entity(entity: Any) -> list[Chunk]:
 
     Raises:
         struct.error, TypeError, AttributeError: a value does not fit its field; the caller's mistake.
-        ValueError: a string is longer than the 32,767 bytes of the older encoding.
+        ValueError: a string is longer than the 32,767 bytes that the older encoding has room for, and that
+            requests may have in the newer one.
     """
     pieces: list[Any] = []
     write, may_be_large = _compiled(type(entity))
@@ -139,9 +141,13 @@ def _datetime_ms(value: datetime | None) -> int:
 
 def _short_string(value: str) -> bytes:
     encoded = value.encode()
-    if len(encoded) > 0x7FFF:
-        raise ValueError(f"string of {len(encoded)} bytes exceeds the 32767 of this version")
+    if len(encoded) > MAX_STRING_BYTES:
+        _too_long(encoded)
     return encoded
+
+
+def _too_long(encoded: bytes) -> NoReturn:
+    raise ValueError(f"string of {len(encoded)} bytes exceeds {MAX_STRING_BYTES}")
 
 
 @once_per_type
@@ -165,6 +171,7 @@ def _compile(generated: "_EncoderSource") -> tuple[Any, bool]:
         "no_uuid": _NO_UUID,
         "datetime_ms": _datetime_ms,
         "short_string": _short_string,
+        "too_long": _too_long,
     }
     exec(code, namespace)
     return namespace["write"], generated.may_be_large
@@ -177,6 +184,7 @@ class _EncoderSource:
         self.entity_type = entity_type
         self._in_steps = in_steps
         """Whether the function is a generator, which yields after each item of an array."""
+        self._limits_strings = entity_layout(entity_type).is_request
         self._lines: list[str] = []
         self._codes = ""
         """Struct codes of the fixed-size run being gathered, and its arguments."""
@@ -263,6 +271,8 @@ class _EncoderSource:
             )
         if compact:
             self._flush(depth)
+            if self._limits_strings and kafka_type not in BYTES:
+                self._emit(depth, f"if len({value}) > {MAX_STRING_BYTES}: too_long({value})")
             self._emit(depth, f"out(varint(len({value}) + 1))")
         else:
             self._codes += "i" if kafka_type in BYTES else "h"

@@ -9,6 +9,9 @@ adds up what the items of arrays take as objects (`item_memory_bytes`), array by
 one, and stops when that exceeds its allowance. What passes is safe to read, and costs no more memory than the
 allowance and a small multiple of the bytes received. What a request is allowed is in `allowance`.
 
+A string of a request has no more bytes than Kafka takes, since some are kept. One of a record or a response
+may be longer: what a cluster has in its log it must be able to start from.
+
 Rule: bytes from a socket or a disk become entities through `decode_entity`, never through kio directly.
 """
 
@@ -22,6 +25,7 @@ from kio.serial.errors import SerialError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.layout import (
     FIXED_SIZE_BYTES,
+    MAX_STRING_BYTES,
     STRINGS,
     EntityLayout,
     FieldLayout,
@@ -164,6 +168,7 @@ def walker(entity_type: type[Any]) -> Walker:
         "long_varint": _long_varint,
         "null": _null,
         "negative": _negative,
+        "too_long": _too_long,
         "too_many": _too_many,
         "too_much": _too_much,
         "beyond": _beyond,
@@ -196,6 +201,12 @@ def _negative(what: str, length: int, position: int) -> NoReturn:
     raise MalformedRequestError(f"{what} has length {length} at position {position}")
 
 
+def _too_long(what: str, length: int, position: int) -> NoReturn:
+    raise MalformedRequestError(
+        f"{what} has {length} bytes at position {position}; a string has at most {MAX_STRING_BYTES}"
+    )
+
+
 def _too_many(what: str, count: int, position: int, end: int) -> NoReturn:
     raise MalformedRequestError(
         f"{what} claims {count} items at position {position}, where {max(end - position, 0)} bytes remain"
@@ -222,6 +233,7 @@ class _WalkerSource:
 
     def __init__(self, entity_type: type[Any]) -> None:
         self._entity_type = entity_type
+        self._limits_strings = entity_layout(entity_type).is_request
         self._lines: list[str] = []
         self._pending_bytes = 0
         """Fixed-size bytes not yet stepped over: they join the next step."""
@@ -301,6 +313,10 @@ class _WalkerSource:
             self._pending_bytes += fixed
         elif layout.flexible and not field.legacy_string:
             self._take_varint(depth, "n")
+            if self._limits_strings and field.kafka_type in STRINGS:
+                # Inside the branch of lengths that take more than a byte: names pay nothing for it.
+                self._emit(depth + 1, f"if n > {MAX_STRING_BYTES + 1}:")
+                self._emit(depth + 2, f"too_long({path!r}, n - 1, p)")
             self._emit(depth, "if n:")
             self._emit(depth + 1, "p += n - 1")
             if not nullable:

@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from types import NoneType, UnionType
 from typing import Any, Final, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
+from kio.static.constants import EntityType
+
 from sparklog.errors import ErrorCode
 
 _Parameters = ParamSpec("_Parameters")
@@ -47,6 +49,8 @@ FIXED_SIZE_BYTES: Final = {
 """Sizes of the types that always take the same number of bytes."""
 
 STRINGS: Final = frozenset({"string"})
+MAX_STRING_BYTES: Final = 0x7FFF
+"""What the int16 lengths of the older encoding can say. Kafka keeps to it in compact strings, too."""
 BYTES: Final = frozenset({"bytes", "records"})
 
 
@@ -73,6 +77,7 @@ class EntityLayout:
     """All fields of an entity, in the order of the wire; tagged fields apart, by tag."""
 
     name: str
+    is_request: bool
     flexible: bool
     fields: tuple[FieldLayout, ...]
     tagged_fields: tuple[FieldLayout, ...]
@@ -95,6 +100,7 @@ def entity_layout(entity_type: type[Any]) -> EntityLayout:
     version = getattr(entity_type, "__version__", None)
     return EntityLayout(
         name=entity_type.__name__ if version is None else f"{entity_type.__name__} v{int(version)}",
+        is_request=getattr(entity_type, "__type__", None) is EntityType.request,
         flexible=bool(entity_type.__flexible__),
         fields=tuple(field for field in laid_out if field.tag is None),
         tagged_fields=tuple(tagged),

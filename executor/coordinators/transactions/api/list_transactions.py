@@ -20,7 +20,6 @@ from executor.coordinators.transactions.api.asking import outcomes_of
 from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
-from sparklog.metadata.partition_for import MAX_ID_LENGTH
 from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
@@ -104,8 +103,6 @@ def _filter(body: Any) -> Callable[[str, TransactionMetadata], bool]:
 def _compiled(pattern: str) -> Callable[[str], object]:
     import re2  # costs every broker's start otherwise
 
-    if len(pattern) > MAX_ID_LENGTH:
-        raise ValueError(f"it is longer than {MAX_ID_LENGTH} characters")  # megabytes take seconds to read
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

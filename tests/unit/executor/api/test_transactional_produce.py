@@ -16,8 +16,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.partition_for import MAX_ID_LENGTH
+from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import BrokerEndpoint, RegisterBrokerRecord
 from sparklog.records.codecs import Codec
 from sparklog.storage.transaction_markers import EndTransaction
@@ -310,18 +309,6 @@ async def test_coordinator_that_is_not_there_has_the_batch_come_again(brokers: B
     async with coordinated(brokers):
         pass
     assert await codes(channel, produce(records())) == [ErrorCode.not_enough_replicas]
-
-
-@with_brokers()
-async def test_batch_that_cannot_be_asked_about_is_not_appended(brokers: Brokers) -> None:
-    """A transaction that no coordinator knows would hang for ever; and a huge id would be long to hash."""
-    topic_id = await brokers.create_topic("t", [(0,)])
-    channel = await brokers.connect(0)
-    async with coordinated(brokers) as coordinator:
-        with pytest.raises(KafkaError):
-            await codes(channel, produce(records(), name="m" * (MAX_ID_LENGTH + 1)))
-        assert coordinator.asked == []
-    assert brokers.replica(0, topic_id).log.log_end_offset == 0
 
 
 @with_brokers(config={"transaction.partition.verification.enable": "false"})

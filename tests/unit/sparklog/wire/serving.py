@@ -15,6 +15,8 @@ from kio.schema.fetch.v12 import request as fetch_v12
 from kio.schema.fetch.v12 import response as fetched_v12
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
+from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
+from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 
 from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode
@@ -107,6 +109,27 @@ def heartbeat(generation_id: int = 0, group_id: str = "g") -> Any:
     )
 
 
+def large_request(number: int, content: bytes) -> Any:
+    """Return a request of any length; strings have their limit."""
+    return PushTelemetryRequest(
+        client_instance_id=None,
+        subscription_id=number,
+        terminating=False,
+        compression_type=0,
+        metrics=content,
+    )
+
+
+def answer_large(request: Request) -> Any:
+    """Handle what `large_request` returns: the number comes back as the throttle time."""
+    return large_response(request.body.subscription_id)
+
+
+def large_response(throttle_ms: int) -> Any:
+    """Return what `answer_large` does."""
+    return PushTelemetryResponse(throttle_time=timedelta(milliseconds=throttle_ms), error_code=ErrorCode.none)
+
+
 def heartbeat_response(throttle_ms: int = 0) -> Any:
     """Return a small response; `throttle_ms` tells it from others."""
     return HeartbeatResponse(throttle_time=timedelta(milliseconds=throttle_ms), error_code=ErrorCode.none)
@@ -143,6 +166,7 @@ class Metered:
 
 
 HEARTBEAT_ONLY = {ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}
+SMALL_AND_LARGE = {**HEARTBEAT_ONLY, ApiKey.PUSH_TELEMETRY: Api(0, 0, answer_large)}
 
 
 @asynccontextmanager

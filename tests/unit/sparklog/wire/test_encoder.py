@@ -5,11 +5,13 @@ import random
 from typing import Any
 
 import pytest
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.serial import entity_writer
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_entity, encode_entity_in_steps, encode_to_bytes
+from sparklog.wire.guard import decode_entity
 from sparklog.wire.turns import in_one_go
 from tests.unit.sparklog.wire.entities import arbitrary_entity, payload_types
 from tests.unit.sparklog.wire.serving import BytesRegion, fetch_response
@@ -43,10 +45,18 @@ def test_encoder_of_large_and_filed_records_leaves_them_in_their_own_chunks() ->
 
 def test_encoder_of_a_too_long_string_in_an_old_version_says_so() -> None:
     """The int16 length of the older encoding cannot say it."""
-    from kio.schema.find_coordinator.v1.request import FindCoordinatorRequest
+    from kio.schema.find_coordinator.v1 import request as v1
 
     with pytest.raises(ValueError, match="32767"):
-        encode_to_bytes(FindCoordinatorRequest(key="k" * 40_000, key_type=0))
+        encode_to_bytes(v1.FindCoordinatorRequest(key="k" * 40_000, key_type=0))
+
+
+def test_encoder_of_a_request_with_a_string_that_no_broker_takes_says_so() -> None:
+    """The compact length could say it; brokers close the connection, and he would try again for minutes."""
+    longest = FindCoordinatorRequest(key_type=0, coordinator_keys=("k" * 0x7FFF,))
+    assert decode_entity(FindCoordinatorRequest, encode_to_bytes(longest))[0] == longest
+    with pytest.raises(ValueError, match="string of 32768 bytes exceeds 32767"):
+        encode_to_bytes(FindCoordinatorRequest(key_type=0, coordinator_keys=("k" * 0x8000,)))
 
 
 def test_encoder_of_a_missing_error_code_names_the_mistake() -> None:

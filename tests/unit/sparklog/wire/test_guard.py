@@ -1,12 +1,14 @@
 """Nothing that came from a socket may reach kio's reader unless it is safe to read."""
 
 import random
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.create_topics.v4.request import CreateTopicsRequest as CreateTopicsRequestV4
 from kio.schema.describe_topic_partitions.v0.request import (
     Cursor,
@@ -22,6 +24,8 @@ from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, 
 from kio.schema.request_header.v2.header import RequestHeader
 
 from sparklog.errors import ErrorCode
+from sparklog.metadata.framing import decode_record, encode_record
+from sparklog.metadata.schemas import ConfigRecord
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_to_bytes, encode_varint
 from sparklog.wire.guard import (
@@ -226,3 +230,36 @@ def test_header_with_more_tagged_fields_than_any_client_sends_is_refused() -> No
     with pytest.raises(TooManyItemsError):
         skip_tagged_fields(encode_varint(100_000) + b"\x64\0" * 100_000, 0)
     assert skip_tagged_fields(encode_varint(20) + b"\x64\0" * 20, 0) == 41
+
+
+def _compact(length: int) -> bytes:
+    return encode_varint(length + 1) + b"k" * length
+
+
+@pytest.mark.parametrize(
+    ("request_type", "with_string_of"),
+    [
+        (ApiVersionsRequest, lambda length: _compact(length) + _compact(1) + b"\0"),
+        (FindCoordinatorRequest, lambda length: b"\0\2" + _compact(length) + b"\0"),
+        (
+            FetchRequest,  # the cluster id, which is a tagged field
+            lambda length: bytes(25) + b"\1\1\1\1\0" + encode_varint(length + 3) + _compact(length),
+        ),
+    ],
+    ids=["a field", "items", "a tagged field"],
+)
+def test_string_of_a_request_has_no_more_bytes_than_kafka_takes(
+    request_type: type[Any], with_string_of: Callable[[int], bytes]
+) -> None:
+    """Some are kept, and who sends them need not have logged in; a compact length could say gigabytes."""
+    longest = with_string_of(0x7FFF)
+    assert decode_entity(request_type, longest)[1] == len(longest)
+    for decode in (decode_entity, check_entity):
+        with pytest.raises(MalformedRequestError, match="has 32768 bytes at position"):
+            decode(request_type, with_string_of(0x8000))
+
+
+def test_string_of_a_record_is_read_as_long_as_it_was_written() -> None:
+    """What a cluster has in its log it must be able to start from."""
+    record = ConfigRecord(resource_type=4, resource_name="", name="super.users", value="k" * 100_000)
+    assert decode_record(encode_record(record)) == record

@@ -339,6 +339,23 @@ def test_api_versions_of_an_illegal_software_name_is_an_invalid_request() -> Non
     run(scenario())
 
 
+def test_api_versions_of_a_client_that_calls_itself_by_many_characters_leaves_a_few_of_them() -> None:
+    """They are kept as long as the connection is, whose client need not have logged in."""
+    kept: list[tuple[str, str]] = []
+
+    def answer(request: Request) -> Any:
+        kept.append(request.connection.client_software)
+        return answer_heartbeat(request)
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(1, 4, answer)}) as listener:
+            request = ApiVersionsRequest(client_software_name="a" * 32_000, client_software_version="1" * 300)
+            assert (await ask_api_versions(listener, request)).error_code is ErrorCode.none
+
+    run(scenario())
+    assert kept == [("a" * 256, "1" * 256)]
+
+
 def test_api_versions_of_an_unknown_version_is_answered_in_v0_and_the_connection_kept() -> None:
     """A newer client asks in its own version first, and again in one it is told (KIP-511)."""
 

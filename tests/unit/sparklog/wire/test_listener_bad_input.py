@@ -19,7 +19,9 @@ from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,
     answer_heartbeat,
+    answer_large,
     heartbeat,
+    large_request,
     resident_bytes,
     run,
     serving,
@@ -145,18 +147,18 @@ def test_frame_far_larger_than_the_first_buffer_arrives_whole() -> None:
     seen: list[tuple[int, int]] = []
 
     def handler(request: Any) -> Any:
-        seen.append((len(request.body.group_id), hash(request.body.group_id)))
-        return answer_heartbeat(request)
+        seen.append((len(request.body.metrics), hash(request.body.metrics)))
+        return answer_large(request)
 
     async def scenario() -> None:
         settings = SocketSettings(request_max_bytes=8_000_000)
-        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}, settings=settings) as listener:
+        async with serving({ApiKey.PUSH_TELEMETRY: Api(0, 0, handler)}, settings=settings) as listener:
             client = await RawClient.connect(listener)
-            names = ["".join(chr(97 + (i * step) % 26) for i in range(size)) for size, step in SIZES]
-            client.send(*(heartbeat(0, name) for name in names))
-            for _ in names:
+            contents = [bytes((i * step) % 251 for i in range(size)) for size, step in SIZES]
+            client.send(*(large_request(0, content) for content in contents))
+            for _ in contents:
                 await client.receive()
-            assert seen == [(len(name), hash(name)) for name in names]
+            assert seen == [(len(content), hash(content)) for content in contents]
 
     run(scenario())
 

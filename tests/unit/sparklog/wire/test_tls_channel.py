@@ -21,11 +21,14 @@ from sparklog.wire.tls_stream import ClientTls
 from tests.certificates import Authority
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
+    SMALL_AND_LARGE,
     BytesRegion,
     fetch_request,
     fetch_response,
     heartbeat,
     heartbeat_response,
+    large_request,
+    large_response,
     run,
     serving,
 )
@@ -64,13 +67,19 @@ BOTH = pytest.mark.parametrize("ask", [ask_channel, ask_blocking_channel], ids=[
 def test_requests_and_answers_of_any_length_pass_through_tls(ask: AskAll) -> None:
     """Answers that share a record, and one of many records, come whole and in order."""
     content = bytes(range(253)) * 9_000
-    apis = {**HEARTBEAT_ONLY, ApiKey.FETCH: Api(12, 12, lambda request: fetch_response(BytesRegion(content)))}
-    requests = [heartbeat(1), heartbeat(2, "g" * 500_000), fetch_request(), *map(heartbeat, range(3, 90))]
+    fetch = Api(12, 12, lambda request: fetch_response(BytesRegion(content)))
+    apis = {**SMALL_AND_LARGE, ApiKey.FETCH: fetch}
+    requests = [
+        heartbeat(1),
+        large_request(2, b"g" * 500_000),
+        fetch_request(),
+        *map(heartbeat, range(3, 90)),
+    ]
 
     async def scenario() -> None:
         async with serving(apis, tls=server_tls(SERVER)) as listener:
             first, second, fetched, *others = await ask("localhost", listener.port, TRUSTING, requests)
-            assert [first, second] == [heartbeat_response(1), heartbeat_response(2)]
+            assert [first, second] == [heartbeat_response(1), large_response(2)]
             assert bytes(fetched.responses[0].partitions[0].records) == content
             assert others == [heartbeat_response(each) for each in range(3, 90)]
 

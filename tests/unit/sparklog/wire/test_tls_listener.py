@@ -21,6 +21,7 @@ from sparklog.wire.tls_stream import ClientTls
 from tests.certificates import Authority, Certified
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
+    SMALL_AND_LARGE,
     BytesRegion,
     RawClient,
     answer_heartbeat,
@@ -28,6 +29,8 @@ from tests.unit.sparklog.wire.serving import (
     fetch_response,
     heartbeat,
     heartbeat_response,
+    large_request,
+    large_response,
     run,
     serving,
     until,
@@ -67,20 +70,21 @@ def test_requests_and_file_regions_pass_through_tls_whole_and_in_order(version: 
     """Answers of many slices, requests that come in many records, and both amid small ones."""
     content = bytes(range(251)) * 9_973
     regions = fetch_response(BytesRegion(content), BytesRegion(content, position=5, length=70_000))
-    apis = {**HEARTBEAT_ONLY, ApiKey.FETCH: Api(12, 12, lambda request: regions)}
+    apis = {**SMALL_AND_LARGE, ApiKey.FETCH: Api(12, 12, lambda request: regions)}
 
     async def scenario() -> None:
         async with serving(apis, tls=server_tls(SERVER)) as listener:
             context = client_of(AUTHORITY)
             context.maximum_version = context.minimum_version = version
             client = await RawClient.connect(listener, tls=context)
-            large = heartbeat(2, group_id="g" * 1_000_000)
+            large = large_request(2, b"g" * 1_000_000)
             client.send(heartbeat(1), fetch_request(), large, *(heartbeat(each) for each in range(3, 2_000)))
             assert await client.receive() == heartbeat_response(1)
             first, second = (await client.receive()).responses[0].partitions
             assert bytes(first.records) == content
             assert bytes(second.records) == content[5:70_005]
-            for each in range(2, 2_000):
+            assert await client.receive() == large_response(2)
+            for each in range(3, 2_000):
                 assert await client.receive() == heartbeat_response(each)
             client.close()
             await until(lambda: listener.connection_count == 0)
@@ -93,12 +97,12 @@ def test_frames_that_lie_across_the_ends_of_buffers_are_received_whole() -> None
     """What is there of a frame is moved to the beginning of its buffer; a producer sends nothing but such."""
 
     async def scenario() -> None:
-        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+        async with serving(SMALL_AND_LARGE, tls=server_tls(SERVER)) as listener:
             client = await RawClient.connect(listener, tls=client_of(AUTHORITY))
             sizes = range(50_000, 110_000, 997)
-            client.send(*(heartbeat(size, group_id="g" * size) for size in sizes))
+            client.send(*(large_request(size, b"g" * size) for size in sizes))
             for size in sizes:
-                assert await client.receive() == heartbeat_response(size)
+                assert await client.receive() == large_response(size)
 
     run(scenario())
 

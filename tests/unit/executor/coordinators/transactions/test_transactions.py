@@ -26,7 +26,6 @@ from kio.schema.list_transactions.v2.response import TransactionState as Listed
 
 from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.errors import ErrorCode
-from sparklog.metadata.partition_for import MAX_ID_LENGTH
 from sparklog.metadata.schemas import FeatureLevelRecord
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.wire.channel import Channel
@@ -255,9 +254,8 @@ async def test_open_transaction_is_described_and_listed_and_ends_by_its_time_out
     assert await listed(producer_id_filters=(producer.producer_id,)) == (["a"], ())
     assert await listed(duration_filter=60_000, state_filters=("Ongoing",)) == ([], ())
     assert await listed(transactional_id_pattern="[b-z]+") == (["b"], ())
-    for pattern in ("[", "b" * (MAX_ID_LENGTH + 1)):
-        refused = await channel.request(ListTransactionsRequest(transactional_id_pattern=pattern))
-        assert refused.error_code is ErrorCode.invalid_regular_expression
+    refused = await channel.request(ListTransactionsRequest(transactional_id_pattern="["))
+    assert refused.error_code is ErrorCode.invalid_regular_expression
     await until(lambda: state_of(brokers, 0, topic_id) == (2, 2), "the transaction aborted")
     assert await write(channel, topic_id, producer, 1) is not NONE
     response = await channel.request(ListTransactionsRequest(state_filters=("CompleteAbort",)))
