@@ -45,6 +45,8 @@ MIN_ITERATIONS: Final = 4096
 _MAX_ITERATIONS: Final = 1 << 24
 """Whoever logs in computes no more, unless told otherwise: the server says how many."""
 _NONCE_BYTES: Final = 24
+_MAX_MESSAGE_BYTES: Final = 4096
+"""Longer ones of a client are not looked at: a nonce is kept, and computed with, before anybody is known."""
 _SHOWN: Final = 100
 """So many characters of what a stranger calls himself are logged."""
 
@@ -118,6 +120,8 @@ class ScramVerification:
         if self._is_over:
             raise SaslError("the exchange is over")
         self._is_over = True  # unless all is well
+        if len(token) > _MAX_MESSAGE_BYTES:
+            raise SaslError(f"a message of {len(token)} bytes, of at most {_MAX_MESSAGE_BYTES}")
         try:
             text = token.decode()
         except UnicodeDecodeError as error:

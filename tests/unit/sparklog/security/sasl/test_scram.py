@@ -140,6 +140,20 @@ def test_first_message_that_is_none_is_refused(token: bytes) -> None:
         verification().respond(token)
 
 
+def test_messages_of_more_than_4_kib_are_refused() -> None:
+    """Of one that is taken the nonce is kept, and sent back, before anybody has shown that he is a user."""
+    longest = b"n,,n=ann,r=" + b"x" * (4096 - 11)
+    server = verification()
+    answer = server.respond(longest)
+    assert answer.startswith(b"r=" + longest[11:])
+    with pytest.raises(SaslError, match="a message of 4097 bytes, of at most 4096"):
+        verification().respond(longest + b"x")
+    with pytest.raises(SaslError, match="a message of 4097 bytes, of at most 4096"):
+        server.respond(b"c=biws,r=" + b"x" * 4088)
+    with pytest.raises(SaslError, match="over"):
+        server.respond(b"")
+
+
 def test_other_authorization_id_than_the_user_is_refused_in_kafkas_words() -> None:
     """It would be another's name with one's own password."""
     assert verification().respond(b"n,a=ann,n=ann,r=x")
