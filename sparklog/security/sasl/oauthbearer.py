@@ -31,10 +31,14 @@ __all__ = [
 OAUTHBEARER: Final = "OAUTHBEARER"
 MAX_TOKEN_BYTES: Final = 32 << 10
 """Longer ones are not looked at: strangers send them, and the loop reads them."""
+_MAX_MESSAGE_BYTES: Final = MAX_TOKEN_BYTES + (8 << 10)
+_MAX_EXTENSIONS: Final = 100
 _SHOWN: Final = 100
 """So many characters of what a stranger says are logged."""
 
 _SEPARATOR: Final = "\x01"
+_AROUND_EXTENSIONS: Final = 3
+"""So many separators has a message without any: before the token, behind it, and at the end."""
 _HEADER: Final = re.compile(r"n,(?:a=(?P<authorization_id>(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,")
 _AUTHORIZATION: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
@@ -139,6 +143,11 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
 
 def _initial_response(message: bytes) -> tuple[str, str]:
     """Return the authorization id, empty if there is none, and the token."""
+    if len(message) > _MAX_MESSAGE_BYTES:
+        raise SaslError(f"a message of {len(message)} bytes, of at most {_MAX_MESSAGE_BYTES}")
+    extensions = message.count(_SEPARATOR.encode()) - _AROUND_EXTENSIONS
+    if extensions > _MAX_EXTENSIONS:
+        raise SaslError(f"a message with {extensions} extensions, of at most {_MAX_EXTENSIONS}")
     try:
         head, *pairs = message.decode().split(_SEPARATOR)
     except UnicodeDecodeError as error:

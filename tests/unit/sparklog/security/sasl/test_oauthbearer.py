@@ -1,5 +1,7 @@
 """The exchange of OAUTHBEARER, token by token."""
 
+import itertools
+
 import pytest
 
 from sparklog.acls.acl import Principal
@@ -69,6 +71,33 @@ def test_malformed_first_message_is_refused(message: bytes) -> None:
     with pytest.raises(SaslError) as refused:
         server.respond(message)
     assert refused.value.told is None and server.principal is None
+
+
+@pytest.mark.parametrize(
+    ("extensions", "said"),
+    [
+        (["a=b"] * 101, "with 101 extensions, of at most 100"),
+        (["a=" + "b" * (8 << 10)], "a message of 40981 bytes, of at most 40960"),
+    ],
+)
+def test_first_message_that_is_longer_than_any_is_refused_before_it_is_looked_at(
+    extensions: list[str], said: str
+) -> None:
+    """The loop would take a third of a second to look at half a mebibyte, of anybody's."""
+    server, token = OAuthBearerVerification(accepted), "a" * MAX_TOKEN_BYTES
+    pairs = "\x01".join([f"auth=Bearer {token}", *extensions])
+    with pytest.raises(SaslError, match=said):
+        server.respond(f"n,,\x01{pairs}\x01\x01".encode())
+
+
+def test_longest_token_is_taken_beside_as_many_extensions_as_there_may_be() -> None:
+    """The bounds leave room for whoever needs it."""
+    token = "a" * MAX_TOKEN_BYTES
+    names = ["".join(letters) for letters in itertools.islice(itertools.product("abcdefgh", repeat=3), 100)]
+    client = OAuthBearerLogin(token, dict.fromkeys(names, "value" * 10))
+    server = OAuthBearerVerification(lambda shown: BearerToken("ann" if shown == token else "", 5))
+    assert client.respond(server.respond(client.first())) is None
+    assert server.principal == Principal("User", "ann")
 
 
 def test_client_that_asks_to_be_somebody_else_is_refused() -> None:
