@@ -65,7 +65,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     preflight.check_slots(slots, broker_count)
     preflight.check_addresses(context, broker_config, broker_count)
     if temporary_directory is not None or is_local_mode(context):
-        preflight.check_directories(directories)
+        preflight.check_directories(directories, temporary=temporary_directory is not None)
     brokers = [
         ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
         for rack in range(shape.racks)

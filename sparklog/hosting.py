@@ -38,7 +38,7 @@ class DynamicAllocationError(StartError):
 
 
 class NoWritableDirectoryError(StartError):
-    """No directory to keep logs in."""
+    """No directory to keep logs in, or one that another user of the machine has made."""
 
 
 class LoopbackAddressError(StartError):

@@ -32,6 +32,11 @@ from sparklog.hosting import (
 )
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER
+from sparklog.storage.private_directories import (
+    OthersDirectoryError,
+    make_own_directory,
+    make_private_directory,
+)
 from sparklog.wire.requests import ANONYMOUS
 
 logger = logging.getLogger(__name__)
@@ -93,17 +98,21 @@ def check_dynamic_allocation(spark_context: SparkContext) -> None:
         )
 
 
-def check_directories(directories: Sequence[Path]) -> None:
+def check_directories(directories: Sequence[Path], *, temporary: bool = False) -> None:
     """Check that logs can be kept in every one of `directories`, making those that are missing.
 
-    Only meaningful on the machine of the driver; elsewhere the brokers check their own.
+    Only meaningful on the machine of the driver; elsewhere the brokers check their own. Those that are
+    `temporary` lie where every user of the machine may make some, and have to be this one's.
 
     Raises:
-        NoWritableDirectoryError: One can't be made or written.
+        NoWritableDirectoryError: One can't be made or written, or is another user's.
     """
+    make = make_own_directory if temporary else make_private_directory
     for directory in directories:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make(directory)
+        except OthersDirectoryError as error:
+            raise NoWritableDirectoryError(str(error)) from error
         except OSError as error:
             raise NoWritableDirectoryError(
                 f"log directory {directory} can't be made: {error.strerror}; name directories that this user "

@@ -28,6 +28,7 @@ from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.log_lines import written_aside
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
+from sparklog.storage.private_directories import make_own_directory
 from sparklog.wire.loop_lag import run_watched
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
     line_format = f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s"
     with written_aside(sys.stderr, assignment.log_level, line_format):
         try:
+            if assignment.temporary:
+                for directory in assignment.directories:
+                    make_own_directory(Path(directory).parent)
             with freezing_survivors():
                 run_watched(_serve(assignment), f"broker {assignment.node_id}")
         except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:

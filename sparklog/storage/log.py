@@ -37,6 +37,7 @@ from sparklog.storage.log_truncation import LogTruncation
 from sparklog.storage.machine.producer_states import ProducerStates
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.machine.retention import count_deletable
+from sparklog.storage.private_directories import make_private_directory
 from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.recovery import LoadedLog, load_log
 from sparklog.types import Offset, TimestampMs
@@ -117,7 +118,7 @@ class Log:
         partition_of(directory.name)
         with storage_errors(f"open the log in {directory}"):
             is_new = not directory.exists()
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(directory)
             metadata = directory / PARTITION_METADATA
             stored_id = read_topic_id(metadata)
             if stored_id is None and topic_id is not None:

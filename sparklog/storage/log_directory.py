@@ -44,6 +44,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from sparklog.storage.private_directories import make_private_directory
 from sparklog.storage.running_marker import RUNNING_MARKER, RunningMarker, boot_id, read_marker, write_marker
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, TimestampMs, TopicPartition, or_minus_one
 
@@ -87,14 +88,14 @@ class LogDirectory:
 
     @classmethod
     def open(cls, path: Path) -> "LogDirectory":
-        """Create `path` if it is missing, lock it and read its identity.
+        """Create `path` if it is missing, for this user alone, lock it and read its identity.
 
         Raises:
             DirectoryLockedError: another process (or this one) holds it.
             KafkaError: KAFKA_STORAGE_ERROR: not writable, or a malformed meta.properties.
         """
         with storage_errors(f"lock the log directory {path}"):
-            path.mkdir(parents=True, exist_ok=True)
+            make_private_directory(path)
             descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 # flock belongs to the open file, not to the process: it excludes this process's others too.

@@ -1,5 +1,7 @@
 """What is checked before a job is submitted."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from driver.spark import preflight
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.hosting import OpenNetworkError, StartError
+from sparklog.hosting import NoWritableDirectoryError, OpenNetworkError, StartError
 from tests.certificates import Authority, server_keys
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
@@ -99,3 +101,33 @@ def test_listener_of_ssl_that_lets_in_whoever_has_no_certificate_is_refused_beyo
 def test_listener_of_ssl_that_knows_who_comes_or_asks_an_authorizer_is_let_be(keys: dict[str, str]) -> None:
     """Who has no certificate does not get in, or may do nothing that no ACL says."""
     preflight.check_listeners(BrokerConfig.from_mapping({"listeners": "SSL://0.0.0.0:9093", **keys}))
+
+
+def test_temporary_directory_that_another_user_has_made_is_refused_and_one_that_is_named_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He could read what lies there, and change it; in /tmp everybody may take a name first."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(0o777)
+    preflight.check_directories([theirs], temporary=True)
+    owner = theirs.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(NoWritableDirectoryError, match=rf"id {owner}, .* log_directories or log\.dirs"):
+        preflight.check_directories([theirs], temporary=True)
+    link = tmp_path / "link"
+    link.symlink_to("/")
+    with pytest.raises(NoWritableDirectoryError, match="link belongs to"):
+        preflight.check_directories([link], temporary=True)
+    preflight.check_directories([theirs])
+
+
+def test_directories_for_logs_are_made_for_this_user_alone_and_those_that_are_there_are_let_be(
+    tmp_path: Path,
+) -> None:
+    """Nobody else reads records from the disk; what a user has made for a group of his stays so."""
+    own, shared = tmp_path / "a" / "b", tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    preflight.check_directories([own, shared])
+    modes = [stat.S_IMODE(directory.stat().st_mode) for directory in (own.parent, own, shared)]
+    assert modes == [0o700, 0o700, 0o775]

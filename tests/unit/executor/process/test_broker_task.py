@@ -1,13 +1,16 @@
 """The barrier task that is a broker, as far as it needs no Spark."""
 
 import asyncio
+import logging
+import os
 from pathlib import Path
 
 import pytest
 
 from executor.broker import Broker
-from executor.process.broker_task import host_name, run_when_unlocked
+from executor.process.broker_task import host_name, run, run_when_unlocked
 from sparklog.config import BrokerConfig
+from sparklog.hosting import BrokerAssignment
 from sparklog.storage import DirectoryLockedError, LogDirectory
 from tests.inside import SECRET
 
@@ -61,3 +64,29 @@ def test_task_waits_until_the_one_before_it_lets_its_directory_go(
             await task
 
     asyncio.run(scenario())
+
+
+def test_broker_whose_temporary_directory_is_another_user_s_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the executor's host somebody else may have taken the name, and would own what lies under it."""
+    theirs = tmp_path / "sparklog-cluster"
+    theirs.mkdir()
+    owner = theirs.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    end = run(
+        BrokerAssignment(
+            node_id=1,
+            rack="rack-0",
+            controller_host="127.0.0.1",
+            controller_port=1,
+            secret=SECRET,
+            configuration={},
+            directories=(str(theirs / "broker-1"),),
+            temporary=True,
+            log_level=logging.INFO,
+        )
+    )
+    assert end.refusal is not None
+    assert f"{theirs} belongs to the user with the id {owner}" in end.refusal
+    assert list(theirs.iterdir()) == []

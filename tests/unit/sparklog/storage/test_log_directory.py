@@ -2,6 +2,7 @@
 
 import gc
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -55,6 +56,19 @@ def write_checkpoints(
         hosted,
     )
     write(REPLICATION_OFFSET_CHECKPOINT, high_watermarks or {}, hosted)
+
+
+def test_directories_of_logs_are_for_their_user_alone(tmp_path: Path) -> None:
+    """Whoever else is logged in on the machine reads no records from its disk."""
+    directory = LogDirectory.open(tmp_path / "data" / "broker-3")
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
+    made = [log.directory, directory.path, directory.path.parent]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
+    log.close()
+    directory.close()
+    directory.path.chmod(0o750)
+    LogDirectory.open(directory.path).close()
+    assert stat.S_IMODE(directory.path.stat().st_mode) == 0o750
 
 
 def test_lock_excludes_this_process_and_others_until_closed(tmp_path: Path) -> None:
