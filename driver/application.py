@@ -64,6 +64,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     slots = broker_slots(context)
     preflight.check_slots(slots, broker_count)
     preflight.check_addresses(context, broker_config, broker_count)
+    preflight.warn_of_open_spark(context, broker_config)
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories, temporary=temporary_directory is not None)
     brokers = [

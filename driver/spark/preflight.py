@@ -188,16 +188,35 @@ def check_listeners(config: BrokerConfig) -> None:
     """
     if config.sparklog_trusted_network:
         return
-    servers = config.controller_quorum_bootstrap_servers
-    bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
-    bound += [(server.listener_name, server.address.host) for server in servers]
-    for name, host in bound:
+    for name, host in _bound(config):
         reason = None if is_loopback(host) else _why_open(config, name)
         if reason is not None:
             raise OpenNetworkError(
                 f"{name}://{host} is reached from other hosts, and {reason}, or, in a network whose hosts "
                 f"you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
             )
+
+
+def warn_of_open_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
+    """Say so if the cluster asks who comes, and Spark, by whose ports one gets at all of it, does not.
+
+    That is no reason to refuse it: where there is but one host, and one user of it, nobody else may reach
+    them, and a session that runs can't be told any more. With executors on other hosts it is one
+    (`check_addresses`).
+    """
+    asks = config.authorizer is not None or any(_why_open(config, name) is None for name, _ in _bound(config))
+    if asks and not config.sparklog_trusted_network and not _is_authenticated(spark_context):
+        logger.warning(
+            "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches those "
+            "can run code in the application. Set spark.authenticate=true (docs/security.md)"
+        )
+
+
+def _bound(config: BrokerConfig) -> list[tuple[str, str]]:
+    """Return the listeners' names, and the hosts at which brokers and driver listen for each."""
+    bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
+    servers = config.controller_quorum_bootstrap_servers
+    return bound + [(server.listener_name, server.address.host) for server in servers]
 
 
 def _why_open(config: BrokerConfig, listener_name: str) -> str | None:
@@ -324,11 +343,14 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
             f"executors run on other hosts ({', '.join(elsewhere)}), for which loopback is not this machine; "
             f"{'; '.join(remedies)} (docs/deploy.md)"
         )
-    authenticates = str(spark_context.getConf().get("spark.authenticate", "false")).lower() == "true"
-    if not authenticates and not config.sparklog_trusted_network:
+    if not _is_authenticated(spark_context) and not config.sparklog_trusted_network:
         raise OpenNetworkError(
             f"executors run on other hosts ({', '.join(elsewhere)}) and spark.authenticate is false: whoever "
             "reaches Spark's driver could take an executor's place, with all it is told. Set "
             "spark.authenticate=true and a spark.authenticate.secret, or, in a network whose hosts you all "
             f"trust, set {TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
         )
+
+
+def _is_authenticated(spark_context: SparkContext) -> bool:
+    return str(spark_context.getConf().get("spark.authenticate", "false")).lower() == "true"

@@ -28,6 +28,7 @@ from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Request
 from tests.certificates import Authority
+from tests.unit.driver.spark.java_virtual_machine import context_of
 from tests.unit.sparklog.wire.serving import heartbeat, heartbeat_response, run, serving
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
@@ -158,6 +159,19 @@ def test_recipe_knows_its_admin_and_the_application_s_sessions_and_nobody_else(
     assert run(scenario()) == [ADMIN, SESSION]
     if config.authorizer is not None:
         assert {ADMIN, SESSION} <= config.authorizer.super_users
+
+
+@pytest.mark.parametrize("title", ["A laptop", "Standalone, with SCRAM"])
+def test_recipe_has_spark_ask_who_comes_as_well(
+    title: str, files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else whoever is logged in on the machine would go through Spark's ports."""
+    settings = dict(re.findall(r"^    (spark\.\S+) +(\S+)$", section(title), re.MULTILINE))
+    context = context_of(None)
+    for given, warnings in ((settings, 0), ({**settings, "spark.authenticate": "false"}, 1)):
+        context.getConf.return_value = given
+        preflight.warn_of_open_spark(context, recipe(title, files).cluster)
+        assert len(caplog.records) == warnings
 
 
 def test_listener_of_brokers_alone_lets_in_the_application_s_sessions_and_the_other_its_users(

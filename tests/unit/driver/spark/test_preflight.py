@@ -131,3 +131,36 @@ def test_directories_for_logs_are_made_for_this_user_alone_and_those_that_are_th
     preflight.check_directories([own, shared])
     modes = [stat.S_IMODE(directory.stat().st_mode) for directory in (own.parent, own, shared)]
     assert modes == [0o700, 0o700, 0o775]
+
+
+def warned(keys: dict[str, str], settings: dict[str, str], log: pytest.LogCaptureFixture) -> bool:
+    """Whether a start with these keys, in a Spark with these settings, warns of Spark's ports."""
+    context = context_of(None)
+    context.getConf.return_value = settings
+    log.clear()
+    preflight.warn_of_open_spark(context, BrokerConfig.from_mapping(keys))
+    assert all("Set spark.authenticate=true" in record.getMessage() for record in log.records)
+    return bool(log.records)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"},
+        {"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": "required"},
+        AUTHORIZER,
+    ],
+)
+def test_cluster_that_asks_who_comes_in_a_spark_that_asks_nobody_warns_of_it(
+    keys: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is shut at the listeners would stand open at Spark's RPC."""
+    assert warned(keys, {}, caplog)
+    assert warned(keys, {"spark.authenticate": "false"}, caplog)
+    assert not warned(keys, {"spark.authenticate": "true"}, caplog)
+    assert not warned({**keys, "sparklog.trusted.network": "true"}, {}, caplog)
+
+
+def test_cluster_that_asks_nobody_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Everybody on the machine may do everything, and whoever starts it so knows."""
+    assert not warned({}, {}, caplog)
