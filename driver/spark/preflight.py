@@ -207,8 +207,8 @@ def warn_of_open_spark(spark_context: SparkContext, config: BrokerConfig) -> Non
     asks = config.authorizer is not None or any(_why_open(config, name) is None for name, _ in _bound(config))
     if asks and not config.sparklog_trusted_network and not _is_authenticated(spark_context):
         logger.warning(
-            "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches those "
-            "can run code in the application. Set spark.authenticate=true (docs/security.md)"
+            "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches "
+            "those can run code in the application. Set spark.authenticate=true (docs/security.md)"
         )
 
 
