@@ -2,17 +2,19 @@
 
 A request in a version that is not known is answered in v0 with UNSUPPORTED_VERSION and the versions of
 ApiVersions itself, and the connection is kept, so that a newer client can ask again. Its body is not read.
+Where clients have to log in, one that was answered is not answered again before (`machine/authenticator.py`).
 """
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol, cast
 
 from kio.schema.api_versions.v0 import response as v0
 from kio.schema.api_versions.v4 import response as newest
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.wire.machine.authenticator import Authenticator
 from sparklog.wire.requests import Features, Request
 from sparklog.wire.throttling import unthrottled
 
@@ -26,6 +28,12 @@ _NO_FEATURES: Final = Features(supported={}, finalized={}, finalized_epoch=-1)
 
 _ADVERTISED_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
 """librdkafka will not produce to a broker whose Produce does not begin at 0; Kafka 4 claims it does, too."""
+
+
+class _Authenticated(Protocol):
+    """What is needed of a connection."""
+
+    authenticator: Authenticator
 
 
 class ApiVersionsHandler:
@@ -60,6 +68,7 @@ class ApiVersionsHandler:
                 body.client_software_name[:_KEPT_CHARACTERS],
                 body.client_software_version[:_KEPT_CHARACTERS],
             )
+        cast(_Authenticated, request.connection).authenticator.versions_told()
         features = _NO_FEATURES if self._features is None else self._features()
         return unthrottled(
             newest.ApiVersionsResponse,

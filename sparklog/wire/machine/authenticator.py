@@ -1,6 +1,7 @@
 """How one connection comes to have a principal, by SASL, and may lose it again (KIP-43, KIP-152, KIP-368).
 
-    HANDSHAKE ------- SaslHandshake -------> AUTHENTICATE
+    HANDSHAKE_OR_VERSIONS - ApiVersions ---> HANDSHAKE
+    both of these --- SaslHandshake -------> AUTHENTICATE
     AUTHENTICATE ---- SaslAuthenticate ----> AUTHENTICATE, and at the end of the exchange COMPLETE
     COMPLETE -------- SaslHandshake -------> AUTHENTICATE
     COMPLETE -------- session is over -----> EXPIRED
@@ -10,14 +11,15 @@
 Rules kept:
 - Between the handshake and the end of the exchange the connection has no principal, whatever it had before.
 - While it has none, nothing is served but what leads to one: ApiVersions and SaslHandshake before the
-  handshake, SaslAuthenticate after it. Anything else, and every failure, ends the connection.
+  handshake, SaslAuthenticate after it. Anything else, and every failure, ends the connection. ApiVersions is
+  answered once, but for refusals: a client asks again in a version that it is told.
 - A connection that has a session of limited length may authenticate again, not more than once a second, by
   the same mechanism and as the same principal. One whose session is over may do nothing else.
 - On a listener that asks nobody who he is a connection has its principal from the start. Only those inside
   the application say who they are there.
 
 Order for the caller: `check` for each request of a connection without a principal, before its body is read;
-`handshake` and `authenticate` as they come; `expire` when the session is over.
+`versions_told`, `handshake` and `authenticate` as they come; `expire` when the session is over.
 
 Source: Kafka's SaslServerAuthenticator, and KafkaChannel.maybeBeginServerReauthentication.
 """
@@ -43,6 +45,7 @@ MAX_SESSION_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
 class SaslState(Enum):
     """See the module."""
 
+    HANDSHAKE_OR_VERSIONS = "handshake or versions"
     HANDSHAKE = "handshake"
     AUTHENTICATE = "authenticate"
     COMPLETE = "complete"
@@ -53,7 +56,8 @@ class SaslState(Enum):
 _HEADER: Final = struct.Struct(">hhihi")
 """Of a request without a client id, and the length of the bytes behind it: SaslAuthenticate v0."""
 _SERVED: Final[Mapping[SaslState, frozenset[int]]] = {
-    SaslState.HANDSHAKE: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    SaslState.HANDSHAKE_OR_VERSIONS: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    SaslState.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
     SaslState.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
     SaslState.COMPLETE: frozenset(),
     SaslState.EXPIRED: frozenset({ApiKey.SASL_HANDSHAKE}),
@@ -107,7 +111,7 @@ class Authenticator:
         """Begin with the principal of those that are not asked; None where all are."""
         self.principal = principal
         """Who is at the other end; None while that is not known."""
-        self.state = SaslState.HANDSHAKE if principal is None else SaslState.COMPLETE
+        self.state = SaslState.HANDSHAKE_OR_VERSIONS if principal is None else SaslState.COMPLETE
         self.takes_bare_tokens = False
         """Whether tokens come and go without headers, as after the oldest SaslHandshake."""
         self._mechanisms = mechanisms
@@ -147,6 +151,11 @@ class Authenticator:
         raise KafkaError(
             ErrorCode.illegal_sasl_state, f"API {api_key} is not served in the state {state.name} of SASL"
         )
+
+    def versions_told(self) -> None:
+        """The client has been told which APIs there are: ApiVersions was answered without an error."""
+        if self.state is SaslState.HANDSHAKE_OR_VERSIONS:
+            self.state = SaslState.HANDSHAKE
 
     def handshake(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
         """Choose a mechanism; `now_ms` is monotonic. A failure that is not ILLEGAL_SASL_STATE is the end."""

@@ -68,6 +68,36 @@ def test_request_before_authentication_closes_the_connection_unread(request_: An
     assert heard.principals == []
 
 
+def test_second_api_versions_before_authentication_closes_the_connection() -> None:
+    """One that was refused, for its version or its name, may be repeated: newer clients ask so (KIP-511)."""
+    ask = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+
+    async def scenario() -> None:
+        async with serving(Heard().apis, admission=asking()) as listener:
+            client = await RawClient.connect(listener)
+            client.send(ApiVersionsRequest(client_software_name="-", client_software_version="1"), ask)
+            assert (await client.receive()).error_code is ErrorCode.invalid_request
+            assert (await client.receive()).error_code is ErrorCode.none
+            client.send(ask)
+            assert await client.closed_by_server()
+
+    run(scenario())
+
+
+def test_api_versions_after_authentication_may_be_asked_for_again() -> None:
+    """Java's clients ask before and after."""
+    ask = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+
+    async def scenario() -> None:
+        async with serving(Heard().apis, admission=asking()) as listener:
+            channel = await Channel.connect("127.0.0.1", listener.port, "test", login=login())
+            for _ in range(3):
+                assert (await channel.request(ask)).error_code is ErrorCode.none
+            channel.close()
+
+    run(scenario())
+
+
 def test_channel_with_the_right_password_is_its_user() -> None:
     """Both clients of ours; requests that are pipelined behind the last token are the user's."""
     heard = Heard()

@@ -86,6 +86,19 @@ def test_anything_else_before_the_handshake_is_the_end(api_key: int) -> None:
     assert served(machine) == set()
 
 
+def test_api_versions_is_answered_once_and_then_only_the_handshake() -> None:
+    """Who never logs in has nothing worked out for him again and again; Kafka closes the connection, too."""
+    machine = authenticator()
+    machine.check(ApiKey.API_VERSIONS)  # refused: in a version that is not there, it is asked for again
+    machine.check(ApiKey.API_VERSIONS)
+    machine.versions_told()
+    assert served(machine) == {ApiKey.SASL_HANDSHAKE}
+    assert machine.handshake("KNOCK", 1, 0) is NONE
+    machine.authenticate(b"ann", 0)
+    machine.versions_told()  # a client that has logged in may ask as often as it likes
+    assert (machine.principal, machine.state) == (ANN, SaslState.COMPLETE)
+
+
 def test_second_handshake_within_an_exchange_is_the_end() -> None:
     """Nobody begins anew with another mechanism half-way."""
     machine = authenticator()
