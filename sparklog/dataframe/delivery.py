@@ -114,7 +114,7 @@ class ExactlyOnce:
     def prepare(self, batch: Batch | None) -> Decider | None:
         """On the driver, before tasks: find the topic; make a job known and return its decider.
 
-        Of an application, the version before is finished; after one that was given up, it is another run.
+        Of an application, the version before is finished.
 
         Raises:
             SinkError: it can't be.
@@ -124,10 +124,7 @@ class ExactlyOnce:
             client.check()
             self._rows.find_topic(client.cluster)
             if batch is not None and batch.sink.kind is SinkKind.APPLICATION:
-                decider = client.carry_out(Finish(batch.sink).steps())
-                if decider.knows_over(batch.run_id):
-                    batch.run_id = this_process().begin_run()
-                return decider
+                return client.carry_out(Finish(batch.sink).steps())
             if batch is None or batch.sink.kind is not SinkKind.JOB:
                 return None
             decider = client.carry_out(Begin(batch.sink).steps())
@@ -178,7 +175,7 @@ class ExactlyOnce:
         with _client(self._options) as client:
             _check_topics(client.cluster, messages)
             following = client.carry_out(Commit(_sink_batch(batch, messages), decider).steps())
-        if following is not None:
+        if following is not None and sink.kind is SinkKind.QUERY:  # others go on as none
             process.keep_decider(config, sink, run_id, following)
         return self._rows.written(messages)
 

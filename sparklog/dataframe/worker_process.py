@@ -24,18 +24,11 @@ class WorkerProcess:
     """This process."""
 
     def __init__(self) -> None:
-        self.run_id = uuid.uuid4().hex
-        """Of writes that no query does: what this process begins, and nobody else goes on with."""
         self._name = uuid.uuid4().hex[:16]
         self._clients: dict[ClientConfig, SinkClient] = {}
         self._slots: dict[tuple[SinkId, str], tuple[int, int]] = {}
         """By sink and run: of which batch, and which is the next."""
         self._deciders: dict[tuple[ClientConfig, SinkId, str], Decider] = {}
-
-    def begin_run(self) -> str:
-        """Be another run: what is left of the one before is refused."""
-        self.run_id = uuid.uuid4().hex
-        return self.run_id
 
     def client(self, config: ClientConfig) -> SinkClient:
         """Return the client of a cluster, with the connections that it has."""

@@ -17,7 +17,6 @@ from sparklog.dataframe.errors import DataSourceOptionError, told_in_one_line
 from sparklog.dataframe.guarantee import DeliveryGuarantee
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.prepared_rows import Batch
-from sparklog.dataframe.worker_process import this_process
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.sink.machine.protocols import Decider
 
@@ -114,7 +113,8 @@ def batch_writer(
 
 
 def _batch(options: WriteOptions) -> Batch:
-    run_id = this_process().run_id
+    # A run of its own: others of this process may write at the same time, and each aborts what is left of it.
+    run_id = uuid.uuid4().hex
     if (version := options.version) is not None:
         sink = SinkId(SinkKind.APPLICATION, version.application_id, options.topic)
         return Batch(sink, version.version, run_id)

@@ -5,7 +5,7 @@ process that ends there, or is stopped, puts himself in front of it.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from sparklog.client.broker_requests import ask_until_answered
@@ -26,6 +26,7 @@ from sparklog.sink.machine.steps import (
     DeciderStamp,
     EndTransactions,
     FindLastDecision,
+    FindOpenTransactions,
     ForgetDecision,
     IndexDecision,
     InitializeDecider,
@@ -96,6 +97,7 @@ class SinkClient:
             InitializeDecider: self._initialize_decider,
             FindLastDecision: self._find_last_decision,
             ListOpenTransactions: self._list_open_transactions,
+            FindOpenTransactions: self._find_open_transactions,
             WriteDecision: self._write_decision,
             IndexDecision: self._index_decision,
             CommitDecision: self._commit_decision,
@@ -212,10 +214,12 @@ class SinkClient:
         return LastDecision(decision.entry, decision, position)
 
     def _list_open_transactions(self, step: ListOpenTransactions) -> list[WriterTransaction]:
-        return [
-            WriterTransaction(each.transactional_id, each.producer_id, each.producer_epoch)
-            for each in self._transactions.described(step.prefix, _OPEN_STATES, step.named)
-        ]
+        return _transactions(self._transactions.described(step.prefix, _OPEN_STATES, step.named))
+
+    def _find_open_transactions(self, step: FindOpenTransactions) -> list[WriterTransaction]:
+        ids = [each.transactional_id for each in step.transactions]
+        found = frozenset(_transactions(self._transactions.describe(ids, _OPEN_STATES)))
+        return [each for each in step.transactions if each in found]
 
     def _write_decision(self, step: WriteDecision) -> Position:
         self._look_up(step.sink, [each.transactional_id for each in step.decision.transactions])
@@ -302,6 +306,12 @@ class SinkClient:
                 position = Position(topic_partition.partition, found.offset)
                 return IndexEntry.decode(found.metadata), position
         return None
+
+
+def _transactions(described: Iterable[TransactionDescription]) -> list[WriterTransaction]:
+    return [
+        WriterTransaction(each.transactional_id, each.producer_id, each.producer_epoch) for each in described
+    ]
 
 
 def _check_indexed(index: OffsetOfTransaction) -> None:

@@ -331,21 +331,6 @@ def test_topic_that_is_deleted_between_its_rows_and_their_commit_fails_the_batch
     assert seen(cluster.bootstrap_servers, topic) == ["a"]
 
 
-def test_version_of_an_application_is_written_once_to_each_topic(cluster: LocalCluster, topic: str) -> None:
-    """foreachBatch does a batch again after a failure; the options mean what they do for Delta tables."""
-    other = f"{topic}-other"
-    create_topic(cluster.bootstrap_servers, other)
-    for version, value in ((4, "a"), (4, "again"), (3, "older"), (9, "b")):
-        for target in (topic, other):
-            given = {"topic": target, "txnAppId": "etl.daily", "txnVersion": str(version)}
-            writer = batch_writer(
-                WriteOptions.parse(given, cluster.bootstrap_servers), VALUES, overwrite=False
-            )
-            writer.prepare()
-            writer.commit([writer.write(iter([pa.record_batch({"value": [value]})]))])
-    assert seen(cluster.bootstrap_servers, topic) == seen(cluster.bootstrap_servers, other) == ["a", "b"]
-
-
 def test_rows_that_are_no_records_fail_the_job_and_not_each_attempt(
     cluster: LocalCluster, topic: str
 ) -> None:

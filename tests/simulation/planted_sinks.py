@@ -252,7 +252,7 @@ SINK_BUGS: Final = {
     ),
     "settles-others": PlantedBug("settling a sink ends what is open of others", _settles_others, SINK_SEEDS),
     "given-up-untold": PlantedBug(
-        "who comes again with a version that is written aborts what the next one has prepared, unknown to it",
+        "who comes with a version aborts what a later one has prepared, unknown to it",
         _given_up_untold,
         SINK_SEEDS,
     ),

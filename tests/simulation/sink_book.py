@@ -17,7 +17,7 @@ from sparklog.records.builder import read_records
 from sparklog.records.key_values import read_keys_and_values
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.sink.machine.decisions import Decision, LastDecision, WriterTransaction
-from sparklog.sink.machine.names import SinkId, SinkKind, sink_of
+from sparklog.sink.machine.names import SinkId, sink_of
 from sparklog.sink.machine.steps import FindLastDecision, Step
 from sparklog.types import ProducerEpoch, ProducerId
 from sparklog.wire.apis import ApiKey
@@ -192,8 +192,7 @@ class SinkBook:
 
     def given_up(self, sink: SinkId, batch_id: int, run_id: str) -> None:
         """A driver was told that a batch is not written, and will not be by this run."""
-        if sink.kind is not SinkKind.APPLICATION:  # which may try it again as the same run
-            self.sink(sink.text).given_up.add((batch_id, run_id))
+        self.sink(sink.text).given_up.add((batch_id, run_id))
 
     def settled(self, expected: dict[str, set[str]]) -> None:
         """Nobody writes any more; `expected` has each writer's rows that are to be there."""

@@ -131,6 +131,8 @@ class ReportedIsRead(SinkInvariant):
     def reported(self, sink: SinkId, batch_id: int, rows: Sequence[str]) -> None:
         known = self.book.sink(sink.text)
         named = [each for each, of in known.named.items() if of == batch_id]
+        if not named and sink.kind is SinkKind.APPLICATION and known.decisions[-1].batch_id > batch_id:
+            return  # a later version was written first
         there = [row for each in named for row in self.book.rows.get(each[1:], ())]
         if sorted(there) != sorted(rows):
             self.fail(f"{sink.text}: batch {batch_id} is reported to have {rows}, decided are {there}")

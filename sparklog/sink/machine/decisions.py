@@ -95,7 +95,7 @@ class Decision:
     waits_for_ever: bool
     """Whether nobody but their decider and an operator ends the transactions; else they may time out."""
     given_up: tuple[WriterTransaction, ...] = ()
-    """What was found open when an application came again with this batch, and is aborted: none of it may be
+    """What was open of an application's other writes when this was decided, and is aborted: none of it may be
     decided after this."""
 
     @staticmethod

@@ -13,6 +13,7 @@ __all__ = [
     "RunOverError",
     "SinkError",
     "SupersededRunError",
+    "TransactionsEndedError",
     "TransactionsLostError",
     "UnreadableDecisionError",
 ]
@@ -87,13 +88,13 @@ class SupersededRunError(SinkError):
 
 
 class GivenUpError(SinkError):
-    """What was prepared for a version was aborted by somebody who came with an earlier one."""
+    """What was prepared for a version was aborted by somebody who came with an earlier one meanwhile."""
 
     def __init__(self, version: int, decided_version: int) -> None:
         super().__init__(
-            f"what was prepared for version {version} was aborted by another process of the same txnAppId, "
-            f"which came with version {decided_version} again: nothing of it was written. Do so again, and "
-            "let one process at a time write as one txnAppId"
+            f"what was prepared for version {version} was aborted by another write of the same txnAppId, "
+            f"which came with version {decided_version} meanwhile: nothing of it was written. Do so again, "
+            "and let one write at a time go on as one txnAppId"
         )
 
 
@@ -107,15 +108,26 @@ class RunOverError(SinkError):
         )
 
 
+class TransactionsEndedError(SinkError):
+    """Of a batch that is about to be decided, some transactions have ended: nothing of it is decided."""
+
+    def __init__(self, batch_id: int, count: int, ended: Sequence[str]) -> None:
+        super().__init__(
+            f"nothing of batch {batch_id} was written: {len(ended)} of its {count} transactions had ended "
+            f"before it could be decided ({_told(ended)}). Another write of the same txnAppId has aborted "
+            "them, or an operator; or the target's time-out for transactions passed, which "
+            "kafka.transaction.timeout.ms and the target's transaction.max.timeout.ms bound. Do it again"
+        )
+
+
 class TransactionsLostError(SinkError):
     """Of a batch that is decided, some transactions were ended otherwise before they could be committed."""
 
     def __init__(self, batch_id: int, rows: int, count: int, lost: Sequence[str]) -> None:
-        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
         super().__init__(
             f"batch {batch_id} ({rows} rows) is not whole: {len(lost)} of its {count} transactions were "
-            f"aborted or have expired before they could be committed ({named}). The target's time-out for "
-            "transactions passed, which kafka.transaction.timeout.ms and the target's "
+            f"aborted or have expired before they could be committed ({_told(lost)}). The target's time-out "
+            "for transactions passed, which kafka.transaction.timeout.ms and the target's "
             "transaction.max.timeout.ms bound, or an operator aborted them. Their rows are missing. "
             f"{_ONCE_MORE}"
         )
@@ -128,3 +140,8 @@ class UnreadableDecisionError(SinkError):
         super().__init__(
             f"the sink's last decision cannot be read: {why}. Was it made by a newer sparklog? Use that"
         )
+
+
+def _told(transactional_ids: Sequence[str]) -> str:
+    more = len(transactional_ids) - 3
+    return ", ".join(transactional_ids[:3]) + (f" and {more} more" if more > 0 else "")

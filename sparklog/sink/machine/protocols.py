@@ -32,6 +32,7 @@ from sparklog.sink.machine.errors import (
     DecisionGoneError,
     GivenUpError,
     RunOverError,
+    TransactionsEndedError,
     TransactionsLostError,
 )
 from sparklog.sink.machine.names import SinkId, SinkKind, run_of
@@ -42,6 +43,7 @@ from sparklog.sink.machine.steps import (
     DeciderStamp,
     EndTransactions,
     FindLastDecision,
+    FindOpenTransactions,
     ForgetDecision,
     IndexDecision,
     InitializeDecider,
@@ -134,6 +136,8 @@ class Commit:
         self._decider = decider
         self._leftovers: Transactions = () if decider is None else decider.leftovers
         """Of other runs, open since before the decision."""
+        self._has_looked_again = False
+        """Whether others may have decided since the tasks began."""
 
     def steps(self) -> Protocol[Decider | None]:
         """Return the decider to commit the run's next batch with; None if the sink is forgotten.
@@ -152,6 +156,7 @@ class Commit:
                     self._leftovers = tuple(
                         each for each in leftovers if run_of(each.transactional_id) != self._batch.run_id
                     )
+                    self._has_looked_again = True
                 decided = yield from self._decide(decider)
             except DeciderFencedError:
                 decider = None
@@ -170,6 +175,9 @@ class Commit:
         given_up = frozenset(() if decided is None else decided.given_up)
         if verdict is Verdict.WRITE and decided is not None and not given_up.isdisjoint(batch.transactions):
             raise GivenUpError(batch.batch_id, decided.batch_id)
+        if verdict is Verdict.WRITE and batch.sink.kind is SinkKind.APPLICATION and self._has_looked_again:
+            # Of what was given up before the last decision, only that is told which was open since then.
+            yield from self._check_open()
         # Whoever has something open now is refused from then on, should he be alive: it is aborted.
         others = (run_of(each.transactional_id) for each in self._leftovers)
         former_runs = Decision.superseded(batch.run_id, decided, others)
@@ -181,6 +189,7 @@ class Commit:
                 rows=batch.rows,
                 transactions=batch.transactions,
                 waits_for_ever=batch.waits_for_ever,
+                given_up=() if batch.sink.kind is SinkKind.QUERY else self._leftovers,
             )
             return (yield from self._write(decider, decision))
         assert decided is not None, "it is decided"
@@ -194,6 +203,14 @@ class Commit:
         if decision == decided:
             return decider
         return (yield from self._write(decider, decision))
+
+    def _check_open(self) -> Protocol[None]:
+        """Return if all that is about to be named can be committed."""
+        transactions = self._batch.transactions
+        open_ones = frozenset((yield FindOpenTransactions(transactions)))
+        ended = [each.transactional_id for each in transactions if each not in open_ones]
+        if ended:
+            raise TransactionsEndedError(self._batch.batch_id, len(transactions), ended)
 
     def _write(self, decider: Decider, decision: Decision) -> Protocol[Decider]:
         sink, entry = self._batch.sink, decision.entry
@@ -313,9 +330,7 @@ class Settle:
         for _ in range(_MOST_CONTESTS):
             decider = yield from _become_decider(self._sink)
             decided, last = decider.decided, decider.last
-            open_ones: Transactions = tuple(
-                (yield _list_open(self._sink, () if decided is None else decided.transactions))
-            )
+            open_ones: Transactions = tuple((yield _list_open(self._sink, decided)))
             runs = dict.fromkeys(run_of(each.transactional_id) for each in open_ones)
             if last is not None:
                 runs[last.entry.run_id] = None
@@ -336,7 +351,7 @@ class Settle:
     def _end(self, decider: Decider) -> Protocol[Settled]:
         decided = decider.decided
         named = () if decided is None else decided.transactions
-        open_ones: Transactions = tuple((yield _list_open(self._sink, named)))
+        open_ones: Transactions = tuple((yield _list_open(self._sink, decided)))
         unfinished = tuple(each for each in open_ones if each in named)
         undecided = tuple(each for each in open_ones if each not in named)
         if decided is not None and unfinished:
@@ -357,19 +372,21 @@ def _become_decider(sink: SinkId) -> Protocol[Decider]:
 def _look_around(sink: SinkId, decided: Decision | None) -> Protocol[Transactions]:
     """Finish what was decided last, if it is not, and return what else is open."""
     named = () if decided is None else decided.transactions
-    open_ones: Transactions = tuple((yield _list_open(sink, named)))
+    open_ones: Transactions = tuple((yield _list_open(sink, decided)))
     unfinished = tuple(each for each in named if each in open_ones)
     if decided is not None and unfinished:
         yield from _commit_all(decided, unfinished)
     return tuple(each for each in open_ones if each not in named)
 
 
-def _list_open(sink: SinkId, decided: Transactions) -> ListOpenTransactions:
-    """Return how to list what is open of a sink, and surely all of what was decided last.
+def _list_open(sink: SinkId, decided: Decision | None) -> ListOpenTransactions:
+    """Return how to list what is open of a sink; surely all of what was decided last, or given up by that.
 
-    What of it is taken for done now is taken for undecided after the next decision.
+    What of it is taken for done now is taken for undecided after the next decision, which also has to say
+    that it is given up.
     """
-    return ListOpenTransactions(sink.writers_prefix, tuple(each.transactional_id for each in decided))
+    named = () if decided is None else (*decided.transactions, *decided.given_up)
+    return ListOpenTransactions(sink.writers_prefix, tuple(each.transactional_id for each in named))
 
 
 def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]:

@@ -22,6 +22,7 @@ __all__ = [
     "DeciderStamp",
     "EndTransactions",
     "FindLastDecision",
+    "FindOpenTransactions",
     "ForgetDecision",
     "IndexDecision",
     "InitializeDecider",
@@ -80,6 +81,12 @@ class ListOpenTransactions(NamedTuple):
 
     prefix: str
     named: tuple[str, ...] = ()
+
+
+class FindOpenTransactions(NamedTuple):
+    """Look which of these transactions are open. Gives a sequence of them."""
+
+    transactions: Sequence[WriterTransaction]
 
 
 class WriteDecision(NamedTuple):
@@ -152,6 +159,7 @@ Step: TypeAlias = (
     InitializeDecider
     | FindLastDecision
     | ListOpenTransactions
+    | FindOpenTransactions
     | WriteDecision
     | IndexDecision
     | CommitDecision

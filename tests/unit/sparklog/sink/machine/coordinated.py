@@ -13,6 +13,7 @@ from sparklog.sink.machine.steps import (
     DeciderStamp,
     EndTransactions,
     FindLastDecision,
+    FindOpenTransactions,
     ForgetDecision,
     IndexDecision,
     InitializeDecider,
@@ -107,6 +108,9 @@ class Coordinated:
                     if each in named or (each.startswith(prefix) and each not in self.unheard_of)
                     if known.state in ("Empty", "Ongoing")
                 ]
+            case FindOpenTransactions(transactions):
+                listed = self.perform(ListOpenTransactions("-", tuple(each[0] for each in transactions)))
+                return [each for each in transactions if each in listed]
             case WriteDecision(sink, decider, decision, entry, after):
                 self._check(sink, decider)
                 last = self.last.get(sink.text)

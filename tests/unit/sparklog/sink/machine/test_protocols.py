@@ -14,6 +14,7 @@ from sparklog.sink.machine.errors import (
     OlderCheckpointError,
     RunOverError,
     SupersededRunError,
+    TransactionsEndedError,
     TransactionsLostError,
 )
 from sparklog.sink.machine.names import SinkId, SinkKind
@@ -302,10 +303,69 @@ def test_version_that_comes_again_ends_what_others_left_and_tells_who_is_ahead()
     commit(cluster, prepared(cluster, 1, "r2", APPLICATION))
     commit(cluster, prepared(cluster, 1, "r3", APPLICATION))
     assert cluster.open_ids() == []
-    with pytest.raises(GivenUpError, match=r"version 2 was aborted .* came with version 1 again"):
+    with pytest.raises(GivenUpError, match=r"version 2 was aborted .* came with version 1 meanwhile"):
         commit(cluster, ahead)
     commit(cluster, prepared(cluster, 2, "r1", APPLICATION))
     assert (cluster.visible, cluster.open_ids()) == (rows_of(1, 2), [])
+
+
+def late_task(cluster: Coordinated, batch: SinkBatch) -> SinkBatch:
+    """Return the attempt with one more task, whose rows come now."""
+    transaction = cluster.initialize(batch.sink.writer_id(batch.run_id, f"late{len(cluster.ids)}", 0))
+    cluster.write(transaction, ((batch.batch_id, batch.rows),))
+    return batch._replace(rows=batch.rows + 1, transactions=(*batch.transactions, transaction))
+
+
+def test_version_that_another_write_overtook_is_not_decided_by_what_that_one_aborted() -> None:
+    """Half of its tasks were done when the other one looked for leftovers: half would be visible for good."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 1, "r1", APPLICATION))
+    ahead_decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    ahead = prepared(cluster, 3, "r3", APPLICATION)
+    decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    overtaking = prepared(cluster, 2, "r2", APPLICATION)
+    ahead = late_task(cluster, ahead)
+    commit(cluster, overtaking, decider)
+    with pytest.raises(GivenUpError, match=r"version 3 was aborted .* came with version 2"):
+        commit(cluster, ahead, ahead_decider)
+    assert not carry_out(Abort(ahead).steps(), cluster.perform)
+    commit(cluster, prepared(cluster, 3, "r4", APPLICATION))
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(1, 2, 3), [])
+
+
+def test_version_whose_given_up_part_later_decisions_do_not_tell_of_is_not_decided() -> None:
+    """A decision says of what is open then that it is given up: else each would be longer than the last."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 1, "r1", APPLICATION))
+    ahead_decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    ahead = prepared(cluster, 4, "r4", APPLICATION)
+    for version in (2, 3):
+        decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+        commit(cluster, prepared(cluster, version, f"r{version}", APPLICATION), decider)
+    last = cluster.last[APPLICATION.text].decision
+    assert last is not None and last.given_up == ()
+    ahead = late_task(cluster, ahead)
+    with pytest.raises(TransactionsEndedError, match="nothing of batch 4 was written: 2 of its 3"):
+        commit(cluster, ahead, ahead_decider)
+    assert cluster.visible == rows_of(1, 2, 3)
+
+
+def test_version_that_is_given_up_is_told_of_until_it_is_aborted() -> None:
+    """Whoever decided that may have died before he did it, and its coordinator may just be replaced."""
+    cluster = Coordinated()
+    ahead_decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    ahead = prepared(cluster, 3, "r3", APPLICATION)
+    decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    dies = Commit(prepared(cluster, 1, "r1", APPLICATION), decider).steps()
+    step = next(dies)
+    while not isinstance(step, EndTransactions):
+        step = dies.send(cluster.perform(step))
+    dies.close()
+    cluster.unheard_of = {each.transactional_id for each in ahead.transactions}
+    commit(cluster, prepared(cluster, 2, "r2", APPLICATION))
+    with pytest.raises(GivenUpError, match="came with version 2"):
+        commit(cluster, ahead, ahead_decider)
+    assert cluster.visible == rows_of(1, 2)
 
 
 def test_batch_that_comes_again_when_its_ids_were_used_again_is_taken_for_written() -> None:
@@ -342,15 +402,6 @@ def test_version_that_was_decided_is_finished_before_the_next_one_is_prepared() 
     for each in batch.transactions:
         cluster.initialize(each.transactional_id)
     assert cluster.visible == rows_of(1)
-
-
-def test_application_is_told_that_its_run_is_over_before_it_tries_again() -> None:
-    """Its process is the same as before; as the same run none of its tasks would write."""
-    cluster = Coordinated()
-    carry_out(Abort(prepared(cluster, 1, "r1", APPLICATION)).steps(), cluster.perform)
-    decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
-    assert decider.last is not None
-    assert decider.last.entry.over_run_ids == ("r1",)
 
 
 def test_application_ends_with_a_version_what_was_open_before_its_tasks() -> None:
