@@ -5,7 +5,7 @@ process that ends there, or is stopped, puts himself in front of it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from sparklog.client.broker_requests import ask_until_answered
@@ -25,6 +25,7 @@ from sparklog.sink.machine.steps import (
     CommitDecision,
     DeciderStamp,
     EndTransactions,
+    FindAbortedDecider,
     FindLastDecision,
     FindOpenTransactions,
     ForgetDecision,
@@ -48,8 +49,10 @@ Result = TypeVar("Result")
 _USUAL_MAX_TIMEOUT_MS: Final = 900_000
 """What other clusters allow, if they are as Kafka is without being configured."""
 _DECIDER_TIMEOUT_MS: Final = 10_000
-"""For what takes milliseconds. Where a driver dies in them, the next run's tasks are held up for as long."""
+"""For what takes milliseconds. Where a driver dies in them, the next run's tasks are held up for as long, and
+other sinks' whose decisions lie in the same partition. Who takes longer begins again."""
 _OPEN_STATES: Final = ("Empty", "Ongoing")
+_ABORTED_STATES: Final = ("PrepareAbort", "CompleteAbort")
 _FENCED: Final = frozenset(
     {
         ErrorCode.invalid_producer_epoch,
@@ -95,6 +98,7 @@ class SinkClient:
         """The longest that the cluster is known to allow, or not known not to."""
         self._performed: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
             InitializeDecider: self._initialize_decider,
+            FindAbortedDecider: self._find_aborted_decider,
             FindLastDecision: self._find_last_decision,
             ListOpenTransactions: self._list_open_transactions,
             FindOpenTransactions: self._find_open_transactions,
@@ -184,9 +188,7 @@ class SinkClient:
         Raises:
             KafkaError: the coordinator could not be asked.
         """
-        for each in self._transactions.describe((sink.decider_id,), _OPEN_STATES):
-            return DeciderStamp(each.producer_id, each.producer_epoch)
-        return None
+        return self._decider_in(sink, _OPEN_STATES)
 
     # The steps.
 
@@ -197,6 +199,14 @@ class SinkClient:
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"transactional id {decider_id} was refused")
         return DeciderStamp(response.producer_id, response.producer_epoch)
+
+    def _find_aborted_decider(self, step: FindAbortedDecider) -> DeciderStamp | None:
+        return self._decider_in(step.sink, _ABORTED_STATES)
+
+    def _decider_in(self, sink: SinkId, states: Collection[str]) -> DeciderStamp | None:
+        for each in self._transactions.describe((sink.decider_id,), states):
+            return DeciderStamp(each.producer_id, each.producer_epoch)
+        return None
 
     def _find_last_decision(self, step: FindLastDecision) -> LastDecision | None:
         found = self._indexed(step.sink, stable=True) if step.sink.is_indexed else None

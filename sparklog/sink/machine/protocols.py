@@ -42,6 +42,7 @@ from sparklog.sink.machine.steps import (
     CommitDecision,
     DeciderStamp,
     EndTransactions,
+    FindAbortedDecider,
     FindLastDecision,
     FindOpenTransactions,
     ForgetDecision,
@@ -159,7 +160,9 @@ class Commit:
                     self._has_looked_again = True
                 decided = yield from self._decide(decider)
             except DeciderFencedError:
-                decider = None
+                fenced, decider = decider, None
+                if fenced is not None and sink.kind is SinkKind.JOB:
+                    decider = yield from _begun_anew(sink, fenced.stamp)
             else:
                 return (yield from self._end(decided))
         raise ContestedSinkError(sink.decider_id)
@@ -367,6 +370,21 @@ def _become_decider(sink: SinkId) -> Protocol[Decider]:
     stamp = yield InitializeDecider(sink)
     last = yield FindLastDecision(sink)
     return Decider(stamp, last)
+
+
+def _begun_anew(sink: SinkId, fenced: DeciderStamp) -> Protocol[Decider | None]:
+    """Return a job's next decider, if nothing has fenced the last one but its transaction's time-out.
+
+    That is an epoch, and to become the decider another one. Who ends the job takes one as well, before or
+    after: then he has the last word.
+    """
+    timed_out = fenced._replace(producer_epoch=fenced.producer_epoch + 1)
+    if (yield FindAbortedDecider(sink)) != timed_out:
+        return None
+    stamp = yield InitializeDecider(sink)
+    if stamp != timed_out._replace(producer_epoch=timed_out.producer_epoch + 1):
+        return None
+    return Decider(stamp, None)
 
 
 def _look_around(sink: SinkId, decided: Decision | None) -> Protocol[Transactions]:

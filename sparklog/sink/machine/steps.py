@@ -21,6 +21,7 @@ __all__ = [
     "CommitDecision",
     "DeciderStamp",
     "EndTransactions",
+    "FindAbortedDecider",
     "FindLastDecision",
     "FindOpenTransactions",
     "ForgetDecision",
@@ -59,6 +60,15 @@ class TransactionEnd(Enum):
 
 class InitializeDecider(NamedTuple):
     """Become the decider; all before are fenced, and what they left open is aborted. Gives `DeciderStamp`."""
+
+    sink: SinkId
+
+
+class FindAbortedDecider(NamedTuple):
+    """Look whether the decider's last transaction was aborted, and nobody has been initialized since.
+
+    Gives the `DeciderStamp` that is left, one epoch after whoever began the transaction; else None.
+    """
 
     sink: SinkId
 
@@ -157,6 +167,7 @@ class ForgetDecision(NamedTuple):
 
 Step: TypeAlias = (
     InitializeDecider
+    | FindAbortedDecider
     | FindLastDecision
     | ListOpenTransactions
     | FindOpenTransactions

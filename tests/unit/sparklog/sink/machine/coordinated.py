@@ -12,6 +12,7 @@ from sparklog.sink.machine.steps import (
     CommitDecision,
     DeciderStamp,
     EndTransactions,
+    FindAbortedDecider,
     FindLastDecision,
     FindOpenTransactions,
     ForgetDecision,
@@ -91,6 +92,12 @@ class Coordinated:
             return None
         return DeciderStamp(known.producer_id, known.epoch)
 
+    def time_out_decider(self, sink: Any) -> None:
+        """Abort the decider's transaction, if one is open."""
+        if self.pending.pop(sink.decider_id, None) is not None:
+            known = self.ids[sink.decider_id]
+            self.ids[sink.decider_id] = Known(known.producer_id, known.epoch + 1, "CompleteAbort")
+
     def open_ids(self) -> list[str]:
         return [each for each, known in self.ids.items() if known.state == "Ongoing"]
 
@@ -99,6 +106,10 @@ class Coordinated:
             case InitializeDecider(sink):
                 _, producer_id, epoch = self.initialize(sink.decider_id)
                 return DeciderStamp(producer_id, epoch)
+            case FindAbortedDecider(sink):
+                known = self.ids[sink.decider_id]
+                is_aborted = known.state == "CompleteAbort"
+                return DeciderStamp(known.producer_id, known.epoch) if is_aborted else None
             case FindLastDecision(sink):
                 return self.last.get(sink.text)
             case ListOpenTransactions(prefix, named):

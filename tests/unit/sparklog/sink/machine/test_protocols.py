@@ -2,6 +2,7 @@
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -448,6 +449,52 @@ def test_job_that_has_another_decider_is_over_to_its_tasks_and_to_its_commit() -
     with pytest.raises(RunOverError):
         commit(cluster, batch, decider)
     assert cluster.visible == Counter()
+
+
+def test_job_whose_decision_took_longer_than_its_time_out_decides_again() -> None:
+    """Two brokers were down, or the driver paused: nobody has ended the job, and its rows took hours."""
+    for timed_out in ([CommitDecision], [CommitDecision, CommitDecision]):
+        cluster = Coordinated()
+        decider = carry_out(Begin(JOB).steps(), cluster.perform)
+        batch = prepared(cluster, 0, "r1", JOB)
+
+        def perform(step: Step, cluster: Coordinated = cluster, left: list[Any] = timed_out) -> object:
+            if left and isinstance(step, left[0]):
+                left.pop(0)
+                cluster.time_out_decider(JOB)
+            return cluster.perform(step)
+
+        assert carry_out(Commit(batch, decider).steps(), perform) is None
+        assert (cluster.visible, cluster.open_ids(), cluster.last) == (rows_of(0), [], {})
+
+
+@pytest.mark.parametrize("before", range(14))
+def test_job_that_an_operator_ends_after_its_decider_timed_out_is_whole_or_over(before: int) -> None:
+    """He may come at any step of whoever begins the decision again, and what he was told has to hold."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    batch = prepared(cluster, 0, "r1", JOB)
+    steps = 0
+    settled = None
+
+    def perform(step: Step) -> object:
+        nonlocal steps, settled
+        if steps == 1:
+            cluster.time_out_decider(JOB)
+        if steps == before:
+            settled = carry_out(Settle(JOB).steps(), cluster.perform)
+        steps += 1
+        return cluster.perform(step)
+
+    try:
+        carry_out(Commit(batch, decider).steps(), perform)
+    except RunOverError:
+        assert settled is not None
+        assert (settled.aborted, cluster.visible) == (batch.transactions, Counter())
+    else:
+        assert settled is None or settled.aborted == ()
+        assert cluster.visible == rows_of(0)
+    assert (cluster.open_ids(), cluster.last) == ([], {})
 
 
 def test_job_that_was_decided_and_not_finished_is_finished_by_whoever_gives_it_up() -> None:

@@ -1,4 +1,4 @@
-"""Batch writes that are told apart by txnAppId and txnVersion, as Spark's processes make them."""
+"""Batch writes with a version and without, as Spark's processes make them; what goes on beside them."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,12 +10,14 @@ import pytest
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
+from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.errors import GivenUpError
-from tests.cluster import LocalCluster
+from sparklog.sink.machine.steps import CommitDecision, FindAbortedDecider, Step
+from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic
 from tests.compat.sinks import VALUES, seen
 
-names: Final = (f"versions-{number}" for number in itertools.count())
+names: Final = (f"batch-writes-{number}" for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +34,10 @@ def topic(cluster: LocalCluster) -> str:
     return name
 
 
-def begun(cluster: LocalCluster, topic: str, version: int) -> Any:
-    given = {"topic": topic, "txnAppId": "etl.daily", "txnVersion": str(version)}
+def begun(cluster: LocalCluster, topic: str, version: int | None = None) -> Any:
+    given = {"topic": topic}
+    if version is not None:
+        given |= {"txnAppId": "etl.daily", "txnVersion": str(version)}
     writer = batch_writer(WriteOptions.parse(given, cluster.bootstrap_servers), VALUES, overwrite=False)
     writer.prepare()
     return writer
@@ -91,3 +95,36 @@ def test_version_begun_while_the_one_before_is_being_committed_is_spared_by_it(
     before.abort(messages)
     following.commit(others)
     assert seen(cluster.bootstrap_servers, topic) == ["1a", "2a"]
+
+
+def test_job_whose_decider_timed_out_before_it_could_commit_decides_again(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's own epochs tell it from an operator who has ended the job."""
+    monkeypatch.setattr("sparklog.sink.client._DECIDER_TIMEOUT_MS", 1)
+    perform = SinkClient.perform
+    performed: list[str] = []
+
+    def time_out_first(self: SinkClient, step: Step) -> Any:
+        if isinstance(step, CommitDecision) and CommitDecision.__name__ not in performed:
+            monkeypatch.undo()  # but for the decider that there is
+            wait_for(
+                lambda: perform(self, FindAbortedDecider(step.sink)) is not None, "the decider's time-out"
+            )
+            monkeypatch.setattr(SinkClient, "perform", time_out_first)
+        performed.append(type(step).__name__)
+        return perform(self, step)
+
+    writer = begun(cluster, topic)
+    messages = [writer.write(rows("a")), writer.write(rows("b"))]
+    monkeypatch.setattr(SinkClient, "perform", time_out_first)
+    writer.commit(messages)
+    assert performed[:6] == [
+        "WriteDecision",
+        "CommitDecision",
+        "FindAbortedDecider",
+        "InitializeDecider",
+        "WriteDecision",
+        "CommitDecision",
+    ]
+    assert seen(cluster.bootstrap_servers, topic) == ["a", "b"]
