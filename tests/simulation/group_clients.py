@@ -135,6 +135,7 @@ class GroupClient:
                 self._unanswered.discard(offset)
             self._committed, self._knows = offset, True
             self._world.outcome.commits += 1
+        self._learn_of(answer)
         self._go_on_later(2 * self._pause_ms)
 
     def _fetch(self, key: TopicIdPartition, leader: int, partition: int) -> None:
@@ -160,6 +161,7 @@ class GroupClient:
                 possible = {self._committed, *self._unanswered}
                 self._world.offset_read(self.group_id, offset, possible, asked[0])
             self.has_settled = not (self._world.accepts_writes or self._is_due)
+        self._learn_of(answer)
         self._go_on_later(2 * self._pause_ms)
 
     def _holds(self, asked: Any, answer: Coordinated) -> bool:
@@ -172,6 +174,11 @@ class GroupClient:
             and answer.key == key
             and self._world.ledger(key).counts(answer.leader_epoch)
         )
+
+    def _learn_of(self, answer: Coordinated) -> None:
+        """Look for the coordinator again when another topic of the name has answered: no error says so."""
+        if answer.key != self.key:
+            self._client.refresh()
 
     def _ask(self, leader: int, partition: int, event: Any, decide: Any, answered: Any) -> None:
         message = AskCoordinator(CONSUMER_OFFSETS_TOPIC, partition, event, decide)
