@@ -97,7 +97,7 @@ class ClassicMembers:
             after = _joined(before, request, subscription)
             advance.update(before, after)
             downgrades = replaced is not None and may_downgrade_replacing(group, replaced, self._settings)
-            # The classic group has the target for its assignment, which others may not have been told yet.
+            # Without one the classic group has the target for its assignment: others may not have it yet.
             rebalance = downgrades and (
                 group.assignment_epoch < advance.group_epoch
                 or not all(

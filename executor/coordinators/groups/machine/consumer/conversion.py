@@ -3,8 +3,8 @@
 Back is when the last one that speaks it has gone.
 
 Nobody stops reading for it. A classic group becomes a consumer group in which all are at what they were
-assigned last; who joined changes that. A consumer group becomes a classic one with its target
-assignment; if that is not what members have, they are told to join again.
+assigned last; who joined changes that. A consumer group becomes a classic one with what its members have; if
+that is not its target assignment, they are told to join again.
 
 Records alone change what a group is: the tombstones of the one, then those of the other, in one batch.
 
@@ -201,10 +201,14 @@ def downgrade_records(
     joining: ConsumerMember | None,
     topics: TopicsImage,
     wall_ms: TimestampMs,
+    *,
+    rebalance: bool,
 ) -> list[CoordinatorRecord]:
     """Return what makes a classic group of a consumer group without those who leave.
 
-    `joining` has taken the place of the one static member that leaves, by records before these.
+    `joining` has taken the place of the one static member that leaves, by records before these. Before a
+    `rebalance` each is assigned what it has and not its target, as in Kafka: whoever has to give something up
+    may not know it yet when the next member of the consumer protocol makes a consumer group of this.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are none of a consumer's.
@@ -231,11 +235,11 @@ def downgrade_records(
     try:
         assignments = {
             member_id: write_assignment(
-                group.targets.get(target_of, {}),
+                _held(member) if rebalance else group.targets.get(target_of, {}),
                 topics,
                 classic.members[member_id].metadata(classic.protocol_name),
             )
-            for member_id, (_, target_of) in staying.items()
+            for member_id, (member, target_of) in staying.items()
         }
     except MalformedConsumerProtocolError as error:
         raise KafkaError(
@@ -246,6 +250,15 @@ def downgrade_records(
         *group_tombstones(group.group_id, member_ids, tuple(group.resolved)),
         assigned_generation(classic, assignments),
     ]
+
+
+def _held(member: ConsumerMember) -> dict[UUID, frozenset[int]]:
+    """Return what a member has, be it assigned or pending revocation."""
+    assigned, pending = member.assigned_partitions, member.partitions_pending_revocation
+    return {
+        topic_id: frozenset(assigned.get(topic_id, ())) | frozenset(pending.get(topic_id, ()))
+        for topic_id in assigned.keys() | pending.keys()
+    }
 
 
 def _downgraded(member: ConsumerMember) -> ClassicMember:

@@ -96,7 +96,9 @@ class Leaving:
         logger.info(
             "group %s: all members speak the classic protocol now, and so will the group", group.group_id
         )
-        made = downgrade_records(group, leaving, joining, self._settings.image.topics, now.wall_ms)
+        made = downgrade_records(
+            group, leaving, joining, self._settings.image.topics, now.wall_ms, rebalance=rebalance
+        )
         self.sessions.end(group.group_id, list(group.members))
         self._timers.soon(partial(self._downgraded, group.group_id, rebalance))
         return made

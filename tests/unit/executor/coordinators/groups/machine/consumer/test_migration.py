@@ -324,6 +324,25 @@ def test_cooperative_member_keeps_what_it_has_to_give_up_until_it_has_joined_aga
     assert talk.owned["c"] == {"t": {2, 3}}
 
 
+def test_member_that_has_not_heard_what_to_give_up_keeps_it_while_its_group_changes_back_and_over() -> None:
+    """What it shall have is not what it has: until it joins again it reads all that it read before."""
+    talk = MigratingConversation()
+    (a,) = talk.classic_group({"a": {"t": {0, 1, 2, 3}}})
+    talk.enter("c")
+    talk.send("c", -1)
+    assert isinstance(talk.shard.groups[GROUP], ClassicGroup)
+
+    talk.enter("d")
+
+    assert talk.owned["d"] == {}
+    assert talk.classic_beat(a) is ErrorCode.illegal_generation
+    talk.classic_owned[a] = {}  # so it has given everything up
+    assert talk.classic_join(a) is ErrorCode.none
+    shares = talk.settle_both([a], ["d"])
+    assert shared(shares)
+    assert len(shares["d"]["t"]) == 2
+
+
 def test_group_that_changes_over_before_its_first_generation_tells_no_member_epoch_0() -> None:
     """With epoch 0 a member joins: one that is told it, and goes on with it, is refused for ever."""
     talk = MigratingConversation()
