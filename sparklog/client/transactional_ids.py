@@ -4,8 +4,11 @@ Version 2 of transactions is required (KIP-890, Kafka 4.0): each has an epoch of
 ended cannot be taken for the next one, and to end it again is harmless.
 """
 
+import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
@@ -24,8 +27,9 @@ from sparklog.client.transactions import (
     transaction_description,
 )
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.types import ProducerEpoch, ProducerId
+from sparklog.types import BrokerId, ProducerEpoch, ProducerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.negotiation import api_versions_requests
 
@@ -33,6 +37,9 @@ __all__ = ["Transactions", "TransactionsUnsupportedError"]
 
 _FEATURE: Final = "transaction.version"
 _NEEDED_LEVEL: Final = 2
+_PREFIXES_KEPT: Final = 16
+_LAST_CHARACTERS: Final = [chr(code) for code in range(ord("0"), ord("z") + 1)]
+"""Java's hashes of ids that differ in these are consecutive, and so are their partitions."""
 _NEEDED_VERSIONS: Final = {
     ApiKey.PRODUCE: 12,
     ApiKey.END_TXN: 5,
@@ -178,8 +185,9 @@ class Transactions:
         """Ask all who coordinate.
 
         Raises:
-            KafkaError: LEADER_NOT_AVAILABLE (retriable) if somebody began or ceased to meanwhile: what he
-                coordinates may be in nobody's answer. Or it is refused.
+            KafkaError: LEADER_NOT_AVAILABLE or NOT_COORDINATOR (retriable) if somebody began or ceased to
+                meanwhile, or before, and whoever tells who coordinates has not heard: what he coordinates may
+                be in nobody's answer. Or it is refused.
         """
         assert self._list_version is not None, "check comes first"
         leaders, self._leaders = self._leaders or self._coordinating(), None
@@ -195,6 +203,7 @@ class Transactions:
             states=tuple(states),
             prefix=prefix,
             version=self._list_version,
+            coordinated=_one_of_each_partition(prefix, leaders or {}),
         )
         for failure in listing.failures.values():
             if failure.retriable:
@@ -221,6 +230,25 @@ class Transactions:
             return self._cluster.topic(TRANSACTION_STATE_TOPIC).leaders
         except UnknownTopicError:
             return {}
+
+
+def _one_of_each_partition(prefix: str, leaders: Mapping[int, Leader | None]) -> dict[BrokerId, list[str]]:
+    """Return an id that nobody has for each partition, by who coordinates it: whether he does is asked so."""
+    ids = defaultdict[BrokerId, list[str]](list)
+    for partition, each in _ids_by_partition(prefix, len(leaders)).items():
+        if (leader := leaders.get(partition)) is not None:
+            ids[leader.broker_id].append(each)
+    return ids
+
+
+@lru_cache(maxsize=_PREFIXES_KEPT)
+def _ids_by_partition(prefix: str, count: int) -> Mapping[int, str]:
+    ids: dict[int, str] = {}
+    for suffix in itertools.product(_LAST_CHARACTERS, repeat=3):
+        if len(ids) == count:
+            break
+        ids.setdefault(partition_for(each := prefix + "".join(suffix), count), each)
+    return ids
 
 
 def _error_code(response: Any) -> ErrorCode:

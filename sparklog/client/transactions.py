@@ -6,14 +6,14 @@ Each broker is asked once, and what is not answered is missing: who looks is tol
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 from kio.schema.describe_transactions.v0.response import TransactionState
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
-from sparklog.client.broker_requests import ask_brokers
+from sparklog.client.broker_requests import ask_brokers, ask_side_by_side
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import (
@@ -41,6 +41,11 @@ __all__ = [
 ]
 
 _NEWEST_LISTING: Final = 2
+_NOT_COORDINATING: Final = (
+    ErrorCode.not_coordinator,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -103,10 +108,13 @@ def list_transactions(
     open_for_ms: int | None = None,
     prefix: str = "",
     version: int = _NEWEST_LISTING,
+    coordinated: Mapping[BrokerId, Sequence[str]] | None = None,
 ) -> TransactionListing:
     """Ask brokers for the transactions that they coordinate; nothing given to choose by means all of them.
 
     `version` is the newest that they know. Those of 0 and 1 don't choose by ids, nor those of 0 by the time.
+    Who does not coordinate the transactional ids that `coordinated` has for him just before he lists is among
+    the failures: his list says nothing of what he is taken to coordinate.
     """
     newest = ListTransactionsRequest(
         state_filters=tuple(states),
@@ -116,18 +124,31 @@ def list_transactions(
         transactional_id_pattern=f"{prefix.replace('.', '[.]')}.*" if prefix else None,
     )
     request = downgrade(newest, min(version, _NEWEST_LISTING))
-    responses, failures = ask_brokers(cluster, dict.fromkeys(brokers, request))
+    asked = list[tuple[BrokerId, Any]]()
+    for broker_id in brokers:
+        ids = () if coordinated is None else coordinated.get(broker_id, ())
+        if ids:
+            asked.append((broker_id, DescribeTransactionsRequest(transactional_ids=tuple(ids))))
+        asked.append((broker_id, request))
     transactions = list[ListedTransaction]()
-    for broker_id, response in responses.items():
-        if response.error_code is not ErrorCode.none:
+    failures = dict[BrokerId, KafkaError]()
+    for (broker_id, question), answer in zip(asked, ask_side_by_side(cluster, asked), strict=True):
+        if isinstance(answer, KafkaError):
+            failures[broker_id] = answer
+        elif question is not request:
+            for each in answer.transaction_states:
+                if each.error_code in _NOT_COORDINATING:
+                    what = f"broker {broker_id} does not coordinate transaction {each.transactional_id}"
+                    failures[broker_id] = KafkaError(each.error_code, what)
+        elif answer.error_code is not ErrorCode.none:
             what = f"broker {broker_id} does not list its transactions"
-            failures[broker_id] = KafkaError(response.error_code, what)
-            continue
-        transactions.extend(
-            ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, broker_id)
-            for each in response.transaction_states
-            if each.transactional_id.startswith(prefix)
-        )
+            failures[broker_id] = KafkaError(answer.error_code, what)
+        else:
+            transactions.extend(
+                ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, broker_id)
+                for each in answer.transaction_states
+                if each.transactional_id.startswith(prefix)
+            )
     return TransactionListing(tuple(transactions), failures)
 
 

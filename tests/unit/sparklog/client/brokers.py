@@ -21,11 +21,12 @@ from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener
-from sparklog.wire.requests import Api, Deferred, Request
+from sparklog.wire.requests import Api, Deferred, Features, Request
 from tests.unit.sparklog.wire.serving import run
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = UUID(int=1)
+_FEATURES = Features(supported={}, finalized={"transaction.version": 2}, finalized_epoch=0)
 Result = TypeVar("Result")
 
 
@@ -55,19 +56,25 @@ class Brokers:
     async def listen(self, closing: AsyncExitStack) -> None:
         self._loop = asyncio.get_running_loop()
         for broker_id in range(3):
-            apis = {
-                ApiKey.METADATA: Api(11, 11, self._metadata(broker_id)),
-                ApiKey.FETCH: Api(16, 16, self._fetch(broker_id)),
-                ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
-                ApiKey.LIST_OFFSETS: Api(7, 7, self._list_offsets),
-                ApiKey.FIND_COORDINATOR: Api(4, 4, self._find_coordinator),
-                ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(0, 0, self._describe_partitions),
-            }
-            if broker_id == 0:
-                apis[ApiKey.END_TXN] = Api(5, 5, self._end_transaction)
-            listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
+            listener = await Listener.start(
+                "127.0.0.1", 0, self.apis(broker_id), name=f"broker-{broker_id}", features=lambda: _FEATURES
+            )
             closing.push_async_callback(listener.close)
             self.listeners.append(listener)
+
+    def apis(self, broker_id: BrokerId) -> dict[ApiKey, Api]:
+        """Return what a broker answers."""
+        apis = {
+            ApiKey.METADATA: Api(11, 11, self._metadata(broker_id)),
+            ApiKey.FETCH: Api(16, 16, self._fetch(broker_id)),
+            ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
+            ApiKey.LIST_OFFSETS: Api(7, 7, self._list_offsets),
+            ApiKey.FIND_COORDINATOR: Api(4, 4, self._find_coordinator),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(0, 0, self._describe_partitions),
+        }
+        if broker_id == 0:
+            apis[ApiKey.END_TXN] = Api(5, 5, self._end_transaction)
+        return apis
 
     def client(self, *, retry_backoff_ms: int = 20, of_this_application: bool = False) -> ClusterClient:
         """Return a client that was given the last broker's address."""
@@ -286,19 +293,19 @@ class Brokers:
 
 
 @asynccontextmanager
-async def three_brokers() -> AsyncIterator[Brokers]:
+async def three_brokers(brokers: Brokers | None = None) -> AsyncIterator[Brokers]:
     async with AsyncExitStack() as closing:
-        brokers = Brokers()
+        brokers = brokers or Brokers()
         await brokers.listen(closing)
         yield brokers
 
 
-def with_brokers(use: Callable[[Brokers], None]) -> None:
+def with_brokers(use: Callable[[Brokers], None], brokers: Brokers | None = None) -> None:
     """Run `use` beside three brokers, in a thread of its own, as a client blocks."""
 
     async def scenario() -> None:
-        async with three_brokers() as brokers:
-            await asyncio.to_thread(use, brokers)
+        async with three_brokers(brokers) as listening:
+            await asyncio.to_thread(use, listening)
 
     run(scenario())
 
