@@ -3,8 +3,11 @@
 Every one of them stopped with its machine, or nobody knows how, so what it had acknowledged may not have
 reached its disk (KIP-966 then calls for an unclean recovery). But a record that is on any of the disks is to
 stay. So the partition waits until all of them are back, asks them, and whatever other replicas are there, how
-far their logs reach, and elects the longest: by the last record's leader epoch first, then by offset. Such a
-log has everything committed that any of the others has (as in Raft, whose voters compare so).
+far their logs reach, and elects the longest: by the last record's leader epoch first, then by offset. As each
+of them had everything committed, that log has all of it that any of them still has (as in Raft, whose voters
+compare so). Another replica may have more, if they lost that; but its newer epoch says nothing: what it wrote
+alone as a leader was never committed, and those after it may have committed what is of older epochs, as they
+write nothing of their own to begin with. So it leads if it has all of that longest log for certain.
 
 A replica whose directory is gone is not waited for, as long as another one is left. Who would rather lose
 records than wait asks for an unclean election, or allows one in the topic.
@@ -159,8 +162,17 @@ class UncleanRecovery:
         if len(waiting.present) == 1:
             return waiting.present[0]
         answers = self._answers[key]
-        # The first of equals.
-        return max(waiting.present, key=lambda broker_id: answers[broker_id].position)
+
+        def position(broker_id: BrokerId) -> LogPosition:
+            return answers[broker_id].position
+
+        # The first of equals, each time.
+        in_sync = waiting.partition.last_known_elr
+        longest = max((each for each in waiting.present if each in in_sync), key=position)
+        may_have_more = [longest, *(each for each in waiting.present if each not in in_sync)]
+        return max(
+            (each for each in may_have_more if _continues(position(each), position(longest))), key=position
+        )
 
     def _unheard(self, cluster: ClusterState, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
         """Return who is there and has not said yet how far its log reaches; one alone need not."""
@@ -174,6 +186,11 @@ class UncleanRecovery:
             or answer.broker_epoch != brokers[broker_id].broker_epoch
             or answer.partition_epoch != waiting.partition.partition_epoch
         ]
+
+
+def _continues(log: LogPosition, other: LogPosition) -> bool:
+    """Whether one log has for certain all that another has: in each epoch one leader wrote them both."""
+    return not other.end_offset or (log.last_epoch == other.last_epoch and log.end_offset >= other.end_offset)
 
 
 def _waits(partition: PartitionRegistration) -> bool:

@@ -286,6 +286,32 @@ def test_longest_log_is_that_of_the_newest_epoch(strict: Conversation) -> None:
     assert state(strict) == leads(2, (2,), last_known=(1,), recovering=True)
 
 
+@pytest.mark.parametrize(
+    ("position", "leader"),
+    [
+        (LogPosition(2, 12), 2),  # of a leader of its own, whom nobody followed
+        (LogPosition(2, 5), 2),
+        (LogPosition(1, 12), 0),  # what the others lost
+        (LogPosition(1, 8), 2),
+        (LogPosition(0, 99), 2),
+    ],
+)
+def test_log_of_who_was_not_in_sync_last_leads_if_it_goes_on_from_the_longest_of_those_who_were(
+    strict: Conversation, position: LogPosition, leader: int
+) -> None:
+    """A leader of a later epoch has committed what is of an earlier one, beside what was written between."""
+    gone(strict, 0, 1, 2)
+    for broker_id in (1, 2, 0):
+        back(strict, broker_id, clean=False)
+    assert strict.partition().last_known_elr == (2, 1)
+    strict.tick()
+    said = {0: position, 1: LogPosition(0, 6), 2: LogPosition(1, 9)}
+    for question in strict.controller.log_questions(strict.now_ms):
+        positions = {("t", 0): said[question.broker_id]}
+        strict.take(strict.controller.log_question_answered(question, positions, strict.now_ms))
+    assert strict.partition().leader == leader
+
+
 def test_nobody_leads_before_all_who_were_in_sync_last_have_said_how_far_they_reach(
     strict: Conversation,
 ) -> None:
