@@ -27,7 +27,7 @@ _Waiting = Queue[logging.LogRecord | None]
 def written_aside(
     stream: TextIO, level: int, line_format: str, *, max_waiting: int = MAX_WAITING
 ) -> Iterator[None]:
-    """Have all that is logged written to a stream; afterwards whoever logs writes by himself again.
+    """Have all that is logged written to a stream, and to nothing else; afterwards all is as before.
 
     Args:
         stream: where lines go; it is flushed after each.
@@ -36,20 +36,22 @@ def written_aside(
         max_waiting: how many lines wait while the stream takes none.
     """
     waiting: _Waiting = Queue(max_waiting)
-    written = logging.StreamHandler(stream)
-    writer = threading.Thread(target=_write, args=(waiting, written), name="log lines", daemon=True)
+    writer = threading.Thread(
+        target=_write, args=(waiting, logging.StreamHandler(stream)), name="log lines", daemon=True
+    )
     writer.start()
-    formatter = logging.Formatter(line_format)
-    lines = _Lines(waiting, formatter)
-    logging.basicConfig(level=level, handlers=[lines], force=True)
+    lines = _Lines(waiting, logging.Formatter(line_format))
+    root = logging.getLogger()
+    handlers_before, level_before = list(root.handlers), root.level
+    root.handlers[:] = [lines]
+    root.setLevel(level)
     try:
         yield
     finally:
+        root.handlers[:] = handlers_before
+        root.setLevel(level_before)
         lines.end()
         writer.join(END_TIMEOUT_S)
-        if not writer.is_alive():
-            written.setFormatter(formatter)
-            logging.basicConfig(level=level, handlers=[written], force=True)
 
 
 def _write(waiting: _Waiting, handler: logging.Handler) -> None:
