@@ -6,7 +6,7 @@ ended cannot be taken for the next one, and to end it again is harmless.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -23,13 +23,14 @@ from sparklog.client.errors import UnknownTopicError
 from sparklog.client.topic_descriptions import described_leaders
 from sparklog.client.transactions import (
     TransactionDescription,
+    describe_transactions,
     list_transactions,
     transaction_description,
 )
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.types import BrokerId, ProducerEpoch, ProducerId
+from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.negotiation import api_versions_requests
 
@@ -37,6 +38,7 @@ __all__ = ["Transactions", "TransactionsUnsupportedError"]
 
 _FEATURE: Final = "transaction.version"
 _NEEDED_LEVEL: Final = 2
+_PREPARED_STATES: Final = ("PrepareCommit", "PrepareAbort")
 _PREFIXES_KEPT: Final = 16
 _LAST_CHARACTERS: Final = [chr(code) for code in range(ord("0"), ord("z") + 1)]
 """Java's hashes of ids that differ in these are consecutive, and so are their partitions."""
@@ -151,6 +153,25 @@ class Transactions:
             for each in described
             if each.error_code is ErrorCode.none and each.transaction_state in states
         ]
+
+    def unmarked(self, ids: Sequence[str]) -> list[TopicPartition]:
+        """Return where transactions that are decided have no marker yet; it is asked for once.
+
+        Raises:
+            KafkaError: some coordinator can't be asked.
+        """
+        coordinators = {each: self._coordinators.broker_of(CoordinatorKind.TRANSACTION, each) for each in ids}
+        described = describe_transactions(self._cluster, coordinators)
+        for failure in described.failures.values():
+            raise failure
+        return sorted(
+            {
+                partition
+                for each in described.transactions.values()
+                if each.state in _PREPARED_STATES
+                for partition in each.partitions
+            }
+        )
 
     def check(self) -> None:
         """Find out whether the cluster can what is needed, once.

@@ -5,12 +5,13 @@ process that ends there, or is stopped, puts himself in front of it.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.client.errors import ApiTimeoutError
 from sparklog.client.group_offsets import CommittedOffset, OffsetOfTransaction, committed_offsets
 from sparklog.client.transactional_ids import Transactions
 from sparklog.client.transactions import TransactionDescription
@@ -18,7 +19,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.decisions_topic import DecisionsTopic
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
-from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId
+from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, sink_of
 from sparklog.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
@@ -51,6 +52,8 @@ _USUAL_MAX_TIMEOUT_MS: Final = 900_000
 _DECIDER_TIMEOUT_MS: Final = 10_000
 """For what takes milliseconds. Where a driver dies in them, the next run's tasks are held up for as long, and
 other sinks' whose decisions lie in the same partition. Who takes longer begins again."""
+_MOST_TOLD: Final = 5
+"""So many partitions are named in a warning."""
 _OPEN_STATES: Final = ("Empty", "Ongoing")
 _ABORTED_STATES: Final = ("PrepareAbort", "CompleteAbort")
 _FENCED: Final = frozenset(
@@ -283,9 +286,33 @@ class SinkClient:
             ends[transaction] = _ENDS[error_code]
         return ends
 
-    def _await_ends(self, step: AwaitEnds) -> None:
+    def _await_ends(self, step: AwaitEnds) -> Sequence[WriterTransaction]:
         # Asked again for what it has decided, the coordinator says when all partitions have their markers.
-        self._transactions.end(step.transactions, commit=step.commit)
+        try:
+            self._transactions.end(step.transactions, commit=step.commit)
+        except ApiTimeoutError as error:
+            # It is durable: to say that it failed would have it done twice.
+            logger.warning(
+                "%d transactions of %s are %s, and %s. Brokers go on with it, whoever waits: %s",
+                len(step.transactions),
+                sink_of(step.transactions[0].transactional_id),
+                "committed" if step.commit else "aborted",
+                self._not_seen([each.transactional_id for each in step.transactions]),
+                error,
+            )
+            return step.transactions
+        return ()
+
+    def _not_seen(self, ids: Sequence[str]) -> str:
+        """Return where readers do not see the end of transactions, in words."""
+        try:
+            unmarked = self._transactions.unmarked(ids)
+        except KafkaError:
+            return "it is not known where readers do not see that yet"
+        if not unmarked:
+            return "all readers may see that by now"
+        more = f" and {len(unmarked) - _MOST_TOLD} more" if len(unmarked) > _MOST_TOLD else ""
+        return f"readers do not see that yet in {', '.join(map(str, unmarked[:_MOST_TOLD]))}{more}"
 
     def _await_decision(self, step: AwaitDecision) -> None:
         if not step.sink.is_indexed:  # who looks has become the decider, which awaits the one before

@@ -18,7 +18,7 @@ from sparklog.records.key_values import read_keys_and_values
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.sink.machine.decisions import Decision, LastDecision, WriterTransaction
 from sparklog.sink.machine.names import SinkId, sink_of
-from sparklog.sink.machine.steps import FindLastDecision, Step
+from sparklog.sink.machine.steps import AwaitEnds, FindLastDecision, Step
 from sparklog.types import ProducerEpoch, ProducerId
 from sparklog.wire.apis import ApiKey
 from tests.simulation.ledger import Ledger
@@ -64,6 +64,8 @@ class SinkBook:
         self.sinks: dict[str, KnownSink] = {}
         self.rows: dict[tuple[ProducerId, ProducerEpoch], list[str]] = {}
         """What is in a transaction."""
+        self.told_unseen: set[WriterTransaction] = set()
+        """Of which somebody was told that readers may not see how they ended."""
         self._appended: dict[tuple[ProducerId, ProducerEpoch], tuple[str, Decision]] = {}
         self._state: dict[str, tuple[ProducerId, ProducerEpoch, TransactionState]] = {}
         self._invariants: list[SinkInvariant] = [invariant(world, self) for invariant in SINK_INVARIANTS]
@@ -180,6 +182,8 @@ class SinkBook:
 
     def performed(self, step: Step, before: int, result: Any) -> None:
         """A step was taken."""
+        if isinstance(step, AwaitEnds):
+            self.told_unseen.update(result or ())
         if self.is_held and isinstance(step, FindLastDecision):
             found: LastDecision | None = result
             for invariant in self._invariants:

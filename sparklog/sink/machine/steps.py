@@ -146,7 +146,8 @@ class EndTransactions(NamedTuple):
 class AwaitEnds(NamedTuple):
     """Return when readers of committed records see what was committed, or are held up by none of it.
 
-    The transactions are some that were ended so.
+    The transactions are some that were ended so, and that holds: where a partition is offline for too long, a
+    warning says what is still to be seen. Gives the transactions of which it is not known to be.
     """
 
     transactions: Sequence[WriterTransaction]
