@@ -21,11 +21,18 @@ Order for the caller: `Begin` before the tasks of a job, `Finish` before those o
 on from wherever a process ended before it.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision, WriterTransaction
+from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision
+from sparklog.sink.machine.endings import (
+    Transactions,
+    abort_all,
+    commit_all,
+    commit_all_but_lost,
+    distinct,
+    lost_error,
+)
 from sparklog.sink.machine.errors import (
     ContestedSinkError,
     DeciderFencedError,
@@ -33,7 +40,6 @@ from sparklog.sink.machine.errors import (
     GivenUpError,
     RunOverError,
     TransactionsEndedError,
-    TransactionsLostError,
 )
 from sparklog.sink.machine.names import SinkId, SinkKind, run_of
 from sparklog.sink.machine.steps import (
@@ -50,8 +56,6 @@ from sparklog.sink.machine.steps import (
     InitializeDecider,
     ListOpenTransactions,
     Protocol,
-    TransactionEnd,
-    TransactionEnds,
     WriteDecision,
 )
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
@@ -60,8 +64,6 @@ __all__ = ["Abort", "Begin", "Commit", "Decider", "Finish", "Settle", "Settled",
 
 _MOST_CONTESTS: Final = 5
 """So often a decider is initialized for one decision before somebody else is taken to do so for ever."""
-
-Transactions = tuple[WriterTransaction, ...]
 
 
 class SinkBatch(NamedTuple):
@@ -198,9 +200,7 @@ class Commit:
         assert decided is not None, "it is decided"
         if batch.sink.kind is not SinkKind.QUERY:
             # Somebody may be ahead, with a version of his own: what he has prepared he writes again.
-            decision = replace(
-                decided, given_up=_distinct((*decided.given_up, *self._leftovers), frozenset())
-            )
+            decision = replace(decided, given_up=distinct((*decided.given_up, *self._leftovers), frozenset()))
         else:
             decision = replace(decided, run_id=batch.run_id, former_runs=former_runs)
         if decision == decided:
@@ -230,7 +230,7 @@ class Commit:
         committed: Transactions = ()
         if decided.batch_id == batch.batch_id:
             is_new = decided.transactions == batch.transactions
-            committed, lost = yield from _commit_all_but_lost(decided, decided.transactions, is_new=is_new)
+            committed, lost = yield from commit_all_but_lost(decided, decided.transactions, is_new=is_new)
         yield AwaitDecision(batch.sink)
         aborted, left = yield from self._abort_undecided(decided)
         if aborted:
@@ -238,7 +238,7 @@ class Commit:
         if committed:
             yield AwaitEnds(committed, True)
         if lost:
-            raise _lost(decided, lost)
+            raise lost_error(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
             yield ForgetDecision(batch.sink)
             return None
@@ -252,7 +252,7 @@ class Commit:
         batch = self._batch
         open_ones: Transactions = tuple((yield ListOpenTransactions(batch.sink.writers_prefix)))
         over = {batch.run_id, *(decided.former_runs if batch.sink.kind is SinkKind.QUERY else ())}
-        undecided = _distinct(
+        undecided = distinct(
             (*batch.transactions, *self._leftovers, *open_ones), frozenset(decided.transactions)
         )
         to_abort = tuple(
@@ -299,13 +299,13 @@ class Abort:
             decided is not None and decided.batch_id == batch.batch_id and decided.run_id == batch.run_id
         )
         if is_decided and decided is not None:
-            yield from _commit_all(decided, decided.transactions)
+            yield from commit_all(decided, decided.transactions)
         yield AwaitDecision(batch.sink)
         open_ones = yield ListOpenTransactions(batch.sink.run_prefix(batch.run_id))
         named = frozenset(() if decided is None else decided.transactions)
-        to_abort = _distinct((*batch.transactions, *open_ones), named)
+        to_abort = distinct((*batch.transactions, *open_ones), named)
         if to_abort:
-            yield from _abort_all(to_abort)
+            yield from abort_all(to_abort)
         if decided is not None and batch.sink.kind is SinkKind.JOB:
             yield ForgetDecision(batch.sink)
         return is_decided
@@ -358,9 +358,9 @@ class Settle:
         unfinished = tuple(each for each in open_ones if each in named)
         undecided = tuple(each for each in open_ones if each not in named)
         if decided is not None and unfinished:
-            yield from _commit_all(decided, unfinished)
+            yield from commit_all(decided, unfinished)
         if undecided:
-            yield from _abort_all(undecided)
+            yield from abort_all(undecided)
         if decided is not None and self._sink.kind is SinkKind.JOB:
             yield ForgetDecision(self._sink)
         return Settled(unfinished, undecided)
@@ -393,7 +393,7 @@ def _look_around(sink: SinkId, decided: Decision | None) -> Protocol[Transaction
     open_ones: Transactions = tuple((yield _list_open(sink, decided)))
     unfinished = tuple(each for each in named if each in open_ones)
     if decided is not None and unfinished:
-        yield from _commit_all(decided, unfinished)
+        yield from commit_all(decided, unfinished)
     return tuple(each for each in open_ones if each not in named)
 
 
@@ -405,42 +405,3 @@ def _list_open(sink: SinkId, decided: Decision | None) -> ListOpenTransactions:
     """
     named = () if decided is None else (*decided.transactions, *decided.given_up)
     return ListOpenTransactions(sink.writers_prefix, tuple(each.transactional_id for each in named))
-
-
-def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]:
-    committed, lost = yield from _commit_all_but_lost(decided, transactions)
-    if committed:
-        yield AwaitEnds(committed, True)
-    if lost:
-        raise _lost(decided, lost)
-
-
-def _commit_all_but_lost(
-    decided: Decision, transactions: Transactions, *, is_new: bool = False
-) -> Protocol[tuple[Transactions, Transactions]]:
-    """Commit transactions of a decision, which may be one that was just made; return also which can't be."""
-    if not transactions:
-        return (), ()
-    ends: TransactionEnds = yield EndTransactions(transactions, True)
-    # What only a decision ends, and is not known any more, was committed: a process uses an id again for a
-    # batch after the one that it is decided in, when that was finished; or it was long ago.
-    fine = {TransactionEnd.DONE}
-    if decided.waits_for_ever:
-        fine |= {TransactionEnd.FORGOTTEN, *(() if is_new else (TransactionEnd.MOVED_ON,))}
-    committed = tuple(each for each in transactions if ends[each] is TransactionEnd.DONE)
-    return committed, tuple(each for each in transactions if ends[each] not in fine)
-
-
-def _abort_all(transactions: Transactions) -> Protocol[None]:
-    yield EndTransactions(transactions, False)
-    yield AwaitEnds(transactions, False)
-
-
-def _lost(decided: Decision, lost: Transactions) -> TransactionsLostError:
-    return TransactionsLostError(
-        decided.batch_id, decided.rows, len(decided.transactions), [each.transactional_id for each in lost]
-    )
-
-
-def _distinct(transactions: Iterable[WriterTransaction], but: frozenset[WriterTransaction]) -> Transactions:
-    return tuple(dict.fromkeys(each for each in transactions if each not in but))
