@@ -180,8 +180,10 @@ class Commit:
         given_up = frozenset(() if decided is None else decided.given_up)
         if verdict is Verdict.WRITE and decided is not None and not given_up.isdisjoint(batch.transactions):
             raise GivenUpError(batch.batch_id, decided.batch_id)
-        if verdict is Verdict.WRITE and batch.sink.kind is SinkKind.APPLICATION and self._has_looked_again:
-            # Of what was given up before the last decision, only that is told which was open since then.
+        # What times out may have done so; and of what was given up before the last decision, that alone tells
+        # which was still open then.
+        is_overtaken = batch.sink.kind is SinkKind.APPLICATION and self._has_looked_again
+        if verdict is Verdict.WRITE and (is_overtaken or not batch.waits_for_ever):
             yield from self._check_open()
         # Whoever has something open now is refused from then on, should he be alive: it is aborted.
         others = (run_of(each.transactional_id) for each in self._leftovers)

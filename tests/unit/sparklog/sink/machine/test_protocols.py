@@ -227,13 +227,46 @@ def test_replay_with_other_rows_is_refused() -> None:
         commit(cluster, prepared(cluster, 0, "r2", rows=3))
 
 
-def test_transaction_that_timed_out_before_its_end_fails_the_batch_and_every_replay_of_it() -> None:
+def test_transaction_that_somebody_aborted_before_its_end_fails_the_batch_and_every_replay_of_it() -> None:
     """Its rows are gone; whoever goes on in silence loses them."""
     cluster = Coordinated()
     batch = prepared(cluster, 0)
     cluster.end(batch.transactions[1], commit=False)
     with pytest.raises(TransactionsLostError, match="1 of its 2 transactions"):
         commit(cluster, batch)
+    with pytest.raises(TransactionsLostError):
+        commit(cluster, prepared(cluster, 0, "r2"))
+
+
+@pytest.mark.parametrize("sink", [QUERY, APPLICATION, JOB], ids=lambda sink: sink.kind.name)
+def test_transaction_that_timed_out_before_the_decision_has_nothing_decided(sink: SinkId) -> None:
+    """Its first task finished long ago: what is decided then is partly committed, and fails for good."""
+    cluster = Coordinated()
+    begin = Begin if sink is JOB else Finish
+    decider = None if sink is QUERY else carry_out(begin(sink).steps(), cluster.perform)
+    batch = prepared(cluster, 0, "r1", sink)._replace(waits_for_ever=False)
+    cluster.end(batch.transactions[0], commit=False)
+    with pytest.raises(TransactionsEndedError, match=r"nothing of batch 0 .* 1 of its 2 transactions"):
+        commit(cluster, batch, decider)
+    assert not carry_out(Abort(batch).steps(), cluster.perform)
+    assert (cluster.visible, cluster.open_ids()) == (Counter(), [])
+    if sink is not JOB:
+        commit(cluster, prepared(cluster, 0, "r2", sink)._replace(waits_for_ever=False))
+        assert cluster.visible == rows_of(0)
+
+
+def test_transaction_that_timed_out_after_the_decision_fails_the_batch_and_every_replay_of_it() -> None:
+    """Its rows are gone; whoever goes on in silence loses them."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)._replace(waits_for_ever=False)
+
+    def perform(step: Step) -> object:
+        if isinstance(step, EndTransactions):
+            cluster.end(batch.transactions[1], commit=False)
+        return cluster.perform(step)
+
+    with pytest.raises(TransactionsLostError, match="1 of its 2 transactions"):
+        carry_out(Commit(batch, None).steps(), perform)
     with pytest.raises(TransactionsLostError):
         commit(cluster, prepared(cluster, 0, "r2"))
 
