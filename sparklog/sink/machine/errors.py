@@ -129,7 +129,8 @@ class TransactionsLostError(SinkError):
             f"aborted or have expired before they could be committed ({_told(lost)}). The target's time-out "
             "for transactions passed, which kafka.transaction.timeout.ms and the target's "
             "transaction.max.timeout.ms bound, or an operator aborted them. Their rows are missing. "
-            f"{_ONCE_MORE}"
+            f"{_ONCE_MORE}. A txnAppId goes on with its next version once python -m jobs.sinks BOOTSTRAP "
+            "--end has said so, too"
         )
 
 

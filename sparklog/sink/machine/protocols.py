@@ -123,10 +123,10 @@ class Finish:
         """Return the decider to commit with.
 
         Raises:
-            TransactionsLostError: it can't be carried out.
+            TransactionsLostError: it can't be carried out, and nobody was told yet.
         """
         decider = yield from _become_decider(self._sink)
-        leftovers = yield from _look_around(self._sink, decider.decided)
+        leftovers = yield from _look_around(self._sink, decider)
         return decider._replace(leftovers=leftovers)
 
 
@@ -155,7 +155,7 @@ class Commit:
                     decider = yield from _become_decider(sink)
                     if decider.last is None and sink.kind is SinkKind.JOB:
                         raise RunOverError(self._batch.run_id)
-                    leftovers = yield from _look_around(sink, decider.decided)
+                    leftovers = yield from _look_around(sink, decider)
                     self._leftovers = tuple(
                         each for each in leftovers if run_of(each.transactional_id) != self._batch.run_id
                     )
@@ -330,7 +330,7 @@ class Settle:
         """Return what was ended, and how.
 
         Raises:
-            TransactionsLostError: the last decision can't be carried out.
+            TransactionsLostError: the last decision can't be carried out; all else is.
         """
         for _ in range(_MOST_CONTESTS):
             decider = yield from _become_decider(self._sink)
@@ -357,15 +357,21 @@ class Settle:
         decided = decider.decided
         named = () if decided is None else decided.transactions
         open_ones: Transactions = tuple((yield _list_open(self._sink, decided)))
-        unfinished = tuple(each for each in open_ones if each in named)
+        committed: Transactions = ()
+        lost: Transactions = ()
+        if decided is not None:
+            unfinished = _unfinished(decided, open_ones)
+            committed, lost = yield from commit_all_but_lost(decided, unfinished, by_others=True)
         undecided = tuple(each for each in open_ones if each not in named)
-        if decided is not None and unfinished:
-            yield from commit_all(decided, unfinished)
         if undecided:
             yield from abort_all(undecided)
+        if committed:
+            yield AwaitEnds(committed, True)
         if decided is not None and self._sink.kind is SinkKind.JOB:
             yield ForgetDecision(self._sink)
-        return Settled(unfinished, undecided)
+        if decided is not None and lost:
+            raise lost_error(decided, lost)
+        return Settled(tuple(each for each in committed if each in open_ones), undecided)
 
 
 def _become_decider(sink: SinkId) -> Protocol[Decider]:
@@ -389,14 +395,25 @@ def _begun_anew(sink: SinkId, fenced: DeciderStamp) -> Protocol[Decider | None]:
     return Decider(stamp, None)
 
 
-def _look_around(sink: SinkId, decided: Decision | None) -> Protocol[Transactions]:
+def _look_around(sink: SinkId, decider: Decider) -> Protocol[Transactions]:
     """Finish what was decided last, if it is not, and return what else is open."""
+    decided = decider.decided
     named = () if decided is None else decided.transactions
     open_ones: Transactions = tuple((yield _list_open(sink, decided)))
-    unfinished = tuple(each for each in named if each in open_ones)
-    if decided is not None and unfinished:
-        yield from commit_all(decided, unfinished)
+    if decided is not None:
+        unfinished = _unfinished(decided, open_ones)
+        if sink.kind is SinkKind.QUERY or decider.knows_over(decided.run_id):
+            # A query has come past it. Else somebody was told, who gave its run up or settled the sink.
+            unfinished = tuple(each for each in unfinished if each in open_ones)
+        yield from commit_all(decided, unfinished, by_others=True)
     return tuple(each for each in open_ones if each not in named)
+
+
+def _unfinished(decided: Decision, open_ones: Transactions) -> Transactions:
+    """Return what of a decision may have to be committed yet, or be lost: what has expired is not open."""
+    if not decided.waits_for_ever:
+        return decided.transactions
+    return tuple(each for each in decided.transactions if each in open_ones)
 
 
 def _list_open(sink: SinkId, decided: Decision | None) -> ListOpenTransactions:

@@ -314,6 +314,65 @@ def test_task_of_a_run_that_was_aborted_writes_nothing() -> None:
     assert verdict_on_task(QUERY.kind, 0, "r2", cluster.entry(QUERY)) is Verdict.WRITE
 
 
+def decided_and_expired(cluster: Coordinated, sink: SinkId) -> SinkBatch:
+    """Return a batch whose driver died when it was decided, and of which a transaction timed out then."""
+    batch = prepared(cluster, 1, "r1", sink)._replace(waits_for_ever=False)
+    decider = carry_out(Begin(sink).steps(), cluster.perform) if sink is JOB else None
+    dead = Commit(batch, decider).steps()
+    step = next(dead)
+    while not isinstance(step, EndTransactions):
+        step = dead.send(cluster.perform(step))
+    dead.close()
+    cluster.end(batch.transactions[1], commit=False)
+    return batch
+
+
+def test_version_that_expired_after_it_was_decided_is_told_of_by_the_next_one_until_it_is_settled() -> None:
+    """It is decided, so it is not written again, and what has expired of it nobody sees."""
+    cluster = Coordinated()
+    decided_and_expired(cluster, APPLICATION)
+    for _ in range(2):
+        with pytest.raises(TransactionsLostError, match=r"batch 1 .* 1 of its 2 transactions"):
+            carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    with pytest.raises(TransactionsLostError, match="batch 1 "):
+        carry_out(Settle(APPLICATION).steps(), cluster.perform)
+    decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    commit(cluster, prepared(cluster, 2, "r2", APPLICATION)._replace(waits_for_ever=False), decider)
+    assert cluster.visible == rows_of(2) + Counter({(1, 0): 1})
+
+
+def test_version_whose_ids_were_used_since_it_was_written_is_not_taken_for_lost() -> None:
+    """By an attempt at the next version that failed; or they are forgotten, a week later."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 1, "r1", APPLICATION)._replace(waits_for_ever=False)
+    commit(cluster, batch)
+    cluster.initialize(batch.transactions[0].transactional_id)
+    del cluster.ids[batch.transactions[1].transactional_id]
+    commit(cluster, prepared(cluster, 2, "r2", APPLICATION)._replace(waits_for_ever=False))
+    assert cluster.visible == rows_of(1, 2)
+
+
+def test_query_goes_on_from_a_batch_that_is_not_whole_once_spark_has_come_past_it() -> None:
+    """It was told, and has written that batch otherwise, as the error said."""
+    cluster = Coordinated()
+    decided_and_expired(cluster, QUERY)
+    with pytest.raises(TransactionsLostError):
+        commit(cluster, prepared(cluster, 1, "r2"))
+    commit(cluster, prepared(cluster, 2, "r3"))
+    assert cluster.visible == rows_of(2) + Counter({(1, 0): 1})
+
+
+@pytest.mark.parametrize("sink", [QUERY, APPLICATION, JOB], ids=lambda sink: sink.kind.name)
+def test_settling_says_that_a_decision_is_not_whole_and_ends_all_else(sink: SinkId) -> None:
+    """What has expired is not open any more; it was taken for committed."""
+    cluster = Coordinated()
+    decided_and_expired(cluster, sink)
+    prepared(cluster, 2, "r2", sink)
+    with pytest.raises(TransactionsLostError, match=r"batch 1 .* 1 of its 2 transactions"):
+        carry_out(Settle(sink).steps(), cluster.perform)
+    assert (cluster.visible, cluster.open_ids()) == (Counter({(1, 0): 1}), [])
+
+
 def test_version_that_an_application_has_written_is_not_written_again() -> None:
     """As Delta tables take txnVersion: what is not later is skipped, whoever comes with it."""
     cluster = Coordinated()
