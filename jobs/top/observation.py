@@ -50,6 +50,7 @@ class TopicRow(NamedTuple):
     records: int | None
     """Offsets from the high watermarks; those of deleted records count."""
     records_in_per_s: float | None
+    """Since the look before; None if nobody told of it then."""
     log_bytes: int | None
     """Of all its replicas."""
 
@@ -271,7 +272,7 @@ def _topics(
             name=topic.name,
             partitions=len(topic.partitions),
             records=records.get(topic.name),
-            records_in_per_s=rate.get(topic.name, 0.0) if rates else None,
+            records_in_per_s=rate.get(topic.name),
             log_bytes=size.get(topic.name) if directories else None,
         )
         for topic in metadata.topics

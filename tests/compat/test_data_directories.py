@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
+from sparklog.storage.producer_snapshots import decode_snapshot, encode_snapshot
 from sparklog.storage.running_marker import RunningMarker, boot_id, read_marker, write_marker
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.data_directories.make import CONFIG, PARTITIONS, append, in_sync, served
@@ -39,6 +41,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Start today's version where an earlier one was stopped or killed."""
     with tarfile.open(ARCHIVES / f"{request.param.partition(' ')[0]}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
+    _appended_just_now(tmp_path)
     if request.param == "killed":
         # The machine that it was killed on is this one, and went on.
         for directory in tmp_path.glob("broker-*"):
@@ -55,6 +58,16 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     manifest = json.loads((tmp_path / "manifest.json").read_bytes())
     with LocalCluster(brokers=3, config=CONFIG, directory=tmp_path) as cluster:
         yield Kept(cluster, manifest, logs, request.param != "stopped")
+
+
+def _appended_just_now(root: Path) -> None:
+    """Let what producers have written be of now: a day after that they are forgotten."""
+    now_ms = wall_clock_ms()
+    for path in root.glob("broker-*/*/*.snapshot"):
+        states = decode_snapshot(path.read_bytes(), now_ms)
+        for state in states.producers.values():
+            state.last_append_ms = now_ms
+        path.write_bytes(encode_snapshot(states.producers))
 
 
 def test_cluster_over_directories_of_an_earlier_version_serves_what_it_served(kept: Kept) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from jobs.command_config import command_client
 from jobs.top.observation import ClusterWatch
-from tests.cluster import LocalCluster
+from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic, produce
 
 TIMEOUT_S = 60.0
@@ -36,7 +36,11 @@ def test_overview_has_brokers_topics_and_rates_by_kafka_s_apis(
     create_topic(cluster.bootstrap_servers, topic, partitions=2, replication_factor=3)
     watch = ClusterWatch(command_client(cluster.controller.bootstrap_servers, None))
     try:
-        watch.look()
+        # Who has heard of the topic leads it a moment later.
+        wait_for(
+            lambda: any((each.name, each.records) == (topic, 0) for each in watch.look().topics),
+            "both leaders telling their ends",
+        )
         produce(cluster.bootstrap_servers, topic, [{"value": b"record"}] * 10)
         overview = watch.look()
         row = next(each for each in overview.topics if each.name == topic)
