@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicIdPartition
 from tests.simulation.clients import Consumer, Producer
 
@@ -56,16 +58,22 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         if isinstance(client, Consumer) and client.position(key) < end_offset:
             return f"the consumer of {client.topic}-{client.partition} is behind", key
     for group in world.group_clients:
-        coordinator = None if group.key is None else image.topics.partition(*group.key)
-        if not group.has_settled and not (coordinator is not None and _is_gone(world, coordinator)):
+        if not group.has_settled and not _has_no_coordinator(world, group.group_id):
             return f"{group.group_id} has not read what it committed", group.key
     for members in world.member_groups:
         stamp = members.stamp()
-        coordinator = None if stamp is None else image.topics.partition(*stamp[0])
         problem = members.unsettled()
-        if problem is not None and not (coordinator is not None and _is_gone(world, coordinator)):
+        if problem is not None and not _has_no_coordinator(world, members.group_id):
             return problem, None if stamp is None else stamp[0]
     return _unsettled_transactions(world)
+
+
+def _has_no_coordinator(world: "World", group_id: str) -> bool:
+    """Whether the partition of a group's coordinator waits for ever, be it that nobody has ever found it."""
+    topic = world.metadata.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
+    return topic is not None and _is_gone(
+        world, topic.partitions[partition_for(group_id, len(topic.partitions))]
+    )
 
 
 def _unsettled_transactions(world: "World") -> tuple[str, TopicIdPartition | None] | None:
