@@ -1,6 +1,7 @@
 """Offsets of a group that has no members: looked for, and committed in a transaction."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kio.schema.offset_fetch.v9.request import (
@@ -29,9 +30,9 @@ class CommittedOffset(NamedTuple):
 
 
 def committed_offsets(
-    coordinators: Coordinators, group_id: str, *, stable: bool, of: TopicPartition | None = None
+    coordinators: Coordinators, group_id: str, *, stable: bool, of: Sequence[TopicPartition] | None = None
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return all offsets of a group, or that `of` a partition; if `stable`, when they can't change any more.
+    """Return all offsets of a group, or those `of` partitions; if `stable`, when they can't change any more.
 
     Whoever asks for all waits for those that are to be changed, and not for one that would be the first of
     its partition, as in Kafka; who asks for that partition waits.
@@ -43,7 +44,13 @@ def committed_offsets(
     """
     topics = None
     if of is not None:
-        topics = (OffsetFetchRequestTopics(name=of.topic, partition_indexes=(of.partition,)),)
+        by_topic = defaultdict[str, list[int]](list)
+        for topic, partition in of:
+            by_topic[topic].append(partition)
+        topics = tuple(
+            OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(each))
+            for topic, each in by_topic.items()
+        )
     request = OffsetFetchRequest(
         groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=stable
     )

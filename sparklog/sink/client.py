@@ -17,7 +17,13 @@ from sparklog.client.transactional_ids import Transactions
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.decisions_topic import DecisionsTopic
-from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
+from sparklog.sink.machine.decisions import (
+    IndexEntry,
+    LastDecision,
+    Position,
+    WriterTransaction,
+    newest_entry,
+)
 from sparklog.sink.machine.errors import DeciderFencedError
 from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, sink_of
 from sparklog.sink.machine.steps import (
@@ -317,9 +323,9 @@ class SinkClient:
     def _await_decision(self, step: AwaitDecision) -> None:
         if not step.sink.is_indexed:  # who looks has become the decider, which awaits the one before
             return
-        # By its name: it may be the sink's first.
-        partition = self._decisions.partition_of(step.sink)
-        committed_offsets(self._coordinators, step.sink.decider_id, stable=True, of=partition)
+        # By their names: it may be the sink's first, or its first where decisions are since there are more.
+        partitions = self._decisions.partitions_of(step.sink)
+        committed_offsets(self._coordinators, step.sink.decider_id, stable=True, of=partitions)
 
     def _forget_decision(self, step: ForgetDecision) -> None:
         try:
@@ -338,11 +344,16 @@ class SinkClient:
 
     def _indexed(self, sink: SinkId, *, stable: bool) -> tuple[IndexEntry, Position] | None:
         committed = committed_offsets(self._coordinators, sink.decider_id, stable=stable)
-        for topic_partition, found in committed.items():
-            if topic_partition.topic == DECISIONS_TOPIC:
-                position = Position(topic_partition.partition, found.offset)
-                return IndexEntry.decode(found.metadata), position
-        return None
+        found = [
+            (IndexEntry.decode(each.metadata), Position(topic_partition.partition, each.offset))
+            for topic_partition, each in committed.items()
+            if topic_partition.topic == DECISIONS_TOPIC
+        ]
+        if len(found) < 2:
+            return found[0] if found else None
+        # The topic was given more partitions: what is decided since then may lie in another one.
+        newest_first = [each.partition for each in self._decisions.partitions_of(sink)]
+        return newest_entry(found, newest_first)
 
 
 def _transactions(described: Iterable[TransactionDescription]) -> list[WriterTransaction]:

@@ -54,12 +54,25 @@ class DecisionsTopic:
         Raises:
             KafkaError: it can't be made.
         """
+        return self.partitions_of(sink)[0]
+
+    def partitions_of(self, sink: SinkId) -> list[TopicPartition]:
+        """Return where a sink's decisions go, and then where they may have gone before, the latest first.
+
+        Of a topic that is as it was made here, that is one partition; else it may have been given more.
+
+        Raises:
+            KafkaError: it can't be made.
+        """
         try:
             topic = self._cluster.topic(DECISIONS_TOPIC, timeout_ms=0)
         except UnknownTopicError:
             self._create()
             topic = self._cluster.topic(DECISIONS_TOPIC)
-        return TopicPartition(DECISIONS_TOPIC, partition_for(sink.text, topic.partition_count))
+        count = topic.partition_count
+        counts = [count] if count == _PARTITIONS else range(count, 0, -1)
+        partitions = dict.fromkeys(partition_for(sink.text, each) for each in counts)
+        return [TopicPartition(DECISIONS_TOPIC, each) for each in partitions]
 
     def appending(self, sink: SinkId, decider: DeciderStamp, decision: Decision) -> "AppendedRecord":
         """Return how to have a record appended in the decider's transaction.
@@ -111,7 +124,7 @@ class DecisionsTopic:
         return self._cluster.retry("reading a decision", look)
 
     def scan(self, sink: SinkId) -> tuple[Position, Decision] | None:
-        """Return a sink's last decision by reading all that is committed in its partition.
+        """Return a sink's last decision by reading all that is committed in its partition, or one of before.
 
         To be asked by whoever has become the decider, as `find`.
 
@@ -119,19 +132,22 @@ class DecisionsTopic:
             UnreadableDecisionError: it is not of this version.
             KafkaError: the partition can't be read.
         """
-        topic_partition = self.partition_of(sink)
+        for topic_partition in self.partitions_of(sink):
+            records = self._committed(sink, topic_partition)
+            if records:
+                offset, value = records[-1]
+                decided = None if value is None else Decision.decode(value)
+                return None if decided is None else (Position(topic_partition.partition, offset), decided)
+        return None
 
+    def _committed(self, sink: SinkId, topic_partition: TopicPartition) -> list[tuple[Offset, bytes | None]]:
         def stable_end() -> Offset:
             ends = self._ends(topic_partition)
             ends.check_nothing_open()
             return ends.stable
 
         end = self._cluster.retry("finding the end of decisions", stable_end)
-        records = self._records(sink, topic_partition, 0, end)
-        offset, value = records[-1] if records else (0, None)
-        if value is None:
-            return None
-        return Position(topic_partition.partition, offset), Decision.decode(value)
+        return self._records(sink, topic_partition, 0, end)
 
     def _ends(self, topic_partition: TopicPartition) -> "_Ends":
         """Return the ends, the plain one asked for first: what is committed meanwhile counts as seen."""

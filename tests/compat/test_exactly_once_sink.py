@@ -424,7 +424,7 @@ def test_first_offset_of_a_group_is_waited_for_by_who_asks_for_its_partition(
         addresses = parse_bootstrap_servers(servers)
         config = ClientConfig(bootstrap_servers=addresses, api_timeout_ms=api_timeout_ms)
         with ClusterClient(config) as client:
-            found = committed_offsets(Coordinators(client), topic, stable=True, of=partition)
+            found = committed_offsets(Coordinators(client), topic, stable=True, of=[partition])
         return {each: committed.offset for each, committed in found.items()}
 
     with pytest.raises(ApiTimeoutError):

@@ -1,27 +1,35 @@
-"""What becomes of a batch write when a partition that it wrote to is offline, or decisions lie elsewhere."""
+"""What becomes of writes when a partition is offline, and when the topic of decisions is not what it was."""
 
+import itertools
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import NewPartitions
+from pyspark import TaskContext
 
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
+from sparklog.metadata.partition_for import partition_for
 from sparklog.sink.client import SinkClient
+from sparklog.sink.machine.names import DECISIONS_TOPIC, SinkId, SinkKind
 from sparklog.sink.machine.steps import EndTransactions, Step
 from tests.cluster import LocalCluster, wait_for
-from tests.compat.librdkafka import create_topic
-from tests.compat.sinks import VALUES, seen
+from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
+from tests.compat.sinks import VALUES, Query, seen
+from tests.told import wait_until_all_tell_of
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """A cluster of its own, since a broker dies."""
+    """A cluster of its own: a broker dies, and all sinks' decisions are moved or deleted."""
     with LocalCluster(brokers=3, config={"min.insync.replicas": "2"}) as running:
         yield running
+        this_process().drop(WriteOptions.parse({}, running.bootstrap_servers).client)
+    TaskContext._setTaskContext(None)
 
 
 def test_job_that_is_decided_succeeds_while_a_partition_of_it_is_offline(
@@ -53,3 +61,37 @@ def test_job_that_is_decided_succeeds_while_a_partition_of_it_is_offline(
     cluster.restart(broker)
     assert wait_for(lambda: seen(servers, topic), "the rows") == ["a", "b"]
     this_process().drop(options.client)
+
+
+def moving_query(servers: str, number: int, count: int) -> Query:
+    """Return a query whose decisions lie in another partition of so many than of those that there are."""
+    for name in (f"moves-{number}-{each}" for each in itertools.count()):
+        text = SinkId(SinkKind.QUERY, name).text
+        if partition_for(text, 8) < partition_for(text, count):
+            create_topic(servers, name)
+            return Query(servers, name)
+    raise AssertionError("there is none")
+
+
+def test_decisions_are_found_where_they_lie_when_their_topic_has_more_partitions(
+    cluster: LocalCluster,
+) -> None:
+    """Where an old one is believed, what was decided since is written again."""
+    servers = cluster.bootstrap_servers
+    goes_on, rests = (moving_query(servers, number, 11) for number in range(2))
+    for query in (goes_on, rests):
+        query.commit(0, query.tasks("r", 0, ["a"]))
+    admin = admin_client(servers)
+    admin.create_partitions([NewPartitions(DECISIONS_TOPIC, 11)])[DECISIONS_TOPIC].result(TIMEOUT_S)
+    wait_until_all_tell_of(servers, DECISIONS_TOPIC, 11)
+    this_process().drop(goes_on.options.client)
+    goes_on.commit(1, goes_on.tasks("r", 1, ["b"]))
+    again = goes_on.tasks("r2", 1, ["b"])
+    assert [message.transaction for message in again] == [None], "its task found it decided"
+    goes_on.commit(1, again)
+    for query, batch_id, value in ((goes_on, 1, "b"), (rests, 0, "a")):
+        # As when the offset has expired, which nobody has committed for a week.
+        group = query.sink.decider_id
+        admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
+        query.commit(batch_id, query.tasks("r3", batch_id, [value]))
+    assert (seen(servers, goes_on.query_id), seen(servers, rests.query_id)) == (["a", "b"], ["a"])

@@ -9,14 +9,14 @@ Records are JSON objects with a version, which whoever reads refuses if it is ne
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sparklog.sink.machine.errors import UnreadableDecisionError
 from sparklog.types import Offset, ProducerEpoch, ProducerId
 
-__all__ = ["Decision", "IndexEntry", "LastDecision", "Position", "WriterTransaction"]
+__all__ = ["Decision", "IndexEntry", "LastDecision", "Position", "WriterTransaction", "newest_entry"]
 
 _VERSION: Final = 1
 _FORMER_RUNS: Final = 32
@@ -157,6 +157,27 @@ class LastDecision(NamedTuple):
     """None while no batch is decided."""
     position: Position | None
     """Of the decision."""
+
+
+def newest_entry(
+    found: Sequence[tuple[IndexEntry, Position]], newest_first: Sequence[int]
+) -> tuple[IndexEntry, Position]:
+    """Return the last of several entries of a sink, one for each partition that its decisions have lain in.
+
+    That of the latest batch; a batch that came again was decided anew in the partition that is first in
+    `newest_first`.
+
+    >>> entries = [(IndexEntry(7, "r1"), Position(3, 40)), (IndexEntry(9, "r1"), Position(11, 2))]
+    >>> newest_entry(entries, [11, 3])
+    (IndexEntry(batch_id=9, run_id='r1', over_run_ids=()), Position(partition=11, offset=2))
+    """
+
+    def age(each: tuple[IndexEntry, Position]) -> tuple[int, int]:
+        (batch_id, *_), (partition, _) = each
+        order = newest_first.index(partition) if partition in newest_first else len(newest_first)
+        return -1 if batch_id is None else batch_id, -order
+
+    return max(found, key=age)
 
 
 def _transactions(listed: Any) -> tuple[WriterTransaction, ...]:
