@@ -256,6 +256,8 @@ class SinkClient:
         for index in indices:
             _check_indexed(index)
         assert record.outcome is not None, "it is answered"
+        if record.outcome < since.offset:
+            raise DeciderFencedError(f"{DECISIONS_TOPIC} was made anew since the last decision")
         return Position(topic_partition.partition, record.outcome)
 
     def _index_decision(self, step: IndexDecision) -> None:

@@ -95,3 +95,19 @@ def test_decisions_are_found_where_they_lie_when_their_topic_has_more_partitions
         admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
         query.commit(batch_id, query.tasks("r3", batch_id, [value]))
     assert (seen(servers, goes_on.query_id), seen(servers, rests.query_id)) == (["a", "b"], ["a"])
+
+
+def test_query_whose_decisions_were_deleted_while_it_runs_goes_on(cluster: LocalCluster) -> None:
+    """Whoever decided before knows where that was, and the next one lies before it."""
+    servers = cluster.bootstrap_servers
+    create_topic(servers, "deleted")
+    query = Query(servers, "deleted")
+    for batch_id, value in enumerate("ab"):
+        query.commit(batch_id, query.tasks("r", batch_id, [value]))
+    admin = admin_client(servers)  # without a name it would be gone before its answer
+    admin.delete_topics([DECISIONS_TOPIC])[DECISIONS_TOPIC].result(TIMEOUT_S)
+    create_topic(servers, DECISIONS_TOPIC, partitions=8, config={"cleanup.policy": "compact"})
+    query.commit(2, query.tasks("r", 2, ["c"]))
+    query.commit(2, query.tasks("r2", 2, ["c"]))
+    query.commit(3, query.tasks("r2", 3, ["d"]))
+    assert seen(servers, "deleted") == ["a", "b", "c", "d"]
