@@ -1,6 +1,7 @@
 """The command: `python -m jobs.sinks BOOTSTRAP` lists, `python -m jobs.sinks BOOTSTRAP --end SINK` ends.
 
-It ends what a query left open that nobody starts again: what was decided is committed, the rest aborted.
+It ends what a query left open that nobody starts again, or a batch write whose driver died: what was decided
+is committed, the rest aborted.
 """
 
 import argparse

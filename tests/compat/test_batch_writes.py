@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
+from jobs.sinks.__main__ import main as sinks
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
@@ -128,3 +129,20 @@ def test_job_whose_decider_timed_out_before_it_could_commit_decides_again(
         "CommitDecision",
     ]
     assert seen(cluster.bootstrap_servers, topic) == ["a", "b"]
+
+
+def test_job_whose_driver_died_hides_what_is_written_after_it_until_an_operator_ends_it(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody does the same job again: what the document says of it has to help."""
+    create_topic(cluster.bootstrap_servers, topic := next(names))
+    message = begun(cluster, topic).write(rows("nobody commits this"))
+    (sink,) = {message.batch.sink.text}
+    writer = begun(cluster, topic)
+    writer.commit([writer.write(rows("a"))])
+    assert seen(cluster.bootstrap_servers, topic) == []
+    assert sinks([cluster.bootstrap_servers]) == 0
+    assert f"{sink}: 1 open transactions" in capsys.readouterr().out
+    assert sinks([cluster.bootstrap_servers, "--end", sink]) == 0
+    assert capsys.readouterr().out == f"{sink}: committed 0 transactions, aborted 1\n"
+    assert seen(cluster.bootstrap_servers, topic) == ["a"]
