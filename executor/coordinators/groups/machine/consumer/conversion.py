@@ -207,8 +207,8 @@ def downgrade_records(
     """Return what makes a classic group of a consumer group without those who leave.
 
     `joining` has taken the place of the one static member that leaves, by records before these. Before a
-    `rebalance` each is assigned what it has and not its target, as in Kafka: whoever has to give something up
-    may not know it yet when the next member of the consumer protocol makes a consumer group of this.
+    `rebalance` each is assigned what it has. Kafka assigns the targets: whoever has to give something up may
+    not know it yet when the next member of the consumer protocol makes a consumer group of this.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are none of a consumer's.
