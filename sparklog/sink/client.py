@@ -24,7 +24,7 @@ from sparklog.sink.machine.decisions import (
     WriterTransaction,
     newest_entry,
 )
-from sparklog.sink.machine.errors import DeciderFencedError
+from sparklog.sink.machine.errors import DeciderFencedError, some_of
 from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, sink_of
 from sparklog.sink.machine.steps import (
     AwaitDecision,
@@ -319,8 +319,7 @@ class SinkClient:
             return "it is not known where readers do not see that yet"
         if not unmarked:
             return "all readers may see that by now"
-        more = f" and {len(unmarked) - _MOST_TOLD} more" if len(unmarked) > _MOST_TOLD else ""
-        return f"readers do not see that yet in {', '.join(map(str, unmarked[:_MOST_TOLD]))}{more}"
+        return f"readers do not see that yet in {some_of([str(each) for each in unmarked], _MOST_TOLD)}"
 
     def _await_decision(self, step: AwaitDecision) -> None:
         if not step.sink.is_indexed:  # who looks has become the decider, which awaits the one before

@@ -60,6 +60,8 @@ def lost_error(decided: Decision, lost: Transactions) -> TransactionsLostError:
     )
 
 
-def distinct(transactions: Iterable[WriterTransaction], but: frozenset[WriterTransaction]) -> Transactions:
+def distinct(
+    transactions: Iterable[WriterTransaction], but: frozenset[WriterTransaction] = frozenset()
+) -> Transactions:
     """Return each transaction once, without some."""
     return tuple(dict.fromkeys(each for each in transactions if each not in but))

@@ -16,6 +16,7 @@ __all__ = [
     "TransactionsEndedError",
     "TransactionsLostError",
     "UnreadableDecisionError",
+    "some_of",
 ]
 
 _ONCE_MORE: Final = (
@@ -114,7 +115,7 @@ class TransactionsEndedError(SinkError):
     def __init__(self, batch_id: int, count: int, ended: Sequence[str]) -> None:
         super().__init__(
             f"nothing of batch {batch_id} was written: {len(ended)} of its {count} transactions had ended "
-            f"before it could be decided ({_told(ended)}). Another write of the same txnAppId has aborted "
+            f"before it could be decided ({some_of(ended)}). Another write of the same txnAppId has aborted "
             "them, or an operator; or the target's time-out for transactions passed, which "
             "kafka.transaction.timeout.ms and the target's transaction.max.timeout.ms bound. Do it again"
         )
@@ -126,8 +127,8 @@ class TransactionsLostError(SinkError):
     def __init__(self, batch_id: int, rows: int, count: int, lost: Sequence[str]) -> None:
         super().__init__(
             f"batch {batch_id} ({rows} rows) is not whole: {len(lost)} of its {count} transactions were "
-            f"aborted or have expired before they could be committed ({_told(lost)}). The target's time-out "
-            "for transactions passed, which kafka.transaction.timeout.ms and the target's "
+            f"aborted or have expired before they could be committed ({some_of(lost)}). The target's "
+            "time-out for transactions passed, which kafka.transaction.timeout.ms and the target's "
             "transaction.max.timeout.ms bound, or an operator aborted them. Their rows are missing. "
             f"{_ONCE_MORE}. A txnAppId goes on with its next version once python -m jobs.sinks BOOTSTRAP "
             "--end has said so, too"
@@ -143,6 +144,7 @@ class UnreadableDecisionError(SinkError):
         )
 
 
-def _told(transactional_ids: Sequence[str]) -> str:
-    more = len(transactional_ids) - 3
-    return ", ".join(transactional_ids[:3]) + (f" and {more} more" if more > 0 else "")
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many there are beside them, as they are told to users."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -202,7 +202,7 @@ class Commit:
         assert decided is not None, "it is decided"
         if batch.sink.kind is not SinkKind.QUERY:
             # Somebody may be ahead, with a version of his own: what he has prepared he writes again.
-            decision = replace(decided, given_up=distinct((*decided.given_up, *self._leftovers), frozenset()))
+            decision = replace(decided, given_up=distinct((*decided.given_up, *self._leftovers)))
         else:
             decision = replace(decided, run_id=batch.run_id, former_runs=former_runs)
         if decision == decided:
