@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicIdPartition
 from tests.simulation.clients import Consumer, Producer
@@ -70,10 +70,8 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
 
 def _has_no_coordinator(world: "World", group_id: str) -> bool:
     """Whether the partition of a group's coordinator waits for ever, be it that nobody has ever found it."""
-    topic = world.metadata.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
-    return topic is not None and _is_gone(
-        world, topic.partitions[partition_for(group_id, len(topic.partitions))]
-    )
+    found = coordinator_partition(world.metadata.image, CONSUMER_OFFSETS_TOPIC, group_id)
+    return found is not None and _is_gone(world, found[1])
 
 
 def _unsettled_transactions(world: "World") -> tuple[str, TopicIdPartition | None] | None:
