@@ -234,9 +234,18 @@ def _why_open(config: BrokerConfig, listener_name: str) -> str | None:
             "PLAINTEXT asks nobody who he is: give it SASL_SSL, SASL_PLAINTEXT, or SSL with "
             "ssl.client.auth=required in listener.security.protocol.map"
         )
-    client_auth = listener_tls_settings(config, listener_name).client_auth
-    if client_auth == "required" or _is_denied_to_strangers(config):
+    settings = listener_tls_settings(config, listener_name)
+    if _is_denied_to_strangers(config):
         return None
+    client_auth = settings.client_auth
+    if client_auth == "required":
+        # With neither it is the brokers' own, and takes those of the inside.
+        if settings.truststore.is_given or not settings.keystore.is_given:
+            return None
+        return (
+            "without a trust store it takes a certificate of any authority that the system trusts, which "
+            f"anybody can have: set {ListenerKey(listener_name, 'ssl.truststore.location')}"
+        )
     key = ListenerKey(listener_name, "ssl.client.auth")
     return (
         f"with ssl.client.auth={client_auth} SSL asks nobody who he is: give it SASL_SSL or SASL_PLAINTEXT "

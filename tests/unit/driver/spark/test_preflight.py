@@ -88,6 +88,20 @@ def test_listener_of_ssl_that_lets_in_whoever_has_no_certificate_is_refused_beyo
         preflight.check_listeners(BrokerConfig.from_mapping({**where, **keys}))
 
 
+def test_listener_of_ssl_that_takes_certificates_of_any_public_authority_is_refused_beyond_loopback() -> None:
+    """Without a trust store it is the system's, as in Java: who has a domain has a certificate of those."""
+    keys = {
+        "listeners": "SSL://0.0.0.0:9093",
+        "ssl.client.auth": "required",
+        "ssl.keystore.location": "/etc/server.p12",
+    }
+    with pytest.raises(OpenNetworkError, match=r"trust store.*name\.ssl\.ssl\.truststore\.location"):
+        preflight.check_listeners(BrokerConfig.from_mapping(keys))
+    preflight.check_listeners(BrokerConfig.from_mapping({**keys, **AUTHORIZER}))
+    for trusted in ("ssl.truststore.location", "listener.name.ssl.ssl.truststore.location"):
+        preflight.check_listeners(BrokerConfig.from_mapping({**keys, trusted: "/etc/clients.p12"}))
+
+
 @pytest.mark.parametrize(
     "keys",
     [
