@@ -3,8 +3,10 @@
 A thread reads some megabytes of the log at a time, and only waits for the disk: what it did besides it would
 take the interpreter from the loop for. The loop checks them and has them replayed, a slice at a time, as the
 machine is the loop's. A slice is counted in what is to be done, so that nobody waits for a million records.
-After a failover many partitions are loaded: they take turns, so that a long one, or those of a disk that
-hangs, do not hold up what a short one serves. (Kafka loads one after the other.)
+Between two slices the loads rest, for as long as their kind says: else the loop is never idle, and whoever
+comes waits for a slice, at each broker and each turn of its request. After a failover many partitions are
+loaded: they take turns, so that a long one, or those of a disk that hangs, do not hold up what a short one
+serves. (Kafka loads one after the other.)
 
 Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
 committed yet, and the shard's answers wait for that. The end does not move meanwhile: only this leader
@@ -61,7 +63,7 @@ class LoadTurns:
         """By log directory: the partitions of a disk that hangs wait for each other, with one buffer and one
         thread, and leave the rest to those of the others."""
         self.slices: Final = asyncio.Lock()
-        """For a slice: a turn of the loop has room for one."""
+        """For a slice and the rest after it: a turn of the loop has room for one."""
 
 
 class Loading(NamedTuple):
@@ -72,6 +74,7 @@ class Loading(NamedTuple):
     skips_unknown_versions: bool
     """Whether a value of a version that is not known is passed over; else it keeps the shard from serving."""
     buffer_bytes: int
+    rest_s: float
     executor: Executor
 
 
@@ -99,7 +102,7 @@ async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
             while not is_over:
                 async with turns.slices:
                     is_over = next(slices, True)
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(loading.rest_s)
     return replayed.count
 
 

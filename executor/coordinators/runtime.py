@@ -215,7 +215,12 @@ class CoordinatorRuntime(RoleListener[Replica]):
         kind = self.kind
         queued_ms = monotonic_ms()
         loading = Loading(
-            replica.log, kind.records, kind.skips_unknown_versions, kind.load_buffer_bytes, self._executor
+            replica.log,
+            kind.records,
+            kind.skips_unknown_versions,
+            kind.load_buffer_bytes,
+            kind.load_rest_s,
+            self._executor,
         )
         try:
             count = await load_shard(loading, shard, self._load_turns)

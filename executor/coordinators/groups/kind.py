@@ -1,5 +1,7 @@
 """The group coordinator, as the runtime knows it."""
 
+from typing import Final
+
 from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.groups.machine.shard import GroupShard
 from executor.coordinators.kind import CoordinatorKind
@@ -10,6 +12,9 @@ from sparklog.records.codecs import Codec
 
 __all__ = ["group_coordinator"]
 
+_LOAD_REST_S: Final = 0.0005
+"""A million offsets are some thousand slices: they take a second or two longer so, and nobody else waits."""
+
 
 def group_coordinator(config: BrokerConfig, counts: GroupCounts) -> CoordinatorKind:
     """Return what coordinates groups under that configuration, and counts what becomes of them."""
@@ -19,5 +24,6 @@ def group_coordinator(config: BrokerConfig, counts: GroupCounts) -> CoordinatorK
         new_machine=lambda partition: GroupShard(config, counts),
         write_timeout_ms=config.offsets_commit_timeout_ms,
         load_buffer_bytes=config.offsets_load_buffer_size,
+        load_rest_s=_LOAD_REST_S,
         codec=Codec(config.offsets_topic_compression_codec),
     )
