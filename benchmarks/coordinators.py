@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import itertools
+import multiprocessing
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from kio.schema.offset_commit.v9.request import (
     OffsetCommitRequestTopic,
 )
 
-from benchmarks.acknowledgements import acknowledged_ms
+from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms
 from benchmarks.case import TOPICS, Case, Figure, Round
 from benchmarks.clusters import BROKERS, ClusterUnderTest
 from benchmarks.group_members import coordinators
@@ -135,10 +136,16 @@ def _wait_until_whole(cluster: ClusterUnderTest) -> None:
 @contextlib.contextmanager
 def load(cluster: ClusterUnderTest) -> Iterator[Round]:
     """Move the leadership of a partition with a million offsets to and fro, beside a producer."""
-    with TOPICS.one(cluster, OFFSETS_A_COMMIT) as topic, TOPICS.one(cluster) as beside:
+    # Acknowledgements have a process of their own: what else this one does is not to be taken for them.
+    spawning = multiprocessing.get_context("spawn")
+    with (
+        TOPICS.one(cluster, OFFSETS_A_COMMIT) as topic,
+        TOPICS.one(cluster) as beside,
+        ProcessPoolExecutor(1, spawning) as writing,
+    ):
         group_ids = asyncio.run(_committed(cluster, topic))
-        acknowledged_ms(cluster.bootstrap_servers, beside, 3.0)
-        yield lambda: _loaded(cluster, topic, beside, group_ids)
+        writing.submit(acknowledged_ms, cluster.bootstrap_servers, beside, WARM_UP_S).result()
+        yield lambda: _loaded(cluster, topic, writing, beside, group_ids[0])
 
 
 async def _committed(cluster: ClusterUnderTest, topic: str) -> list[str]:
@@ -167,10 +174,10 @@ async def _committed(cluster: ClusterUnderTest, topic: str) -> list[str]:
     return group_ids
 
 
-async def _commit(channel: Channel, group_id: str, topic: str) -> ErrorCode:
+async def _commit(channel: Channel, group_id: str, topic: str, offsets: int = OFFSETS_A_COMMIT) -> ErrorCode:
     partitions = tuple(
         OffsetCommitRequestPartition(partition_index=number, committed_offset=0, committed_metadata=None)
-        for number in range(OFFSETS_A_COMMIT)
+        for number in range(offsets)
     )
     request = OffsetCommitRequest(
         group_id=group_id,
@@ -182,19 +189,24 @@ async def _commit(channel: Channel, group_id: str, topic: str) -> ErrorCode:
     return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
-def _loaded(cluster: ClusterUnderTest, topic: str, beside: str, group_ids: list[str]) -> list[Figure]:
-    alone_ms = acknowledged_ms(cluster.bootstrap_servers, beside, BESIDE_S)
+def _loaded(
+    cluster: ClusterUnderTest, topic: str, writing: Executor, beside: str, group_id: str
+) -> list[Figure]:
+    def acknowledged() -> list[float]:
+        return writing.submit(acknowledged_ms, cluster.bootstrap_servers, beside, BESIDE_S).result()
+
+    alone_ms = acknowledged()
     loads_ms: list[float] = []
     ends = threading.Event()
 
     def move() -> None:
         while not ends.is_set():
-            loads_ms.append(asyncio.run(_moved_ms(cluster, topic, group_ids[0])))
+            loads_ms.append(asyncio.run(_moved_ms(cluster, topic, group_id)))
 
     with ThreadPoolExecutor(1) as executor:
         moving = executor.submit(move)
         try:
-            meanwhile_ms = acknowledged_ms(cluster.bootstrap_servers, beside, BESIDE_S)
+            meanwhile_ms = acknowledged()
         finally:
             ends.set()
         moving.result()
@@ -233,7 +245,7 @@ async def _moved_ms(cluster: ClusterUnderTest, topic: str, group_id: str) -> flo
     channel = await Channel.connect(leader.host, leader.port, "load")
     try:
         await channel.negotiate()
-        while await _commit(channel, group_id, topic) is not ErrorCode.none:
+        while await _commit(channel, group_id, topic, 1) is not ErrorCode.none:
             if time.monotonic() > began_s + TIMEOUT_S:
                 raise RuntimeError(f"{cluster.name}: {group_id} cannot commit")
             await asyncio.sleep(POLL_S)
