@@ -96,6 +96,7 @@ def _session(side: str) -> SparkSession:
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "ERROR")
     builder = builder.config("spark.driver.extraJavaOptions", ARROW_OPTIONS)
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")  # docs/dataframes.md
     if side == "connector":
         builder = builder.config("spark.jars", fetch_connector())
     spark = builder.getOrCreate()
