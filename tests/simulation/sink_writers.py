@@ -68,6 +68,9 @@ class Writer:
 
     def start(self) -> None:
         """Start a driver, unless there is one, as far as anybody can see."""
+        world = self.sinks.world
+        if world.has_lost and not world.accepts_writes:
+            return  # its last decision may be lost, and what it has to do is not known any more
         if all(driver.stopped for driver in self._drivers) and not self.has_settled:
             self.begin()
 
