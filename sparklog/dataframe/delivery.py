@@ -2,8 +2,8 @@
 
 At least once: a task writes, and what is acknowledged stays. Exactly once: a task writes in a transaction
 that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks ask for the last decision after they
-have initialized their transactional id and before they write (`verdict_on_task`); those of a job, whether it
-goes on.
+have initialized their transactional id and before they write, and once more when all is written
+(`verdict_on_task`); those of a job, whether it goes on.
 """
 
 import logging
@@ -143,6 +143,9 @@ class ExactlyOnce:
                 written = self._rows.write(
                     client.cluster, attempt.unless_decided(client, rows), attempt.begin
                 )
+                if attempt.ends_too_late(client):
+                    attempt.unwritten_rows += written.counts.total()
+                    written = written._replace(counts=Counter())
         except BaseException as error:
             attempt.give_up()
             if isinstance(error, Exception) and (refused := refusal(batch, error)) is not None:
@@ -215,6 +218,21 @@ class _Attempt:
         """Have the rows written in the transaction."""
         assert self.transaction is not None, "rows come with one"
         producer.begin_transaction(*self.transaction)
+
+    def ends_too_late(self, client: SinkClient) -> bool:
+        """Return whether the batch was decided meanwhile; the transaction is then aborted.
+
+        Who decided has looked for open transactions since, and this one may have begun still later: nobody
+        else would end it.
+
+        Raises:
+            SinkError: the run is over.
+        """
+        if self.transaction is None or self._verdict(client) is not Verdict.ALREADY_DECIDED:
+            return False
+        client.perform(EndTransactions([self.transaction], False))
+        self.transaction = None
+        return True
 
     def give_up(self) -> None:
         """Abort the transaction, if the cluster can be asked; else the driver does, or the next run."""

@@ -31,7 +31,8 @@ def verdict_on_task(kind: SinkKind, batch_id: int, run_id: str, index: IndexEntr
     """Return whether a task has to write its rows.
 
     To be asked after its transactional id was initialized and before anything is written: then whoever ends a
-    run, which he says before he looks for ids of it, either finds the task's or is heard by the task.
+    run, which he says before he looks for ids of it, either finds the task's or is heard by the task. And
+    once more when all is written: a task that hung in between may have begun its transaction after he looked.
 
     Raises:
         RunOverError: its job or run has ended.
