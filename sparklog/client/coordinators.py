@@ -75,6 +75,20 @@ class Coordinators:
         """
         return self.ask_all(kind, {key: request}, error_of, doing=doing)[key]
 
+    def ask_once(
+        self, kind: CoordinatorKind, key: str, request: Any, error_of: Callable[[Any], ErrorCode]
+    ) -> Any:
+        """Return the coordinator's answer.
+
+        Raises:
+            KafkaError: there is none, or it is one to try again after.
+        """
+        answers: dict[str, Any] = {}
+        failure = self._ask_once(kind, {key: request}, error_of, answers)
+        if failure is not None:
+            raise failure
+        return answers[key]
+
     def ask_all(
         self,
         kind: CoordinatorKind,

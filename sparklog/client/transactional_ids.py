@@ -88,15 +88,22 @@ class Transactions:
             ApiTimeoutError: the coordinator could not be asked within `api_timeout_ms`.
         """
         self.check()
+        return self._cluster.retry(
+            f"initializing transactional id {transactional_id}",
+            lambda: self.initialize_once(transactional_id, timeout_ms),
+        )
+
+    def initialize_once(self, transactional_id: str, timeout_ms: int) -> InitProducerIdResponse:
+        """Do `initialize` without asking again; `check` comes first.
+
+        Raises:
+            KafkaError: the coordinator did not answer, and may yet do it; or it is to be asked again.
+        """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout=timedelta(milliseconds=timeout_ms)
         )
-        return self._coordinators.ask(
-            CoordinatorKind.TRANSACTION,
-            transactional_id,
-            request,
-            _error_code,
-            doing=f"initializing transactional id {transactional_id}",
+        return self._coordinators.ask_once(
+            CoordinatorKind.TRANSACTION, transactional_id, request, _error_code
         )
 
     def end(

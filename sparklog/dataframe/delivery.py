@@ -248,9 +248,9 @@ class _Attempt:
 
     def _begin_unless_decided(self, client: SinkClient) -> bool:
         batch = self._batch
-        transactional_id = this_process().writer_id(batch.sink, batch.run_id, batch.batch_id)
+        writer_ids = this_process().writer_ids(batch.sink, batch.run_id, batch.batch_id)
         transaction, waits_for_ever = client.initialize_writer(
-            batch.sink, transactional_id, self._options.transaction_timeout_ms
+            batch.sink, writer_ids, self._options.transaction_timeout_ms
         )
         if self._verdict(client) is Verdict.ALREADY_DECIDED:
             return True

@@ -7,6 +7,7 @@ one thread. All is tied to the process: a fork begins anew.
 import gc
 import os
 import uuid
+from collections.abc import Iterator
 from typing import Final
 
 from sparklog.client.cluster_client import ClusterClient
@@ -40,10 +41,24 @@ class WorkerProcess:
         return client
 
     def drop(self, config: ClientConfig) -> None:
-        """Close a client's connections: after a failure, answers may be outstanding on them."""
+        """Close a client's connections, and be another process.
+
+        After a failure answers may be outstanding on them, and what was asked may still come to be done.
+        """
         client = self._clients.pop(config, None)
         if client is not None:
             client.cluster.close()
+        self._be_another()
+
+    def writer_ids(self, sink: SinkId, run_id: str, batch_id: int) -> Iterator[str]:
+        """Yield a `writer_id`, and another process's each time that the one before was asked for in vain.
+
+        A request to initialize it that comes late names no producer, so nobody can tell that it is old. It
+        would abort what was written meanwhile, also with the next batch's same id.
+        """
+        while True:
+            yield self.writer_id(sink, run_id, batch_id)
+            self._be_another()
 
     def writer_id(self, sink: SinkId, run_id: str, batch_id: int) -> str:
         """Return a transactional id that this process has not used for this batch, nor for a later one.
@@ -53,11 +68,14 @@ class WorkerProcess:
         used_for, slot = self._slots.pop((sink, run_id), (batch_id, 0))
         if batch_id > used_for:
             used_for, slot = batch_id, 0
-        if len(self._slots) >= _MOST_SINKS:  # what was used is not known any more: be another process
-            self._slots.clear()
-            self._name = uuid.uuid4().hex[:16]
+        if len(self._slots) >= _MOST_SINKS:  # what was used is not known any more
+            self._be_another()
         self._slots[(sink, run_id)] = (used_for, slot + 1)
         return sink.writer_id(run_id, self._name, slot)
+
+    def _be_another(self) -> None:
+        self._slots.clear()
+        self._name = uuid.uuid4().hex[:16]
 
     def decider(self, config: ClientConfig, sink: SinkId, run_id: str) -> Decider | None:
         """Return as whom this process decided last; taken, until it is kept again."""

@@ -5,8 +5,10 @@ process that ends there, or is stopped, puts himself in front of it.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
+
+from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
 from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
@@ -150,24 +152,31 @@ class SinkClient:
     # What tasks ask.
 
     def initialize_writer(
-        self, sink: SinkId, transactional_id: str, timeout_ms: int | None
+        self, sink: SinkId, writer_ids: Iterator[str], timeout_ms: int | None
     ) -> tuple[WriterTransaction, bool]:
         """Return a transaction that nothing was written in yet, and whether it is without a time-out.
 
+        It has the first transactional id, or the next each time that it is not known what becomes of one.
         `timeout_ms` None: without one, where the cluster allows that; else the longest that is usual.
 
         Raises:
             TransactionsUnsupportedError, TransactionTimeoutError: the cluster has no such transactions.
             KafkaError: it could not be asked, or refused.
         """
+        self.check()
         wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        self._look_up(sink, [transactional_id])
-        response = self._transactions.initialize(transactional_id, wanted_ms)
+
+        def attempt() -> tuple[str, InitProducerIdResponse]:
+            transactional_id = next(writer_ids)
+            self._find(sink, [transactional_id])
+            return transactional_id, self._transactions.initialize_once(transactional_id, wanted_ms)
+
+        transactional_id, response = self.cluster.retry("initializing a transactional id", attempt)
         if response.error_code is ErrorCode.invalid_transaction_timeout:
             if timeout_ms is not None or wanted_ms != NO_TRANSACTION_TIMEOUT_MS:
                 raise TransactionTimeoutError(wanted_ms)
             self._timeout_ms = _USUAL_MAX_TIMEOUT_MS
-            return self.initialize_writer(sink, transactional_id, None)
+            return self.initialize_writer(sink, writer_ids, None)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"transactional id {transactional_id} was refused")
         transaction = WriterTransaction(transactional_id, response.producer_id, response.producer_epoch)
@@ -335,13 +344,16 @@ class SinkClient:
             logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
 
     def _look_up(self, sink: SinkId, writer_ids: list[str]) -> None:
+        self.cluster.retry("finding coordinators", lambda: self._find(sink, writer_ids))
+
+    def _find(self, sink: SinkId, writer_ids: list[str]) -> None:
         """Find whom the next steps ask, too: each look takes its time."""
         keys = {
             CoordinatorKind.TRANSACTION: [sink.decider_id, *writer_ids],
             CoordinatorKind.GROUP: [sink.decider_id] if sink.is_indexed else [],
         }
         self._coordinators.expect(keys)
-        self.cluster.retry("finding coordinators", lambda: self._coordinators.find(keys))
+        self._coordinators.find(keys)
 
     def _indexed(self, sink: SinkId, *, stable: bool) -> tuple[IndexEntry, Position] | None:
         committed = committed_offsets(self._coordinators, sink.decider_id, stable=stable)

@@ -76,14 +76,20 @@ class Brokers:
             apis[ApiKey.END_TXN] = Api(5, 5, self._end_transaction)
         return apis
 
-    def client(self, *, retry_backoff_ms: int = 20, of_this_application: bool = False) -> ClusterClient:
+    def client(
+        self,
+        *,
+        request_timeout_ms: int = 5_000,
+        retry_backoff_ms: int = 20,
+        of_this_application: bool = False,
+    ) -> ClusterClient:
         """Return a client that was given the last broker's address."""
         address = ("127.0.0.1", self.listeners[-1].port)
         return ClusterClient(
             ClientConfig(
                 bootstrap_servers=(address,),
                 of_this_application=of_this_application,
-                request_timeout_ms=5_000,
+                request_timeout_ms=request_timeout_ms,
                 retry_backoff_ms=retry_backoff_ms,
                 retry_backoff_max_ms=max(retry_backoff_ms, 1_000),
             )

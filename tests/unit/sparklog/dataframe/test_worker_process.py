@@ -1,5 +1,6 @@
 """Which transactional ids a process uses."""
 
+from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import WorkerProcess
 from sparklog.sink.machine.names import SinkId, SinkKind
 
@@ -13,6 +14,15 @@ def test_process_uses_an_id_again_for_a_later_batch_only() -> None:
     assert first != second
     assert process.writer_id(QUERY, "r", 5) == first
     assert process.writer_id(QUERY, "r2", 5) not in (first, second)
+
+
+def test_after_a_failure_no_id_is_used_again() -> None:
+    """What was asked with it and not answered may come to be done in the next batch."""
+    process = WorkerProcess()
+    config = WriteOptions.parse({}, "127.0.0.1:1").client
+    asked = process.writer_id(QUERY, "r", 4)
+    process.drop(config)
+    assert process.writer_id(QUERY, "r", 5) != asked
 
 
 def test_task_of_a_batch_before_that_comes_late_has_an_id_of_its_own() -> None:

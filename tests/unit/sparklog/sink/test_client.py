@@ -1,0 +1,57 @@
+"""What a task asks of a cluster that does not answer."""
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.init_producer_id.v5 import response as initialized
+
+from sparklog.dataframe.worker_process import WorkerProcess
+from sparklog.errors import ErrorCode
+from sparklog.sink.client import SinkClient
+from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Deferred, Request
+from tests.unit.sparklog.client.brokers import with_brokers
+from tests.unit.sparklog.client.test_transactional_ids import CoordinatingBrokers
+
+QUERY = SinkId(SinkKind.QUERY, "q")
+
+
+class BrokersThatAreSlowAtFirst(CoordinatingBrokers):
+    """The first request to initialize an id is done when nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.initialized: list[str] = []
+
+    def apis(self, broker_id: BrokerId) -> dict[ApiKey, Api]:
+        return super().apis(broker_id) | {ApiKey.INIT_PRODUCER_ID: Api(5, 5, self._initialize)}
+
+    def _initialize(self, request: Request) -> Any:
+        self.initialized.append(request.body.transactional_id)
+        if len(self.initialized) == 1:
+            return Deferred()
+        return initialized.InitProducerIdResponse(
+            throttle_time=timedelta(0), error_code=ErrorCode.none, producer_id=7, producer_epoch=0
+        )
+
+
+def test_id_that_was_asked_for_without_an_answer_is_not_used_nor_asked_for_again() -> None:
+    """The request may come late. It names no producer: it would abort what was written with the id meanwhile,
+    this batch's or the next one's, which may be decided by then."""
+
+    def use(brokers: Any) -> None:
+        process = WorkerProcess()
+        with brokers.client(request_timeout_ms=200) as cluster:
+            sink_client = SinkClient(cluster)
+            writers = [
+                sink_client.initialize_writer(QUERY, process.writer_ids(QUERY, "run", batch_id), None)[0]
+                for batch_id in (1, 2)
+            ]
+        late, *answered = brokers.initialized
+        assert [writer.transactional_id for writer in writers] == answered
+        assert late not in answered
+        assert len(answered) == 2
+
+    with_brokers(use, BrokersThatAreSlowAtFirst())
