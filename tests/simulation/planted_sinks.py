@@ -1,7 +1,8 @@
 """Bugs of sinks that the simulator must find; see `planted`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, Final
 
 from sparklog.client.broker_requests import ask_until_answered
@@ -148,6 +149,12 @@ def _task_does_not_ask() -> Sequence[Replacement]:
     ]
 
 
+def _late_task_not_asked_again() -> Sequence[Replacement]:
+    from sparklog.dataframe.delivery import _Attempt
+
+    return [Replacement(_Attempt, "ends_too_late", lambda *_: False)]
+
+
 def _slot_used_again() -> Sequence[Replacement]:
     from sparklog.dataframe.worker_process import WorkerProcess
 
@@ -155,6 +162,15 @@ def _slot_used_again() -> Sequence[Replacement]:
         return sink.writer_id(run_id, self._name, 0)
 
     return [Replacement(WorkerProcess, "writer_id", writer_id)]
+
+
+def _asked_for_again() -> Sequence[Replacement]:
+    from sparklog.dataframe.worker_process import WorkerProcess
+
+    def writer_ids(self: WorkerProcess, sink: SinkId, run_id: str, batch_id: int) -> Iterator[str]:
+        return repeat(self.writer_id(sink, run_id, batch_id))
+
+    return [Replacement(WorkerProcess, "writer_ids", writer_ids)]
 
 
 def _process_left_out() -> Sequence[Replacement]:
@@ -242,9 +258,19 @@ SINK_BUGS: Final = {
     "task-does-not-ask": PlantedBug(
         "a task that comes late writes, whatever was decided", _task_does_not_ask, SINK_SEEDS
     ),
+    "late-task-not-asked-again": PlantedBug(
+        "a task that hung before it began its transaction leaves that open, for nobody to end",
+        _late_task_not_asked_again,
+        SINK_SEEDS,
+    ),
     "slot-used-again": PlantedBug(
         "a process writes with an id that has left something prepared for the same batch",
         _slot_used_again,
+        SINK_SEEDS,
+    ),
+    "asked-for-again": PlantedBug(
+        "a task writes with an id that a request which may come late would initialize anew",
+        _asked_for_again,
         SINK_SEEDS,
     ),
     "process-left-out": PlantedBug(
