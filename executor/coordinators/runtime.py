@@ -47,6 +47,7 @@ __all__ = ["CoordinatorRuntime"]
 
 logger = logging.getLogger(__name__)
 
+_OVER: Final = object()
 LOADS_KEPT: Final = 1_000
 RETRY_S: Final = 1.0
 """How long after a load that the system refused, or that records were deleted under, it is tried again."""
@@ -198,7 +199,16 @@ class CoordinatorRuntime(RoleListener[Replica]):
         coordinator.close()
         machine = coordinator.shard.machine
         if isinstance(machine, Release):
-            self._start(_released(machine))
+            self._start(self._release(machine))
+
+    async def _release(self, machine: Release) -> None:
+        """Have a machine let go of what it holds, as considerately as it was loaded."""
+        slices = machine.release()
+        is_over = False
+        while not is_over:
+            async with self._load_turns.slices:
+                is_over = next(slices, _OVER) is _OVER
+                await asyncio.sleep(self.kind.rest_s)
 
     async def stop(self) -> None:
         """End every shard, and return when nothing of this is under way any more."""
@@ -219,7 +229,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
             kind.records,
             kind.skips_unknown_versions,
             kind.load_buffer_bytes,
-            kind.load_rest_s,
+            kind.rest_s,
             self._executor,
         )
         try:
@@ -389,11 +399,6 @@ class OpenRequest:
     def answer(self, response: Response) -> None:
         """Give the answer."""
         self.deferred.complete(response)
-
-
-async def _released(machine: Release) -> None:
-    for _ in machine.release():
-        await asyncio.sleep(0)
 
 
 def _is_of_moved_start(error: Exception) -> bool:

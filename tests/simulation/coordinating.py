@@ -278,7 +278,7 @@ class Coordinator:
             self._kind.records,
             self._kind.skips_unknown_versions,
             _MANY_BYTES if self.broker.world.transacts or self.broker.world.has_members else _READ_BYTES,
-            self._kind.load_rest_s,
+            self._kind.rest_s,
             _NO_EXECUTOR,
         )
         if offset < log.log_end_offset:

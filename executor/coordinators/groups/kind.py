@@ -12,7 +12,7 @@ from sparklog.records.codecs import Codec
 
 __all__ = ["group_coordinator"]
 
-_LOAD_REST_S: Final = 0.0005
+_REST_S: Final = 0.0005
 """A million offsets are some thousand slices: they take a second or two longer so, and nobody else waits."""
 
 
@@ -24,6 +24,6 @@ def group_coordinator(config: BrokerConfig, counts: GroupCounts) -> CoordinatorK
         new_machine=lambda partition: GroupShard(config, counts),
         write_timeout_ms=config.offsets_commit_timeout_ms,
         load_buffer_bytes=config.offsets_load_buffer_size,
-        load_rest_s=_LOAD_REST_S,
+        rest_s=_REST_S,
         codec=Codec(config.offsets_topic_compression_codec),
     )
