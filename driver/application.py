@@ -52,6 +52,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
     preflight.check_listeners(broker_config)
+    preflight.check_spark(context, broker_config)
     preflight.check_certificates(broker_config)
     preflight.check_size(context, broker_config)
     first_users = _first_users(broker_config)
@@ -64,7 +65,6 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     slots = broker_slots(context)
     preflight.check_slots(slots, broker_count)
     preflight.check_addresses(context, broker_config, broker_count)
-    preflight.warn_of_open_spark(context, broker_config)
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories, temporary=temporary_directory is not None)
     brokers = [

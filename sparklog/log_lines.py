@@ -3,6 +3,8 @@
 Whoever reads a process's output may stop reading: a terminal that Ctrl-S has halted, a pager, a supervisor
 that hangs. A write then waits for as long, and with it whoever logs: the event loop, in the middle of a
 decision, until the leases run out. Here lines wait in a queue; those that find it full are left out, counted.
+
+What is logged may have names in it that anybody has chosen: a message is one line, in which he forges no other.
 """
 
 import contextlib
@@ -40,7 +42,7 @@ def written_aside(
         target=_write, args=(waiting, logging.StreamHandler(stream)), name="log lines", daemon=True
     )
     writer.start()
-    lines = _Lines(waiting, logging.Formatter(line_format))
+    lines = _Lines(waiting, _OneLine(line_format))
     root = logging.getLogger()
     handlers_before, level_before = list(root.handlers), root.level
     root.handlers[:] = [lines]
@@ -57,6 +59,17 @@ def written_aside(
 def _write(waiting: _Waiting, handler: logging.Handler) -> None:
     while (record := waiting.get()) is not None:
         handler.handle(record)
+
+
+class _OneLine(logging.Formatter):
+    """Lays messages out on a line each; tracebacks, which are nobody's to choose, follow as they are."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the line of a record."""
+        if not record.message.isprintable():
+            shown = (each if each.isprintable() else repr(each)[1:-1] for each in record.message)
+            record.message = "".join(shown)
+        return super().formatMessage(record)
 
 
 class _Lines(QueueHandler):

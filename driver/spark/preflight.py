@@ -42,6 +42,12 @@ from sparklog.wire.requests import ANONYMOUS
 logger = logging.getLogger(__name__)
 
 TRUSTED_NETWORK = "sparklog.trusted.network"
+_ENCRYPTING = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+)
+"""Any of these has Spark's RPC encrypted."""
 SLOT_WAIT_S = 30.0
 """How long executors may take to register and tasks to end; Spark's own wait has the same default."""
 _OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
@@ -197,18 +203,43 @@ def check_listeners(config: BrokerConfig) -> None:
             )
 
 
-def warn_of_open_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Say so if the cluster asks who comes, and Spark, by whose ports one gets at all of it, does not.
+def check_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
+    """Check that Spark asks who comes, by whose ports one gets at all of the cluster, where that does.
 
-    That is no reason to refuse it: where there is but one host, and one user of it, nobody else may reach
-    them, and a session that runs can't be told any more. With executors on other hosts it is one
-    (`check_addresses`).
+    Where all is on loopback it is said only: there may be but one user of the machine, and a session that
+    runs can't be told any more.
+
+    Raises:
+        OpenNetworkError: The cluster is reached from other hosts, and Spark asks nobody.
     """
-    asks = config.authorizer is not None or any(_why_open(config, name) is None for name, _ in _bound(config))
-    if asks and not config.sparklog_trusted_network and not _is_authenticated(spark_context):
+    if config.sparklog_trusted_network or _is_authenticated(spark_context):
+        return
+    bound = _bound(config)
+    for name, host in bound:
+        if not is_loopback(host):
+            raise OpenNetworkError(
+                f"{name}://{host} is reached from other hosts, and spark.authenticate is false: whoever reaches "
+                "Spark's own ports could run code in the application, or take an executor's place with all it "
+                "is told. Set spark.authenticate=true (and a spark.authenticate.secret, but in local mode, on "
+                "YARN and on Kubernetes), or, in a network whose hosts you all trust, set "
+                f"{TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
+            )
+    if config.authorizer is not None or any(_why_open(config, name) is None for name, _ in bound):
         logger.warning(
             "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches "
             "those can run code in the application. Set spark.authenticate=true (docs/security.md)"
+        )
+
+
+def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
+    """Say so if clients' connections are encrypted, and Spark's between hosts, by which secrets go, are not."""
+    is_encrypted = any(endpoint.security_protocol.is_encrypted for endpoint in config.listeners)
+    settings = spark_context.getConf()
+    if is_encrypted and not any(settings.get(key, "false").lower() == "true" for key in _ENCRYPTING):
+        logger.warning(
+            "Clients' connections are encrypted, and Spark's between the application's hosts are not: the secret "
+            "of driver and brokers, and the passwords of their configuration, go by those. Set "
+            "spark.network.crypto.enabled=true (docs/security.md)"
         )
 
 
@@ -322,8 +353,6 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
 
     Raises:
         LoopbackAddressError: Something is.
-        OpenNetworkError: The secret of driver and brokers would reach them on Spark's connections, which
-            nobody has to log in to.
     """
     if is_local_mode(spark_context):
         return
@@ -352,13 +381,7 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
             f"executors run on other hosts ({', '.join(elsewhere)}), for which loopback is not this machine; "
             f"{'; '.join(remedies)} (docs/deploy.md)"
         )
-    if not _is_authenticated(spark_context) and not config.sparklog_trusted_network:
-        raise OpenNetworkError(
-            f"executors run on other hosts ({', '.join(elsewhere)}) and spark.authenticate is false: whoever "
-            "reaches Spark's driver could take an executor's place, with all it is told. Set "
-            "spark.authenticate=true and a spark.authenticate.secret, or, in a network whose hosts you all "
-            f"trust, set {TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
-        )
+    warn_of_readable_spark(spark_context, config)
 
 
 def _is_authenticated(spark_context: SparkContext) -> bool:

@@ -49,8 +49,8 @@ class CoordinatorKind:
     load_buffer_bytes: int
     """How much of the log is read at a time in a load."""
     rest_s: float = 0.0
-    """How long the loop is left to others after each slice of a load, or of what a shard that has ended lets go
-    of; no loop sleeps less than a millisecond."""
+    """How long the loop is left to others after each slice of a load, or of what a shard that has ended lets
+    go of; no loop sleeps less than a millisecond."""
     skips_unknown_versions: bool = False
     """Whether a load passes over values of versions that are not known."""
     codec: Codec = Codec.NONE

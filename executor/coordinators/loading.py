@@ -63,8 +63,7 @@ class LoadTurns:
         """By log directory: the partitions of a disk that hangs wait for each other, with one buffer and one
         thread, and leave the rest to those of the others."""
         self.slices: Final = asyncio.Lock()
-        """For a slice and the rest after it, of what a shard lets go of, too: a turn of the loop has room for
-        one."""
+        """For a slice and the rest after it: a turn of the loop has room for one."""
 
 
 class Loading(NamedTuple):

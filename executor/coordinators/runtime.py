@@ -69,6 +69,8 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_KEPT)
         """When the last ones were done and how long they took, both in milliseconds."""
         self._load_turns = LoadTurns()
+        self._releases = asyncio.Lock()
+        """For a slice of what a shard that has ended lets go of; loads do not wait for that."""
         self._tasks: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -206,7 +208,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         slices = machine.release()
         is_over = False
         while not is_over:
-            async with self._load_turns.slices:
+            async with self._releases:
                 is_over = next(slices, _OVER) is _OVER
                 await asyncio.sleep(self.kind.rest_s)
 

@@ -62,7 +62,9 @@ def find_coordinator(
     # Version 0 knows groups only.
     key_type = body.key_type if request.api_version > 0 else CoordinatorType.GROUP
     topic = _TOPICS.get(key_type)
-    if topic is not None and topic not in image.topics.by_name:
+    # A guard leaves none of the keys of who may ask for none: he has nothing made.
+    asks = request.api_version < FIRST_BATCHED_VERSION or len(body.coordinator_keys) > 0
+    if asks and topic is not None and topic not in image.topics.by_name:
         create_topics((topic,))
     if request.api_version < FIRST_BATCHED_VERSION:
         found = _coordinator(body.key, topic, image, listener_name)

@@ -61,6 +61,12 @@ def listener_tls(
     settings = listener_tls_settings(config, listener_name)
     inside = inside_tls(secret.tls_seed)
     if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
+        if settings.truststore.is_given:
+            logger.warning(
+                "Listener %s has no ssl.keystore, so it is for driver, brokers and sessions of this application "
+                "alone: its ssl.truststore is not read, and nobody else's certificates are taken",
+                listener_name,
+            )
         return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
     try:
         mapper = PrincipalMapper(settings.principal_mapping_rules)

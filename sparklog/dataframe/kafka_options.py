@@ -205,14 +205,22 @@ class KafkaOptions:
                 else unknown_topic_timeout_ms
             ),
             tls=tls_settings(self._settings, inside_settings(inside)) if protocol.endswith("SSL") else None,
-            login=self._login(protocol, inside),
+            login=self._login(protocol, inside, of_this_application=of_this_application),
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
         )
 
-    def _login(self, protocol: str, inside: SessionAccess) -> Login | None:
+    def _login(self, protocol: str, inside: SessionAccess, *, of_this_application: bool) -> Login | None:
         """Return how to say who this is; the application's own sessions may leave it to `inside`."""
         is_sasl = protocol.startswith("SASL_")
+        unheard = sorted(SASL_SETTINGS.intersection(self._settings))
+        if of_this_application and unheard and not is_sasl:
+            # Elsewhere Kafka's clients pass over them. Here the query would run as the application itself.
+            raise DataSourceOptionError(
+                f"Option 'kafka.{unheard[0]}' says who the query is, and 'kafka.security.protocol' is "
+                f"{protocol}, by which nobody says so: leave the former out, or name a listener of SASL with "
+                "'kafka.bootstrap.servers' and the latter"
+            )
         own_settings = SASL_SETTINGS if is_sasl else TLS_SETTINGS
         if (
             protocol == inside.protocol

@@ -1,6 +1,5 @@
 """What is asked about the cluster: answered from the newest committed image."""
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
@@ -30,8 +29,6 @@ from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["QueryHandlers"]
-
-logger = logging.getLogger(__name__)
 
 
 class QueryHandlers:
@@ -143,7 +140,7 @@ class QueryHandlers:
                 )
             )
         except KafkaError as error:
-            logger.info("DescribeTopicPartitions is refused: %s", error)
+            request.connection.note("DescribeTopicPartitions", str(error))
             return refuse_topic_partitions(request, error)
 
     def _image(self) -> MetadataImage:

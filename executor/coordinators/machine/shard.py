@@ -144,6 +144,8 @@ class Shard:
         self._pending: deque[_Pending] = deque()
         self._told: deque[Any] = deque()
         """Replies, refusals and effects that are to be told when the machine is not at work."""
+        self._tells = False
+        """Whether somebody is being told: what comes of that is told behind what is told already."""
         self._missed: list[MetadataDelta] = []
         """How the cluster has changed during the load."""
         self._depth = 0
@@ -393,22 +395,33 @@ class Shard:
         self._told.append(_Refusal(token, error_code))
 
     def _tell(self) -> None:
-        """Tell what is committed, in order; whoever is told may come back in the same breath."""
-        pending = self._pending
+        """Tell what is committed, in order; whoever is told may come back in the same breath.
+
+        Then this is called within itself, and leaves the rest to the first call: thousands may come back.
+        """
+        if self._tells:
+            return
+        self._tells = True
+        try:
+            while (item := self._next_told()) is not None:
+                if type(item) is Reply:
+                    if self._open.pop(item.token, self) is not self:
+                        self._say(self._port.reply, *item)
+                elif type(item) is _Refusal:
+                    if self._open.pop(item.token, self) is not self:
+                        self._say(self._port.refuse, *item)
+                elif self.state is not ShardState.CLOSED:
+                    self._say(self._port.carry_out, item)
+        finally:
+            self._tells = False
+
+    def _next_told(self) -> Any:
+        """Take out what is to be told next; None if that is nothing."""
+        pending, told = self._pending, self._told
         while pending and pending[0].end_offset <= self._high_watermark:
             _, _, replies, effects = pending.popleft()
-            self._told.extend((*replies, *effects))
-        told = self._told
-        while told:
-            item = told.popleft()
-            if type(item) is Reply:
-                if self._open.pop(item.token, self) is not self:
-                    self._say(self._port.reply, *item)
-            elif type(item) is _Refusal:
-                if self._open.pop(item.token, self) is not self:
-                    self._say(self._port.refuse, *item)
-            elif self.state is not ShardState.CLOSED:
-                self._say(self._port.carry_out, item)
+            told.extend((*replies, *effects))
+        return told.popleft() if told else None
 
     def _say(self, tell: Callable[..., None], *what: Any) -> None:
         """Tell something; whatever that leads to, the others are told theirs."""

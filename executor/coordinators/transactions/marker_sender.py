@@ -12,7 +12,7 @@ Source: Kafka's TransactionMarkerChannelManager.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Set
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
@@ -33,6 +33,9 @@ from sparklog.types import BrokerId, TopicPartition
 __all__ = ["MarkerSender"]
 
 logger = logging.getLogger(__name__)
+
+COMPLETED_AT_ONCE: Final = 50
+"""Each has its coordinator append a batch: what comes of an answer about hundreds is done in some turns."""
 
 
 class MarkerSender(RoleListener[Replica]):
@@ -56,6 +59,8 @@ class MarkerSender(RoleListener[Replica]):
         self._outstanding = OutstandingMarkers()
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._goes_on: asyncio.Handle | None = None
+        """The turn of the loop in which it goes on with all that has come by then."""
         self._stopped = False
 
     def __len__(self) -> int:
@@ -81,7 +86,7 @@ class MarkerSender(RoleListener[Replica]):
         now_ms = self._now_ms()
         self._outstanding.metadata_changed(self._image(), now_ms)
         self._outstanding.add(coordinator, markers, now_ms)
-        self._go_on()
+        self._go_on_soon()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow the leaders of partitions."""
@@ -111,8 +116,9 @@ class MarkerSender(RoleListener[Replica]):
     async def stop(self) -> None:
         """Send nothing more."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._goes_on):
+            if timer is not None:
+                timer.cancel()
         for sending in self._sending:
             sending.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -122,11 +128,19 @@ class MarkerSender(RoleListener[Replica]):
         if replica.topic_partition.topic == TRANSACTION_STATE_TOPIC:
             self._outstanding.forget(replica.topic_partition.partition)
 
+    def _go_on_soon(self) -> None:
+        if self._goes_on is None:
+            self._goes_on = asyncio.get_running_loop().call_soon(self._go_on)
+
     def _go_on(self) -> None:
         """Complete what can be, send what waits, and come back when something has rested."""
+        self._goes_on = None
         if self._stopped:
             return
-        completed, self._outstanding.completed = self._outstanding.completed, []
+        completed = self._outstanding.completed[:COMPLETED_AT_ONCE]
+        del self._outstanding.completed[:COMPLETED_AT_ONCE]
+        if self._outstanding.completed:
+            self._go_on_soon()
         for coordinator, markers in completed:
             event = MarkersWritten(markers.transactional_id, markers.producer)
             coordinator.decide(lambda machine, now, event=event: machine.markers_written(event, now))

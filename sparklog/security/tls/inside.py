@@ -70,12 +70,19 @@ class InsideTls:
     @cached_property
     def server_context(self) -> ssl.SSLContext:
         """For listeners that show nothing else. A client's certificate is looked at if it has one."""
-        return context_of_server(self._own, [self._authority], ssl.CERT_OPTIONAL)
+        return self._server_context(ssl.CERT_OPTIONAL)
 
     @cached_property
     def strict_server_context(self) -> ssl.SSLContext:
         """The same for those that let nobody in without a certificate of the inside."""
-        return context_of_server(self._own, [self._authority], ssl.CERT_REQUIRED)
+        return self._server_context(ssl.CERT_REQUIRED)
+
+    def _server_context(self, verify_mode: ssl.VerifyMode) -> ssl.SSLContext:
+        context = context_of_server(self._own, [self._authority], verify_mode)
+        # All who come are of this project. A listener that shows other certificates, too, keeps its own
+        # protocols: OpenSSL takes them from the context that a connection began with.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
 
     @cached_property
     def client_context(self) -> ssl.SSLContext:

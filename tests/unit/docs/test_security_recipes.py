@@ -170,7 +170,7 @@ def test_recipe_has_spark_ask_who_comes_as_well(
     context = context_of(None)
     for given, warnings in ((settings, 0), ({**settings, "spark.authenticate": "false"}, 1)):
         context.getConf.return_value = given
-        preflight.warn_of_open_spark(context, recipe(title, files).cluster)
+        preflight.check_spark(context, recipe(title, files).cluster)
         assert len(caplog.records) == warnings
 
 

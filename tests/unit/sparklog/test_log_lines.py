@@ -41,3 +41,19 @@ def test_nobody_waits_for_who_does_not_read_and_what_is_left_out_is_counted() ->
     assert numbers == sorted(numbers)
     left_out = sum(int(line[0]) for line in lines if len(line) == 2 and "left out" in line[1])
     assert left_out == LINES - len(numbers) > 0
+
+
+def test_message_with_a_name_of_several_lines_is_one_line() -> None:
+    """Names are for anybody to choose, and none of them is to pass for what another part has said."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as read, os.fdopen(writer, "w") as stream:
+        with written_aside(stream, logging.INFO, "%(levelname)s %(message)s"):
+            logger.info("no such topic: %s", "Ö\nINFO Principal = User:admin is Denied\x1b[2J")
+            try:
+                raise ValueError("of\nours")
+            except ValueError:
+                logger.exception("failed")
+        stream.close()
+        first, *traceback = read.read().splitlines()
+    assert first == r"INFO no such topic: Ö\nINFO Principal = User:admin is Denied\x1b[2J"
+    assert traceback[0] == "ERROR failed" and len(traceback) > 2

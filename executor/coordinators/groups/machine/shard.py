@@ -52,8 +52,10 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.records.key_values import KeyRun
 
-__all__ = ["GroupShard", "ListedGroup"]
+__all__ = ["ACTIONS_AT_ONCE", "GroupShard", "ListedGroup"]
 
+ACTIONS_AT_ONCE: Final = 20
+"""So much of what is due is done in one turn: a member whose session has run out is a batch to append."""
 _PAUSE_MS: Final = 1
 """Between two steps of what takes long; the loop has everything else meanwhile."""
 
@@ -80,6 +82,8 @@ class GroupShard:
         """How many groups there were when they were last counted."""
         self.image: MetadataImage = EMPTY_IMAGE
         self._is_loaded = False
+        self._rests_until_ms = 0
+        """When it goes on with what was due, as others are to have their turn."""
         store = OffsetStore()
         self.groups = Groups(store)
         self.timers = Timers()
@@ -163,14 +167,19 @@ class GroupShard:
     @property
     def next_due_ms(self) -> int | None:
         """When `tick` is wanted next."""
-        return self.timers.next_due_ms
+        due_ms = self.timers.next_due_ms
+        return due_ms if due_ms is None else max(due_ms, self._rests_until_ms)
 
     def tick(self, now: Now) -> Iterable[Decision]:
-        """Do what is due."""
-        while (action := self.timers.pop_due(now.monotonic_ms)) is not None:
+        """Do what is due, or the beginning of it: thousands of sessions may run out together."""
+        for _ in range(ACTIONS_AT_ONCE):
+            action = self.timers.pop_due(now.monotonic_ms)
+            if action is None:
+                return
             decision = action(now)
             if decision is not None:
                 yield decision
+        self._rests_until_ms = now.monotonic_ms + _PAUSE_MS
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
         """Put volatile state right."""

@@ -152,7 +152,7 @@ def warned(keys: dict[str, str], settings: dict[str, str], log: pytest.LogCaptur
     context = context_of(None)
     context.getConf.return_value = settings
     log.clear()
-    preflight.warn_of_open_spark(context, BrokerConfig.from_mapping(keys))
+    preflight.check_spark(context, BrokerConfig.from_mapping(keys))
     assert all("Set spark.authenticate=true" in record.getMessage() for record in log.records)
     return bool(log.records)
 
@@ -173,6 +173,50 @@ def test_cluster_that_asks_who_comes_in_a_spark_that_asks_nobody_warns_of_it(
     assert warned(keys, {"spark.authenticate": "false"}, caplog)
     assert not warned(keys, {"spark.authenticate": "true"}, caplog)
     assert not warned({**keys, "sparklog.trusted.network": "true"}, {}, caplog)
+
+
+@pytest.mark.parametrize("master", ["local[4]", "spark://driver:7077"])
+def test_cluster_that_other_hosts_reach_in_a_spark_that_asks_nobody_is_refused(master: str) -> None:
+    """Whoever is kept out at the listener would come in by the port beside it."""
+    context = context_of(None)
+    context.master = master
+    for keys in (
+        {"listeners": "SASL_SSL://0.0.0.0:9093"},
+        {
+            "listeners": "SASL_SSL://127.0.0.1:0",
+            "controller.quorum.bootstrap.servers": "driver.example.com:9092",
+        },
+    ):
+        config = BrokerConfig.from_mapping(keys)
+        for settings in ({}, {"spark.authenticate": "false"}):
+            context.getConf.return_value = settings
+            with pytest.raises(OpenNetworkError, match=r"SASL_SSL://.* Set spark\.authenticate=true"):
+                preflight.check_spark(context, config)
+            trusting = BrokerConfig.from_mapping({**keys, "sparklog.trusted.network": "true"})
+            preflight.check_spark(context, trusting)
+        context.getConf.return_value = {"spark.authenticate": "true"}
+        preflight.check_spark(context, config)
+
+
+def test_encrypted_cluster_in_a_spark_that_encrypts_nothing_warns_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who reads what goes between the hosts would have the secret of driver and brokers."""
+    context = context_of(None)
+    for listener, settings, warnings in (
+        ("SASL_SSL", {}, 1),
+        ("SSL", {"spark.authenticate": "true", "spark.network.crypto.enabled": "false"}, 1),
+        ("SASL_PLAINTEXT", {}, 0),
+        ("SASL_SSL", {"spark.network.crypto.enabled": "true"}, 0),
+        ("SASL_SSL", {"spark.ssl.rpc.enabled": "true"}, 0),
+    ):
+        context.getConf.return_value = settings
+        caplog.clear()
+        preflight.warn_of_readable_spark(
+            context, BrokerConfig.from_mapping({"listeners": f"{listener}://0.0.0.0:9093"})
+        )
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == warnings and all("spark.network.crypto.enabled=true" in each for each in told)
 
 
 def test_cluster_that_asks_nobody_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,6 +102,12 @@ def test_coordinator_whose_topic_does_not_exist_is_not_available_and_the_topic_i
     assert (older.error_code, older.node_id) == (ErrorCode.coordinator_not_available, -1)
 
 
+def test_request_of_which_a_guard_has_left_no_key_makes_no_topic() -> None:
+    """Who may ask for none of the ids is not to have the cluster make fifty partitions."""
+    answer, made = ask(EMPTY_IMAGE, FindCoordinatorV6(key_type=0, coordinator_keys=()))
+    assert answer.coordinators == () and made == []
+
+
 @pytest.mark.parametrize(("cluster", "key"), [(image(), LEADERLESS), (image(fenced=True), "group")])
 def test_coordinator_that_cannot_be_reached_is_not_available(cluster: MetadataImage, key: str) -> None:
     """A client that is sent to a dead broker waits for its connection before it asks again."""

@@ -13,7 +13,7 @@ from sparklog.config.listener_sasl import listener_authentication
 from sparklog.config.listener_tls import listener_tls
 from sparklog.config.session_access import session_access
 from sparklog.dataframe.application_cluster import ApplicationAddress
-from sparklog.dataframe.kafka_options import KafkaOptions
+from sparklog.dataframe.kafka_options import DataSourceOptionError, KafkaOptions
 from sparklog.errors import KafkaError
 from sparklog.security.inside import INSIDE_MECHANISM, SESSION, SESSION_MECHANISM, ApplicationSecret
 from sparklog.security.sasl.mechanism import SaslError
@@ -143,3 +143,15 @@ def test_session_is_told_of_a_certificate_only_where_one_is_asked_for(tmp_path: 
     for alone, keys in ((False, SCRAM | CERTIFICATE), (True, SCRAM | CERTIFICATE | CERTIFICATE_ALONE)):
         access = session_access(configured("SASL_SSL", tmp_path, **keys), SECRET)
         assert bool(access.key_pem) is bool(access.certificate_pem) is alone
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_session_that_says_who_it_is_where_nobody_hears_it_is_refused(protocol: str) -> None:
+    """It would be the application itself, with all its rights; of another cluster Kafka's clients say nothing."""
+    own = ApplicationAddress("127.0.0.1:9092", SessionAccess(protocol=protocol))
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b";'
+    said = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}
+    with pytest.raises(DataSourceOptionError, match=rf"kafka\.sasl\.jaas\.config.*{protocol}"):
+        KafkaOptions(said, own, report=lambda _: None).client()
+    elsewhere = said | {"bootstrap.servers": "127.0.0.1:9093"}
+    assert KafkaOptions(elsewhere, own, report=lambda _: None).client().login is None

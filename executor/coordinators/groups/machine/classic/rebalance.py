@@ -176,8 +176,7 @@ class Rebalances:
     def prepare_or_complete(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
         """Begin a rebalance for who has joined or left; or end the one that waited for them."""
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
-            if group.previous_state is not ClassicGroupState.EMPTY:
-                self.complete_join_if_all_joined(group, now, out)
+            self.complete_join_if_all_joined(group, now, out)
         else:
             self.prepare(group, now, out)
 
@@ -198,8 +197,10 @@ class Rebalances:
             self._wait_for_joins(group, now)
 
     def complete_join_if_all_joined(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """End a rebalance for which nobody else is waited."""
-        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.all_members_joined:
+        """End a rebalance for which nobody else is waited; a group's first one waits for its delay."""
+        is_first = group.previous_state is ClassicGroupState.EMPTY
+        is_joining = group.state is ClassicGroupState.PREPARING_REBALANCE
+        if is_joining and not is_first and group.all_members_joined:
             self._complete_join(group, now, out)
 
     def fail_syncs(self, group: ClassicGroup, error_code: ErrorCode, now: Now, out: Outcome) -> None:

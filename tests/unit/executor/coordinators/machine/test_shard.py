@@ -389,3 +389,21 @@ def test_shard_whose_machine_has_always_something_due_is_left_alone_for_a_while(
     assert due_ms is not None and due_ms > scene.now.monotonic_ms
     scene.decide("1")
     assert scene.log.told == [("1", None)]
+
+
+def test_thousands_of_effects_each_of_which_has_the_machine_decide_are_all_carried_out() -> None:
+    """The markers of deleted partitions are done with at once; what was told too deep down was lost."""
+    scene = Scene()
+    carry_out = scene.log.carry_out
+
+    def come_back(effect: str) -> None:
+        carry_out(effect)
+        if not effect.startswith("after"):
+            scene.shard.decide(lambda machine: [write(effect, effects=[f"after {effect}"])], scene.now)
+
+    scene.log.carry_out = come_back  # type: ignore[method-assign]
+    scene.log.commits_at_once = True
+    effects = [str(number) for number in range(5_000)]
+    scene.shard.decide(lambda machine: [write("all", effects=effects)], scene.now)
+    assert scene.log.told == [*effects, *(f"after {each}" for each in effects)]
+    assert scene.machine.replayed == ["all", *effects]

@@ -14,7 +14,7 @@ from kio.schema.write_txn_markers.v2.response import (
 from executor.control.broker_connections import BrokerConnections
 from executor.coordinators.machine.decision import Now, ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.coordinators.transactions.marker_sender import MarkerSender
+from executor.coordinators.transactions.marker_sender import COMPLETED_AT_ONCE, MarkerSender
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
@@ -75,3 +75,30 @@ def test_marker_is_sent_by_the_image_that_made_the_coordinator_lead() -> None:
         await listener.close()
 
     asyncio.run(scenario())
+
+
+def test_transactions_of_deleted_partitions_are_completed_in_several_turns() -> None:
+    """Each completion is a batch to append; hundreds of them in one turn would keep everybody waiting."""
+    completed: list[int] = []
+    turns: list[int] = []
+
+    class Counting(Origin):
+        def decide(self, decide: Callable[[Any, Now], Any]) -> None:
+            completed.append(len(turns))
+
+    async def scenario() -> None:
+        sender = MarkerSender(BrokerConnections("test", {}.get, 5_000), MetadataImage, lambda: None)
+        origin = Counting()
+        for number in range(3 * COMPLETED_AT_ONCE):
+            partitions = frozenset({TopicPartition("deleted", 0)})
+            sender.send(SendMarkers(str(number), ProducerStamp(number, 1), True, 2, partitions), origin)
+        assert completed == []
+        for turn in range(5):
+            turns.append(turn)
+            await asyncio.sleep(0)
+        assert len(sender) == 0
+        await sender.stop()
+
+    asyncio.run(scenario())
+    assert len(completed) == 3 * COMPLETED_AT_ONCE
+    assert max(completed.count(turn) for turn in set(completed)) == COMPLETED_AT_ONCE

@@ -51,6 +51,22 @@ def test_listener_of_users_shows_the_insides_certificate_to_insiders_alone() -> 
     assert not inside.is_insiders(b"nonsense")
 
 
+def test_listener_of_the_inside_alone_speaks_the_newest_protocol_and_one_of_users_what_they_allow() -> None:
+    """A policy of 1.3 only is not to have a port beside it; nor may one of 1.2 only keep brokers out."""
+    inside = InsideTls(SEED)
+    older = InsideTls(SEED).client_context
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        handshake(inside.server_context, older, INSIDE_NAME)
+    authority = Authority()
+    server = authority.certify()
+    material = KeyMaterial(server.key_pem.encode(), (server.certificate,))
+    context = context_of_server(material, [authority.certificate], ssl.CERT_NONE)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    inside.shown_by(context)
+    assert handshake(context, InsideTls(SEED).client_context, INSIDE_NAME).version() == "TLSv1.2"
+
+
 def test_certificate_of_a_version_that_there_is_not_is_no_insiders() -> None:
     """Whatever a stranger shows, he is a stranger; it must not be an error that nobody expects."""
     damaged = Authority().certify().damaged(bytes.fromhex("a003020102"), bytes.fromhex("a003020125"))

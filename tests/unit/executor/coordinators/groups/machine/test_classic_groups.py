@@ -3,7 +3,8 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from executor.coordinators.machine.decision import NOTHING
+from executor.coordinators.groups.machine.shard import ACTIONS_AT_ONCE
+from executor.coordinators.machine.decision import NOTHING, Now
 from sparklog.coordinator_records.consumer_offsets import GroupMetadataValue
 from tests.unit.executor.coordinators.groups.group_conversation import (
     CONSUMER_METADATA,
@@ -113,6 +114,33 @@ def test_pending_member_that_does_not_join_is_forgotten_after_its_session_timeou
 
 
 # ---- rebalances --------------------------------------------------------------------------------------
+
+
+def test_pending_member_that_does_not_join_does_not_end_a_first_rebalance_before_its_delay_is_over() -> None:
+    """A deployment starts with one rebalance, also where one of its clients has died meanwhile."""
+    groups = GroupConversation(group_initial_rebalance_delay_ms="30000")
+    groups.join("pending?")
+    groups.join("a", groups.join("a?").member_id, rebalance_timeout_ms=60_000)
+    groups.pass_time(10_000)
+    assert state(groups) == "PreparingRebalance" and "a" not in groups.answers
+    groups.pass_time(50_000)
+    assert groups.answers["a"].generation_id == 1
+
+
+def test_sessions_that_run_out_together_are_ended_some_at_a_time() -> None:
+    """Clients and their broker may fail together: thousands of sessions begin anew with one load."""
+    groups = GroupConversation()
+    ids = [f"group-{number}" for number in range(3 * ACTIONS_AT_ONCE)]
+    for group_id in ids:
+        groups.join(group_id, needs_known_member_id=False, group_id=group_id)
+    groups.pass_time(3_010)
+    assert all(groups.answers[group_id].generation_id == 1 for group_id in ids)
+    sessions_over = Now(groups.now.monotonic_ms + 300_000, groups.now.wall_ms + 300_000)
+    for _ in range(3):
+        assert len(list(groups.shard.tick(sessions_over))) <= ACTIONS_AT_ONCE
+        due_ms = groups.shard.next_due_ms
+        assert due_ms == sessions_over.monotonic_ms + 1
+        sessions_over = sessions_over._replace(monotonic_ms=due_ms)
 
 
 def test_leaders_assignment_is_told_to_all_and_found_by_the_next_coordinator() -> None:
