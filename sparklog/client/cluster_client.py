@@ -30,12 +30,14 @@ from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["ClusterClient", "Leader", "Topic"]
+__all__ = ["TOPIC_MAX_AGE_MS", "ClusterClient", "Leader", "Topic"]
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+TOPIC_MAX_AGE_MS: Final = 300_000
+"""As Kafka's clients by default (metadata.max.age.ms): it may be made anew, or have more partitions."""
 _ENDING: Final = frozenset({ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit})
 _ENDING_BACKOFF: Final = ExponentialBackoff(first_ms=2, max_ms=1_000, even_pauses=5)
 
@@ -109,7 +111,7 @@ class ClusterClient:
         return self.retry("listing the topics", ask)
 
     def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> Topic:
-        """Return a topic, from memory when it is known.
+        """Return a topic, from memory when it was asked for within `TOPIC_MAX_AGE_MS`.
 
         With `create` the broker is allowed to create it (auto.create.topics.enable) and its partitions are
         waited for until each has a leader.
@@ -119,7 +121,12 @@ class ClusterClient:
             KafkaError: the name is illegal, or access is denied.
             ApiTimeoutError: no broker answered, or a new topic got no leaders.
         """
-        if (known := self._topics.get(name)) is not None and name not in self._outdated:
+        known = self._topics.get(name)
+        if (
+            known is not None
+            and name not in self._outdated
+            and monotonic_ms() - known.learned_ms < TOPIC_MAX_AGE_MS
+        ):
             return known
         wait_ms = self.config.unknown_topic_timeout_ms if timeout_ms is None else timeout_ms
 
@@ -170,6 +177,11 @@ class ClusterClient:
     def forget(self, topic: str) -> None:
         """Ask anew about a topic, its partitions and who leads them, when it matters next."""
         self._outdated.add(topic)
+
+    def forget_older(self, age_ms: int) -> None:
+        """Ask anew about topics that were asked about longer ago than that, when it matters next."""
+        since_ms = monotonic_ms() - age_ms
+        self._outdated.update(name for name, topic in self._topics.items() if topic.learned_ms < since_ms)
 
     def leader_named(
         self,

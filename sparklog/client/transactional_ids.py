@@ -147,6 +147,8 @@ class Transactions:
 
         Raises:
             ApiTimeoutError: some coordinator could not be asked within `api_timeout_ms`.
+            KafkaError: one tells neither of an id nor that there is none: what is taken for ended because
+                nobody told of it would be aborted later, decided or not.
         """
         answers = self._coordinators.ask_all(
             CoordinatorKind.TRANSACTION,
@@ -154,7 +156,12 @@ class Transactions:
             lambda response: response.transaction_states[0].error_code,
             doing="describing transactions",
         )
-        described = (answers[each].transaction_states[0] for each in ids)
+        described = [answers[each].transaction_states[0] for each in ids]
+        for each in described:
+            if each.error_code not in (ErrorCode.none, ErrorCode.transactional_id_not_found):
+                raise KafkaError(
+                    each.error_code, f"transactional id {each.transactional_id} is not described"
+                )
         return [
             transaction_description(each)
             for each in described

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
@@ -46,6 +47,10 @@ __all__ = ["AtLeastOnce", "ExactlyOnce", "batch_told"]
 logger = logging.getLogger(__name__)
 
 Messages = list[WriterCommitMessage | None]
+
+_OF_A_RUN_MS: Final = 10_000
+"""How old what a task knows of topics may be when it is its process's first of a run: short enough for who
+starts a query or a job again, and long enough for jobs that follow each other, as foreachBatch has them."""
 
 
 class AtLeastOnce:
@@ -247,8 +252,11 @@ class _Attempt:
             )
 
     def _begin_unless_decided(self, client: SinkClient) -> bool:
-        batch = self._batch
-        writer_ids = this_process().writer_ids(batch.sink, batch.run_id, batch.batch_id)
+        batch, process = self._batch, this_process()
+        if not process.has_written(batch.sink, batch.run_id):
+            # A run may have begun because a topic was deleted and made anew, or has more partitions.
+            client.cluster.forget_older(_OF_A_RUN_MS)
+        writer_ids = process.writer_ids(batch.sink, batch.run_id, batch.batch_id)
         transaction, waits_for_ever = client.initialize_writer(
             batch.sink, writer_ids, self._options.transaction_timeout_ms
         )

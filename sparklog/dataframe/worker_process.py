@@ -35,8 +35,8 @@ class WorkerProcess:
     def client(self, config: ClientConfig) -> SinkClient:
         """Return the client of a cluster, with the connections that it has."""
         client = self._clients.pop(config, None) or SinkClient(ClusterClient(config))
-        while len(self._clients) >= _MOST_CLIENTS:
-            self.drop(next(iter(self._clients)))
+        while len(self._clients) >= _MOST_CLIENTS:  # all that these have asked for is answered
+            self._clients.pop(next(iter(self._clients))).cluster.close()
         self._clients[config] = client
         return client
 
@@ -49,6 +49,10 @@ class WorkerProcess:
         if client is not None:
             client.cluster.close()
         self._be_another()
+
+    def has_written(self, sink: SinkId, run_id: str) -> bool:
+        """Return whether this process is known to have begun a transaction of a run."""
+        return (sink, run_id) in self._slots
 
     def writer_ids(self, sink: SinkId, run_id: str, batch_id: int) -> Iterator[str]:
         """Yield a `writer_id`, and another process's each time that the one before was asked for in vain.

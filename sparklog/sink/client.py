@@ -60,6 +60,8 @@ _USUAL_MAX_TIMEOUT_MS: Final = 900_000
 _DECIDER_TIMEOUT_MS: Final = 10_000
 """For what takes milliseconds. Where a driver dies in them, the next run's tasks are held up for as long, and
 other sinks' whose decisions lie in the same partition. Who takes longer begins again."""
+_OLD_MS: Final = 10_000
+"""What is known of the topic of decisions for longer is asked for anew by who becomes a decider."""
 _MOST_TOLD: Final = 5
 """So many partitions are named in a warning."""
 _OPEN_STATES: Final = ("Empty", "Ongoing")
@@ -212,6 +214,8 @@ class SinkClient:
 
     def _initialize_decider(self, step: InitializeDecider) -> DeciderStamp:
         decider_id = step.sink.decider_id
+        # A decision that lies in a partition which this process does not know of would be taken for none.
+        self.cluster.forget_older(_OLD_MS)
         self._look_up(step.sink, [])
         response = self._transactions.initialize(decider_id, _DECIDER_TIMEOUT_MS)
         if response.error_code is not ErrorCode.none:

@@ -1,7 +1,8 @@
 """How transactions are ended that something was decided about, and which of them can't be any more.
 
-What only a decision ends, and is not known any more, was committed: its process has used the id again, for a
-batch after the one that it is decided in, when that was finished; or it was long ago. What may expire was
+What only a decision ends, and is not known any more, was committed: it was long ago. So was that of a query
+whose id was used again, for a batch after the one that it is decided in, when that was finished. Other sinks'
+ids are used once: one that has moved on was ended by its time-out, or by a stranger. What may expire was
 committed if its end says so.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 
 from sparklog.sink.machine.decisions import Decision, WriterTransaction
 from sparklog.sink.machine.errors import TransactionsLostError
+from sparklog.sink.machine.names import SinkKind, kind_of
 from sparklog.sink.machine.steps import AwaitEnds, EndTransactions, Protocol, TransactionEnd, TransactionEnds
 
 __all__ = ["Transactions", "abort_all", "commit_all", "commit_all_but_lost", "distinct", "lost_error"]
@@ -42,7 +44,9 @@ def commit_all_but_lost(
     ends: TransactionEnds = yield EndTransactions(transactions, True)
     fine = {TransactionEnd.DONE}
     if decided.waits_for_ever or by_others:
-        fine |= {TransactionEnd.FORGOTTEN, *(() if is_new else (TransactionEnd.MOVED_ON,))}
+        fine.add(TransactionEnd.FORGOTTEN)
+        if not is_new and kind_of(transactions[0].transactional_id) is SinkKind.QUERY:
+            fine.add(TransactionEnd.MOVED_ON)
     committed = tuple(each for each in transactions if ends[each] is TransactionEnd.DONE)
     return committed, tuple(each for each in transactions if ends[each] not in fine)
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["DECISIONS_TOPIC", "NAMES_PREFIX", "SinkId", "SinkKind", "run_of", "sink_of"]
+__all__ = ["DECISIONS_TOPIC", "NAMES_PREFIX", "SinkId", "SinkKind", "kind_of", "run_of", "sink_of"]
 
 NAMES_PREFIX: Final = "sparklog-sink."
 DECISIONS_TOPIC: Final = "__sparklog_sink_decisions"
@@ -109,6 +109,16 @@ def sink_of(transactional_id: str) -> str | None:
     if not transactional_id.startswith(NAMES_PREFIX):
         return None
     return transactional_id.removeprefix(NAMES_PREFIX).partition(".")[0]
+
+
+def kind_of(transactional_id: str) -> SinkKind | None:
+    """Return of which kind the sink is that an id is of; None if of none.
+
+    >>> kind_of(SinkId(SinkKind.JOB, "j1").writer_id("r1", "p1", 0)).value
+    'job'
+    """
+    text = sink_of(transactional_id)
+    return None if text is None else SinkId.parse(text).kind
 
 
 def run_of(transactional_id: str) -> str:

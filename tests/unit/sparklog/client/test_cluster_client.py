@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from kio.schema.fetch.v16.request import FetchRequest
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import TOPIC_MAX_AGE_MS, ClusterClient, Leader
 from sparklog.client.config import ClientConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
@@ -22,6 +22,24 @@ def test_leader_known_from_before_the_retry_is_asked_for_anew() -> None:
         assert client.leader(FIRST, learned_after_ms=learned_ms) == Leader(0, 1)
         assert client.leader(FIRST, learned_after_ms=learned_ms + 1) == Leader(2, 2)
         assert client.leader(FIRST) == Leader(2, 2)
+
+    with_client(use)
+
+
+def test_topic_that_was_asked_for_long_ago_is_asked_for_anew() -> None:
+    """A process of Spark's lives for days, and the topic may have been made anew, or have more partitions."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        learned_ms = client.topic("t").learned_ms
+        brokers.asked_since()
+        client.forget_older(TOPIC_MAX_AGE_MS)
+        assert client.topic("t").learned_ms == learned_ms and brokers.asked_since() == []
+        client.forget_older(-1)
+        client.topic("t")
+        assert len(brokers.asked_since()) == 1
+        client._topics["t"] = client.topic("t")._replace(learned_ms=learned_ms - TOPIC_MAX_AGE_MS)
+        client.topic("t")
+        assert len(brokers.asked_since()) == 1
 
     with_client(use)
 

@@ -1,15 +1,17 @@
 """Transactions are listed whole, or not at all: who ends what is open must know of all that is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from kio.schema.list_transactions.v0 import response as listed
 
 from sparklog.client.cluster_client import Leader
 from sparklog.client.coordinators import Coordinators
 from sparklog.client.transactional_ids import Transactions
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.apis import ApiKey
@@ -82,6 +84,22 @@ class CoordinatingBrokers(Brokers):
             producer_epoch=0,
             topics=(),
         )
+
+
+def test_transaction_that_cannot_be_told_of_is_not_taken_for_ended() -> None:
+    """What was decided, and is not known to be open, would be taken for done now and be aborted later."""
+
+    class Failing(CoordinatingBrokers):
+        def _state(self, broker_id: BrokerId, transactional_id: str) -> TransactionState:
+            state = super()._state(broker_id, transactional_id)
+            return replace(state, error_code=ErrorCode.unknown_server_error)
+
+    def use(brokers: Brokers) -> None:
+        brokers.leaders[ONLY] = Leader(COORDINATOR, 1)
+        with brokers.client() as client, pytest.raises(KafkaError, match=r"sink\.a is not described"):
+            Transactions(client, Coordinators(client)).described("sink.", ("Ongoing",))
+
+    with_brokers(use, Failing())
 
 
 def test_listing_by_who_has_not_heard_that_a_coordinator_is_another_is_made_again() -> None:

@@ -25,6 +25,18 @@ def test_after_a_failure_no_id_is_used_again() -> None:
     assert process.writer_id(QUERY, "r", 5) != asked
 
 
+def test_process_that_writes_to_many_clusters_in_turn_uses_its_ids_again() -> None:
+    """A client that is closed for want of room has nothing outstanding; a new id stays for a week."""
+    process = WorkerProcess()
+    configs = [WriteOptions.parse({}, f"127.0.0.1:{port}").client for port in range(1, 7)]
+    ids = set()
+    for batch_id in range(5):
+        for number, config in enumerate(configs):
+            process.client(config)
+            ids.add(process.writer_id(SinkId(SinkKind.QUERY, f"q{number}"), "r", batch_id))
+    assert len(ids) == len(configs)
+
+
 def test_task_of_a_batch_before_that_comes_late_has_an_id_of_its_own() -> None:
     """It would abort what the next batch has prepared, which may be decided a moment later."""
     process = WorkerProcess()

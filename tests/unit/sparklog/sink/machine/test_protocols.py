@@ -1,6 +1,7 @@
 """What a batch comes to, whoever dies when."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -341,15 +342,27 @@ def test_version_that_expired_after_it_was_decided_is_told_of_by_the_next_one_un
     assert cluster.visible == rows_of(2) + Counter({(1, 0): 1})
 
 
-def test_version_whose_ids_were_used_since_it_was_written_is_not_taken_for_lost() -> None:
-    """By an attempt at the next version that failed; or they are forgotten, a week later."""
+def test_version_whose_ids_are_forgotten_since_it_was_written_is_not_taken_for_lost() -> None:
+    """A week later nobody knows of them, and it is there."""
     cluster = Coordinated()
     batch = prepared(cluster, 1, "r1", APPLICATION)._replace(waits_for_ever=False)
     commit(cluster, batch)
-    cluster.initialize(batch.transactions[0].transactional_id)
-    del cluster.ids[batch.transactions[1].transactional_id]
+    for transaction in batch.transactions:
+        del cluster.ids[transaction.transactional_id]
     commit(cluster, prepared(cluster, 2, "r2", APPLICATION)._replace(waits_for_ever=False))
     assert cluster.visible == rows_of(1, 2)
+
+
+def test_version_whose_time_out_was_two_epochs_is_told_to_be_lost() -> None:
+    """Brokers before KAFKA-19367 fence, then abort. Each version has its own ids: nobody uses them again."""
+    cluster = Coordinated()
+    decided_and_expired(cluster, APPLICATION)
+    expired = [known_id for known_id, known in cluster.ids.items() if known.state == "CompleteAbort"]
+    for known_id in expired:
+        cluster.ids[known_id] = replace(cluster.ids[known_id], epoch=cluster.ids[known_id].epoch + 1)
+    assert expired
+    with pytest.raises(TransactionsLostError, match="batch 1"):
+        commit(cluster, prepared(cluster, 2, "r2", APPLICATION)._replace(waits_for_ever=False))
 
 
 def test_query_goes_on_from_a_batch_that_is_not_whole_once_spark_has_come_past_it() -> None:
