@@ -4,7 +4,7 @@ Whoever reads a process's output may stop reading: a terminal that Ctrl-S has ha
 that hangs. A write then waits for as long, and with it whoever logs: the event loop, in the middle of a
 decision, until the leases run out. Here lines wait in a queue; those that find it full are left out, counted.
 
-What is logged may have names in it that anybody has chosen: a message is one line, in which he forges no other.
+What is logged may have names in it that anybody has chosen: a message is one line, and he forges no other.
 """
 
 import contextlib

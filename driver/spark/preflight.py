@@ -218,10 +218,10 @@ def check_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
     for name, host in bound:
         if not is_loopback(host):
             raise OpenNetworkError(
-                f"{name}://{host} is reached from other hosts, and spark.authenticate is false: whoever reaches "
-                "Spark's own ports could run code in the application, or take an executor's place with all it "
-                "is told. Set spark.authenticate=true (and a spark.authenticate.secret, but in local mode, on "
-                "YARN and on Kubernetes), or, in a network whose hosts you all trust, set "
+                f"{name}://{host} is reached from other hosts, and spark.authenticate is false: whoever "
+                "reaches Spark's own ports could run code in the application, or take an executor's place "
+                "with all it is told. Set spark.authenticate=true (and a spark.authenticate.secret, but in "
+                "local mode, on YARN and on Kubernetes), or, in a network whose hosts you all trust, set "
                 f"{TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
             )
     if config.authorizer is not None or any(_why_open(config, name) is None for name, _ in bound):
@@ -232,13 +232,13 @@ def check_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
 
 
 def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Say so if clients' connections are encrypted, and Spark's between hosts, by which secrets go, are not."""
+    """Say so if clients' connections are encrypted, and Spark's, by which secrets go to other hosts, not."""
     is_encrypted = any(endpoint.security_protocol.is_encrypted for endpoint in config.listeners)
     settings = spark_context.getConf()
     if is_encrypted and not any(settings.get(key, "false").lower() == "true" for key in _ENCRYPTING):
         logger.warning(
-            "Clients' connections are encrypted, and Spark's between the application's hosts are not: the secret "
-            "of driver and brokers, and the passwords of their configuration, go by those. Set "
+            "Clients' connections are encrypted, and Spark's between the application's hosts are not: the "
+            "secret of driver and brokers, and the passwords of their configuration, go by those. Set "
             "spark.network.crypto.enabled=true (docs/security.md)"
         )
 

@@ -63,8 +63,8 @@ def listener_tls(
     if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
         if settings.truststore.is_given:
             logger.warning(
-                "Listener %s has no ssl.keystore, so it is for driver, brokers and sessions of this application "
-                "alone: its ssl.truststore is not read, and nobody else's certificates are taken",
+                "Listener %s has no ssl.keystore, so it is for driver, brokers and sessions of this "
+                "application alone: its ssl.truststore is not read, and nobody else's certificates are taken",
                 listener_name,
             )
         return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")

@@ -147,7 +147,7 @@ def test_session_is_told_of_a_certificate_only_where_one_is_asked_for(tmp_path: 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_session_that_says_who_it_is_where_nobody_hears_it_is_refused(protocol: str) -> None:
-    """It would be the application itself, with all its rights; of another cluster Kafka's clients say nothing."""
+    """It would be the application itself, with all its rights; of others Kafka's clients say nothing."""
     own = ApplicationAddress("127.0.0.1:9092", SessionAccess(protocol=protocol))
     jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b";'
     said = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}
