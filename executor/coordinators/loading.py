@@ -87,14 +87,9 @@ async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
     """
     log = loading.log
     replayed = _Replayed(log.log_start_offset)
-    loop = asyncio.get_running_loop()
     while replayed.offset < log.log_end_offset:
         async with AsyncExitStack() as part:
-            async with turns.reads[log.parent]:
-                await part.enter_async_context(turns.buffers)
-                data = await loop.run_in_executor(
-                    loading.executor, read_batches, loading, replayed.offset, log.log_end_offset
-                )
+            data = await _read(loading, replayed.offset, turns, part)
             if not data:
                 break
             slices = _replay_slices(loading, shard, data, replayed)
@@ -104,6 +99,25 @@ async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
                     is_over = next(slices, True)
                     await asyncio.sleep(loading.rest_s)
     return replayed.count
+
+
+async def _read(loading: Loading, offset: Offset, turns: LoadTurns, part: AsyncExitStack) -> bytes:
+    """Read whole batches, in the turn of their directory, and have room for them until the `part` is done.
+
+    Who cancels that does not end its thread, which a disk that hangs may keep: the turn is over when it ends.
+    """
+    log, turn = loading.log, turns.reads[loading.log.parent]
+    await turn.acquire()
+    try:
+        await part.enter_async_context(turns.buffers)
+    except BaseException:
+        turn.release()
+        raise
+    reading = asyncio.get_running_loop().run_in_executor(
+        loading.executor, read_batches, loading, offset, log.log_end_offset
+    )
+    reading.add_done_callback(lambda _: turn.release())
+    return await asyncio.shield(reading)
 
 
 class _Replayed:

@@ -294,6 +294,21 @@ async def test_loads_from_a_disk_that_hangs_leave_the_others_room(brokers: Broke
     await until(lambda: set(loads.runtime.partitions.values()) == {ShardState.ACTIVE}, "so are its own")
 
 
+@with_brokers()
+async def test_load_that_is_called_off_has_its_directory_wait_for_its_thread(brokers: Brokers) -> None:
+    """A lease that is lost and comes back, over and over, would give a disk that hangs all threads."""
+    topic_id = await written(brokers, [commit(2, 1)])
+    loads = Loads(brokers)
+    with hanging_reads(brokers.brokers[0].directory.path) as hanging:
+        await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=0))
+        await until(lambda: bool(hanging), "its read hangs")
+        for _ in range(5):
+            loads.runtime.reload(loads.runtime._coordinators[0])
+            await asyncio.sleep(0)
+        assert len(hanging) == 1
+    await until(lambda: loads.runtime.partitions == {0: ShardState.ACTIVE}, "it is loaded")
+
+
 @with_brokers(count=2)
 async def test_load_ends_with_the_leadership_that_it_is_for(brokers: Brokers) -> None:
     """What is half-loaded must never answer, nor go on reading."""
