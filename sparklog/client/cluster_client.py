@@ -121,12 +121,8 @@ class ClusterClient:
             KafkaError: the name is illegal, or access is denied.
             ApiTimeoutError: no broker answered, or a new topic got no leaders.
         """
-        known = self._topics.get(name)
-        if (
-            known is not None
-            and name not in self._outdated
-            and monotonic_ms() - known.learned_ms < TOPIC_MAX_AGE_MS
-        ):
+        known, since_ms = self._topics.get(name), monotonic_ms() - TOPIC_MAX_AGE_MS
+        if known is not None and name not in self._outdated and known.learned_ms > since_ms:
             return known
         wait_ms = self.config.unknown_topic_timeout_ms if timeout_ms is None else timeout_ms
 

@@ -64,6 +64,8 @@ def test_producer_of_librdkafka_pushes_what_it_is_asked_for_and_once_more_when_i
         producer = Producer({"bootstrap.servers": f"127.0.0.1:{listener.port}"})
         try:
             await until(lambda: len(pushes) >= 2, "two pushes")
+            # Closed before it has heard of a push, it makes no last one.
+            await asyncio.to_thread(producer.list_topics, timeout=25)
             closing = asyncio.ensure_future(asyncio.to_thread(producer.close))
             await until(lambda: any(is_last for _, is_last, _ in pushes), "the last push")
             await closing
