@@ -162,8 +162,11 @@ class Coordinators:
         """
         for kind, unknown in self._unknown(keys).items():
             leaders = self._leaders_of(kind)
+            # Of a broker whose address is not known, whoever is asked for the coordinator says where it is.
+            reachable = self._cluster.broker_ids() if leaders else ()
             for key in unknown if leaders else ():
-                if (leader := leaders.get(partition_for(key, len(leaders)))) is not None:
+                leader = leaders.get(partition_for(key, len(leaders)))
+                if leader is not None and leader.broker_id in reachable:
                     self._found[(kind, key)] = leader.broker_id
 
     def _leaders_of(self, kind: CoordinatorKind) -> Mapping[int, Leader | None]:

@@ -1,8 +1,7 @@
 """Bugs of sinks that the simulator must find; see `planted`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
 from typing import Any, Final
 
 from sparklog.client.broker_requests import ask_until_answered
@@ -164,15 +163,6 @@ def _slot_used_again() -> Sequence[Replacement]:
     return [Replacement(WorkerProcess, "writer_id", writer_id)]
 
 
-def _asked_for_again() -> Sequence[Replacement]:
-    from sparklog.dataframe.worker_process import WorkerProcess
-
-    def writer_ids(self: WorkerProcess, sink: SinkId, run_id: str, batch_id: int) -> Iterator[str]:
-        return repeat(self.writer_id(sink, run_id, batch_id))
-
-    return [Replacement(WorkerProcess, "writer_ids", writer_ids)]
-
-
 def _process_left_out() -> Sequence[Replacement]:
     def writer_id(self: SinkId, run_id: str, process: str, slot: int) -> str:
         return f"{self.run_prefix(run_id)}task.{slot}"
@@ -266,11 +256,6 @@ SINK_BUGS: Final = {
     "slot-used-again": PlantedBug(
         "a process writes with an id that has left something prepared for the same batch",
         _slot_used_again,
-        SINK_SEEDS,
-    ),
-    "asked-for-again": PlantedBug(
-        "a task writes with an id that a request which may come late would initialize anew",
-        _asked_for_again,
         SINK_SEEDS,
     ),
     "process-left-out": PlantedBug(
