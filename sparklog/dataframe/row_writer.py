@@ -14,7 +14,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.errors import TopicReplacedError
 from sparklog.client.producer import Producer
 from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.old_event_times import oldest_of, warn_of_old_event_times
@@ -67,9 +66,7 @@ class RowWriter:
 
         def partition_count(topic: str) -> int:
             count = producer.partition_count(topic)
-            topic_id = cluster.topic(topic).topic_id
-            if topic_ids.setdefault(topic, topic_id) != topic_id:
-                raise TopicReplacedError(topic)  # with what was written to it before
+            topic_ids[topic] = cluster.topic(topic).topic_id
             return count
 
         router = RowRouter(
