@@ -13,6 +13,8 @@ from tests.simulation.planted import PLANTED
 
 SEEDS = range(200)
 SEEDS_TRIED = 200
+ONCE_FAILED = (103376, 103824)
+"""Seeds that found a defect which none of `SEEDS` finds."""
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -27,6 +29,12 @@ def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
     assert sum(outcome.commits for outcome in outcomes) > len(SEEDS)
     assert sum(outcome.transactions for outcome in outcomes) > 10
     assert sum(outcome.cleaned for outcome in outcomes) > 5 * len(SEEDS)
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_simulation_of_a_seed_that_once_failed_is_clean(seed: int) -> None:
+    """A query stood still: its tasks took a broker whose address they did not know for the coordinator."""
+    assert run_seed(seed).violation is None
 
 
 def test_simulation_of_one_seed_is_the_same_in_another_process() -> None:

@@ -73,3 +73,17 @@ def test_coordinator_that_leads_no_more_is_asked_for() -> None:
         assert found.broker_of(CoordinatorKind.TRANSACTION, "u") == 2, "leaders are looked for anew"
 
     with_client(use)
+
+
+def test_coordinator_whose_address_is_not_known_is_asked_for() -> None:
+    """A task has another name at each attempt: who leads its partition was tried over and over."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        brokers.away = {1}
+        client.find_brokers()
+        brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, 0)] = Leader(1, 1)
+        found = Coordinators(client)
+        found.expect({CoordinatorKind.TRANSACTION: ["t"]})
+        assert found.broker_of(CoordinatorKind.TRANSACTION, "t") == 0, "as whoever was asked says"
+
+    with_client(use)
