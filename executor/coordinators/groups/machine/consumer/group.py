@@ -64,7 +64,7 @@ class TopicSubscribers:
     """Which groups of a shard subscribe to which topics: whom a change of a topic concerns."""
 
     def __init__(self) -> None:
-        self._group_ids: dict[str, set[str]] = {}
+        self._group_ids: dict[str, dict[str, None]] = {}
 
     def __getitem__(self, topic: str) -> Collection[str]:
         """Return the groups that subscribe to a topic."""
@@ -72,12 +72,12 @@ class TopicSubscribers:
 
     def add(self, topic: str, group_id: str) -> None:
         """A group has its first subscription to a topic."""
-        self._group_ids.setdefault(topic, set()).add(group_id)
+        self._group_ids.setdefault(topic, {})[group_id] = None
 
     def remove(self, topic: str, group_id: str) -> None:
         """A group has lost its last one."""
-        group_ids = self._group_ids.get(topic, set())
-        group_ids.discard(group_id)
+        group_ids = self._group_ids.get(topic, {})
+        group_ids.pop(group_id, None)
         if not group_ids:
             self._group_ids.pop(topic, None)
 

@@ -54,8 +54,9 @@ class ConsumerReplay:
         """`removed` is told of groups that go."""
         self._groups = groups
         self._removed = removed
-        self.group_ids: set[str] = set()
-        """Of consumer groups; the shard may have a million others."""
+        self.group_ids: dict[str, None] = {}
+        """Of consumer groups, in an order that is the same wherever they are replayed; the shard may have a
+        million others."""
         self.subscribers = TopicSubscribers()
         self.replays: Mapping[type[Any], Replay] = {
             ConsumerGroupMetadataKey: self._group,
@@ -76,7 +77,7 @@ class ConsumerReplay:
         if group is None:
             group = ConsumerGroup(group_id, self.subscribers)
             self._groups[group_id] = group
-            self.group_ids.add(group_id)
+            self.group_ids[group_id] = None
         return group
 
     def _group(self, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
@@ -89,7 +90,7 @@ class ConsumerReplay:
             if gone is not None:
                 gone.unsubscribe()
                 del self._groups[key.group_id]
-                self.group_ids.discard(key.group_id)
+                self.group_ids.pop(key.group_id, None)
                 self._removed(key.group_id)
 
     def _partition_metadata(
