@@ -1,6 +1,8 @@
 """The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it.
 
 All who come are of the inside, and have to log in before they are answered, whatever protocol it speaks.
+Who has not done so in time is closed, and few are waited for at a time, or strangers would take every
+connection that there may be.
 """
 
 import asyncio
@@ -69,6 +71,7 @@ class QuorumListener:
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,
             reserved=True,
+            only_inside=True,
             tls=await asyncio.to_thread(inside_listener_tls, bound.security_protocol, secret),
         )
         monitoring.watch_listener(listener)

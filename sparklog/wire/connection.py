@@ -115,7 +115,7 @@ class Connection:
         self._received = ReceiveBuffer(owner.pool)
         self._frame_bytes = 0
         """Size with its length of the frame that has begun, 0 when not known."""
-        self._claim = MemoryClaim()
+        self._claim = MemoryClaim(self)
         """What the frame that has begun has claimed of the owner's memory."""
         self._exchanges: deque[Exchange] = deque()
         self._outbox = Outbox(connected)

@@ -1,9 +1,10 @@
-"""Connections that a listener takes beyond its bounds, for driver and brokers: each has to be one of them.
+"""Connections that a listener takes for driver and brokers alone: each has to be one of them.
 
-Who connects is not known before he has logged in, and clients that use up max.connections, or the
-descriptors, must not keep out the brokers, who come to the same listener. So up to `MAX_WAITING` are taken
-beyond it, each of which is closed unless it is of the inside within `LOGIN_S`. One more, and the oldest is
-given up: whoever floods the listener can't keep out who logs in at once.
+A listener of the inside takes no others. One of clients takes these beyond its bounds: clients that use up
+max.connections, or the descriptors, must not keep out the brokers, who come to the same listener. Who
+connects is not known before he has logged in. So up to `MAX_WAITING` are taken, each of which is closed
+unless it is of the inside within `LOGIN_S`. One more, and the oldest is given up: whoever floods it can't
+keep out who logs in at once.
 
 Belongs to one event loop.
 """

@@ -42,6 +42,7 @@ _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
 _STRANGERS_BYTES: Final = 32 << 20
 _MAX_HELD_BACK: Final = 100
+_TIME_TO_LOG_IN: Final = "the time to log in"
 _MAPPED: Final = "::ffff:"
 """With which an address of IPv4 begins among those of IPv6."""
 _IDLE_CHECKS: Final = 4
@@ -71,6 +72,7 @@ class Listener:
         accepting: bool,
         tls: ServerTls | None,
         keeps_room_inside: bool,
+        only_inside: bool,
     ) -> None:
         self.name = name
         self.listener_name = listener_name
@@ -84,12 +86,13 @@ class Listener:
         self.max_outstanding_requests = max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
         self.memory = memory
-        self.strangers_memory = RequestMemory(_STRANGERS_BYTES)
+        self.strangers_memory = RequestMemory(_STRANGERS_BYTES, makes_room=True)
         """For the requests, in pieces, of all who have not said who they are."""
         self._quotas = quotas
         self._own_quota = own_quota
         self._reserved = reserved
-        self._inside_reserve = InsideReserve(self.loop) if keeps_room_inside else None
+        self._only_inside = only_inside
+        self._inside_reserve = InsideReserve(self.loop) if keeps_room_inside or only_inside else None
         self._listening = listening
         self.metrics = metrics
         """What the requests of each API have cost."""
@@ -138,6 +141,7 @@ class Listener:
         accepting: bool = True,
         tls: ServerTls | None = None,
         keeps_room_inside: bool = False,
+        only_inside: bool = False,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
@@ -150,7 +154,7 @@ class Listener:
         `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
         the address is bound, but connections wait in the kernel's queue until `accept_connections`. With
         `tls` connections begin with a handshake. One that `keeps_room_inside` takes more than it may, of
-        driver and brokers alone.
+        driver and brokers alone; one that is `only_inside` takes nobody else in any case.
 
         Raises:
             OSError: the address cannot be resolved or bound.
@@ -189,6 +193,7 @@ class Listener:
                 accepting=accepting,
                 tls=tls,
                 keeps_room_inside=keeps_room_inside,
+                only_inside=only_inside,
             )
         except BaseException:
             listening.close()
@@ -318,8 +323,8 @@ class Listener:
             )
             connection = self._connection(accepted, peer)
             self._connections[connection] = address
-            if exhausted is not None and self._inside_reserve is not None:
-                self._inside_reserve.admit(connection, exhausted)
+            if self._inside_reserve is not None and (exhausted is not None or self._only_inside):
+                self._inside_reserve.admit(connection, exhausted or _TIME_TO_LOG_IN)
             if pause_ms:
                 self._stop_accepting(pause_ms / 1000)
                 return

@@ -234,6 +234,13 @@ def _leave_group_response(entity: Any, target_type: type[Any], newer_type: type[
     return {"error_code": entity.members[0].error_code}
 
 
+def _deletable_topic_result(entity: Any, target_type: type[Any], newer_type: type[Any]) -> Mapping[str, Any]:
+    # v3 brought the error of a cluster that deletes no topics; before it such a request is invalid in Kafka.
+    if target_type.__version__ >= 3 or entity.error_code is not ErrorCode.topic_deletion_disabled:
+        return {}
+    return {"error_code": ErrorCode.invalid_request}
+
+
 def _item_type(entity_type: type[Any], field_name: str) -> type[Any]:
     item_type = next(f for f in entity_layout(entity_type).fields if f.name == field_name).entity_type
     assert item_type is not None
@@ -243,6 +250,7 @@ def _item_type(entity_type: type[Any], field_name: str) -> type[Any]:
 _RULES: Final[Mapping[tuple[int, str, str], _Rule]] = {
     (ApiKey.METADATA, "request", "MetadataRequest"): _metadata_request,
     (ApiKey.DELETE_TOPICS, "request", "DeleteTopicsRequest"): _delete_topics_request,
+    (ApiKey.DELETE_TOPICS, "response", "DeletableTopicResult"): _deletable_topic_result,
     (ApiKey.ALTER_PARTITION, "request", "PartitionData"): _alter_partition_data,
     (ApiKey.FIND_COORDINATOR, "request", "FindCoordinatorRequest"): _find_coordinator_request,
     (ApiKey.FIND_COORDINATOR, "response", "FindCoordinatorResponse"): _find_coordinator_response,

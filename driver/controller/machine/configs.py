@@ -105,7 +105,7 @@ def _alter(
 ) -> tuple[list[MetadataRecord], tuple[_Answer, ...]]:
     times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     records: list[MetadataRecord] = []
-    answers = {}
+    answers = []
     for resource in resources:
         key = (resource.resource_type, resource.resource_name)
         error_code, message = ErrorCode.none, None
@@ -118,13 +118,15 @@ def _alter(
                 _log_changes(resource, changed)
         except KafkaError as error:
             error_code, message = error.error_code, error.message
-        answers[key] = answer_type(
-            error_code=error_code,
-            error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+        answers.append(
+            answer_type(
+                error_code=error_code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
         )
-    return records, tuple(answers.values())
+    return records, tuple(answers)
 
 
 def _resource_records(

@@ -13,11 +13,13 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.authorization.guards.guard import (
     Answer,
+    Guard,
     completed,
     divided,
     filled,
     item_type,
     message_of,
+    pass_on,
     with_rows,
 )
 from sparklog.authorization.guards.topics import topic_error, topic_name
@@ -77,7 +79,12 @@ def _created(access: Access, topic: Any) -> Any:
     )
 
 
-def delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
+def delete_topics(*, are_deleted: bool) -> Guard:
+    """Return the guard of DeleteTopics; where none `are_deleted`, everybody is told so."""
+    return _delete_topics if are_deleted else pass_on
+
+
+def _delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DELETE on the cluster, or for DESCRIBE and DELETE on each topic.
 
     One that may not be described is not said to be there or not, nor what its id stands for.

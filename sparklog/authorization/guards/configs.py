@@ -1,12 +1,13 @@
 """Guards of requests about configurations: each resource is asked for by its type."""
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.acls.access import Access
 from sparklog.acls.acl import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.authorization.guards.guard import (
-    Guard,
     completed,
     divided,
     filled,
@@ -18,7 +19,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.requests import Handler, Request, Steps
 
-__all__ = ["of_resources"]
+__all__ = ["of_altered_resources", "of_described_resources"]
 
 _CLUSTER: Final = (AclResourceType.CLUSTER, ErrorCode.cluster_authorization_failed)
 _ASKED: Final = {
@@ -30,40 +31,78 @@ _ASKED: Final = {
 }
 """What is asked about a resource, and the error if it is denied. Others are no resources, as is told then."""
 
+_DELETE: Final = 1
+"""The operation of an incremental change that takes a key away, and needs no value."""
 
-def of_resources(operation: AclOperation, answered: str) -> Guard:
-    """Return the guard that asks for `operation` on each resource."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Steps:
-        def is_allowed(resource: Any) -> bool:
-            asked = _ASKED.get(resource.resource_type)
-            if asked is None:
-                return True
-            resource_type = asked[0]
-            name = CLUSTER_NAME if asked is _CLUSTER else resource.resource_name
-            return access.allows(operation, resource_type, name)
+def of_described_resources(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask for DESCRIBE_CONFIGS on each resource."""
+    return _of_resources(access, request, handler, AclOperation.DESCRIBE_CONFIGS, "results", lambda _: None)
 
-        allowed, denied = yield from divided(request.body.resources, is_allowed)
-        if not denied:
-            return handler(request)
-        request.body = replace(request.body, resources=tuple(allowed))
 
-        def finish(response: Any) -> Any:
-            row_type = item_type(type(response), answered)
-            rows = []
-            for resource in denied:
-                error_code = _ASKED[resource.resource_type][1]
-                rows.append(
-                    filled(
-                        row_type,
-                        error_code=error_code,
-                        error_message=message_of(error_code),
-                        resource_type=resource.resource_type,
-                        resource_name=resource.resource_name,
-                    )
+def of_altered_resources(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask for ALTER_CONFIGS on each resource.
+
+    Whoever asks for what can't be a change is told that, as by Kafka's ConfigAdminManager, which looks first.
+    """
+    times_named = Counter((each.resource_type, each.resource_name) for each in request.body.resources)
+
+    def problem(resource: Any) -> str | None:
+        if times_named[resource.resource_type, resource.resource_name] > 1:
+            return "Each resource must appear at most once."
+        names = [config.name for config in resource.configs]
+        if len(set(names)) < len(names):
+            return "Error due to duplicate config keys"
+        nulls = [config.name for config in resource.configs if config.value is None and not _deletes(config)]
+        return f"Null value not supported for : {','.join(nulls)}" if nulls else None
+
+    return _of_resources(access, request, handler, AclOperation.ALTER_CONFIGS, "responses", problem)
+
+
+def _deletes(config: Any) -> bool:
+    return getattr(config, "config_operation", None) == _DELETE
+
+
+def _of_resources(
+    access: Access,
+    request: Request,
+    handler: Handler,
+    operation: AclOperation,
+    answered: str,
+    problem: Callable[[Any], str | None],
+) -> Steps:
+    """Ask for `operation`; of what has a `problem`, the answer is that, and a denial is none to be noted."""
+
+    def is_allowed(resource: Any) -> bool:
+        asked = _ASKED.get(resource.resource_type)
+        if asked is None:
+            return True
+        resource_type = asked[0]
+        name = CLUSTER_NAME if asked is _CLUSTER else resource.resource_name
+        return access.allows(operation, resource_type, name, audit=problem(resource) is None)
+
+    allowed, denied = yield from divided(request.body.resources, is_allowed)
+    if not denied:
+        return handler(request)
+    request.body = replace(request.body, resources=tuple(allowed))
+
+    def finish(response: Any) -> Any:
+        row_type = item_type(type(response), answered)
+        rows = []
+        for resource in denied:
+            error_code = _ASKED[resource.resource_type][1]
+            message: str | None = message_of(error_code)
+            if (found := problem(resource)) is not None:
+                error_code, message = ErrorCode.invalid_request, found
+            rows.append(
+                filled(
+                    row_type,
+                    error_code=error_code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
                 )
-            return with_rows(response, answered, rows)
+            )
+        return with_rows(response, answered, rows)
 
-        return completed(handler(request), finish)
-
-    return guard
+    return completed(handler(request), finish)

@@ -255,10 +255,10 @@ def _group_refused_before_groups(request: Request) -> Any:
 
 
 def find_coordinator(access: Access, request: Request, handler: Handler) -> Steps:
-    """Ask for DESCRIBE on each group or transactional id."""
+    """Ask for DESCRIBE on each group or transactional id; whoever asks is told what a version lacks."""
     body = request.body
     key_type = getattr(body, "key_type", _GROUP_KEY)
-    if key_type == _SHARE_KEY:
+    if key_type == _SHARE_KEY and request.api_version >= _FIRST_OF_SHARE_KEYS:
         if not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
             return refused(request, ErrorCode.cluster_authorization_failed)
         return handler(request)
@@ -288,6 +288,7 @@ def find_coordinator(access: Access, request: Request, handler: Handler) -> Step
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
 _SHARE_KEY: Final = 2
+_FIRST_OF_SHARE_KEYS: Final = 6
 _COORDINATED: Final = {
     _GROUP_KEY: (_GROUP, _FAILED),
     _TRANSACTION_KEY: (

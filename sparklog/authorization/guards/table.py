@@ -11,7 +11,7 @@ from typing import Final
 from sparklog.acls.acl import AclOperation
 from sparklog.authorization.guards import changes, groups, transactions
 from sparklog.authorization.guards.cluster import describe_cluster, describe_cluster_by_controller, of_cluster
-from sparklog.authorization.guards.configs import of_resources
+from sparklog.authorization.guards.configs import of_altered_resources, of_described_resources
 from sparklog.authorization.guards.guard import Guard, pass_on
 from sparklog.authorization.guards.metadata import metadata
 from sparklog.authorization.guards.topics import TopicItems, of_topics, offset_for_leader_epoch, produce
@@ -31,7 +31,7 @@ _CLUSTER_ACTION: Final = AclOperation.CLUSTER_ACTION
 _OF_BOTH: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.API_VERSIONS: pass_on,
     ApiKey.DESCRIBE_ACLS: of_cluster(_DESCRIBE),
-    ApiKey.DESCRIBE_CONFIGS: of_resources(_DESCRIBE_CONFIGS, "results"),
+    ApiKey.DESCRIBE_CONFIGS: of_described_resources,
     ApiKey.LIST_CONFIG_RESOURCES: of_cluster(_DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: of_cluster(_DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: of_cluster(_DESCRIBE),
@@ -78,10 +78,10 @@ _OF_BROKERS: Final[Mapping[ApiKey, Guard]] = {
 
 _FORWARDED: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.CREATE_TOPICS: changes.create_topics,
-    ApiKey.DELETE_TOPICS: changes.delete_topics,
+    ApiKey.DELETE_TOPICS: changes.delete_topics(are_deleted=True),
     ApiKey.CREATE_PARTITIONS: changes.create_partitions,
-    ApiKey.ALTER_CONFIGS: of_resources(_ALTER_CONFIGS, "responses"),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: of_resources(_ALTER_CONFIGS, "responses"),
+    ApiKey.ALTER_CONFIGS: of_altered_resources,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: of_altered_resources,
     ApiKey.ALTER_CLIENT_QUOTAS: of_cluster(_ALTER_CONFIGS),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: of_cluster(_ALTER),
     ApiKey.CREATE_ACLS: of_cluster(_ALTER),
@@ -123,5 +123,6 @@ def controller_guards(config: BrokerConfig) -> Mapping[ApiKey, Guard]:
     return {
         **dict.fromkeys(_OF_BROKERS, pass_on),
         **_OF_CONTROLLER,
+        ApiKey.DELETE_TOPICS: changes.delete_topics(are_deleted=config.delete_topic_enable),
         ApiKey.METADATA: metadata(creates_topics=config.auto_create_topics_enable),
     }

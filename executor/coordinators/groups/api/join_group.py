@@ -9,6 +9,7 @@ from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.machine.classic.rebalance import join_error
 from executor.coordinators.groups.machine.membership import JoinGroup
 from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.acls.host import host_of
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
@@ -23,7 +24,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 def client_host(request: Request) -> str:
     """Return whence a client speaks, as Java shows an address without a name."""
-    return "/" + request.connection.peer.rpartition(":")[0]
+    return "/" + host_of(request.connection.peer)
 
 
 def may_describe(request: Request) -> Callable[[str], bool] | None:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -343,6 +344,50 @@ def test_stranger_beyond_the_bound_is_closed_in_time() -> None:
             async with serving(HEARTBEAT_ONLY, quotas=quotas, keeps_room_inside=True) as listener:
                 assert await (await RawClient.connect(listener)).closed_by_server()
                 assert listener.connection_count == 0
+
+    run(scenario())
+
+
+def test_listener_of_the_inside_has_few_who_have_not_logged_in_and_none_for_long() -> None:
+    """Strangers who say nothing took every connection there may be, those of clients included."""
+
+    async def scenario() -> None:
+        with patch.object(inside_reserve, "MAX_WAITING", 2), patch.object(inside_reserve, "LOGIN_S", 0.5):
+            async with serving(HEARTBEAT_ONLY, admission=ASKING_INSIDE, only_inside=True) as listener:
+                broker = await Channel.connect("127.0.0.1", listener.port, "broker", login=SECRET.login)
+                assert await broker.request(heartbeat(5)) == heartbeat_response(5)
+                silent = [await RawClient.connect(listener) for _ in range(3)]
+                assert await silent[0].closed_by_server()
+                assert listener.connection_count <= 3
+                assert [await each.closed_by_server() for each in silent[1:]] == [True, True]
+                assert await broker.request(heartbeat(6)) == heartbeat_response(6)
+                broker.close()
+
+    run(scenario())
+
+
+def _hold_memory(listener: Listener, count: int) -> bool:
+    return sum(each._claim.size_bytes > 0 for each in listener._connections) == count
+
+
+def test_stranger_who_announces_what_he_never_sends_makes_way_for_who_says_who_he_is() -> None:
+    """64 of them kept everybody with a long token from logging in, for as long as they liked."""
+
+    async def scenario() -> None:
+        strangers_only = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
+        async with serving(HEARTBEAT_ONLY, admission=strangers_only) as listener:
+            listener.strangers_memory = RequestMemory(100 << 10, makes_room=True)
+            silent = [await RawClient.connect(listener) for _ in range(3)]
+            for held, each in zip((1, 2, 2), silent, strict=True):
+                each.writer.write(struct.pack(">i", 50 << 10) + b"some")
+                await until(partial(_hold_memory, listener, held))
+            assert await silent[0].closed_by_server()
+            client = await RawClient.connect(listener)
+            long = ApiVersionsRequest(client_software_name="a" * (20 << 10), client_software_version="1")
+            client.send(long)
+            assert (await client.receive()).error_code is ErrorCode.none
+            assert await silent[1].closed_by_server()
+            silent[2].close()
 
     run(scenario())
 

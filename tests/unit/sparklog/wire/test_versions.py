@@ -11,6 +11,7 @@ from kio.schema.alter_partition.v2.request import PartitionData as PartitionData
 from kio.schema.alter_partition.v2.request import TopicData as TopicDataV2
 from kio.schema.delete_topics.v1.request import DeleteTopicsRequest as DeleteTopicsRequestV1
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as FindCoordinatorRequestV3
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
@@ -129,3 +130,17 @@ def test_downgrade_to_a_version_that_is_not_there_says_so() -> None:
     """The mistake must not become a wrong frame."""
     with pytest.raises(KioIndexError):
         downgrade(MetadataRequestV0(topics=()), 99)
+
+
+@pytest.mark.parametrize(
+    ("version", "error_code"), [(2, ErrorCode.invalid_request), (3, ErrorCode.topic_deletion_disabled)]
+)
+def test_deletion_that_is_disabled_is_an_invalid_request_for_who_does_not_know_the_error(
+    version: int, error_code: ErrorCode
+) -> None:
+    """As ControllerApis tells it of the versions that are older than the error."""
+    result = DeletableTopicResult(
+        name="t", topic_id=None, error_code=ErrorCode.topic_deletion_disabled, error_message=None
+    )
+    answer = DeleteTopicsResponse(throttle_time=timedelta(0), responses=(result,))
+    assert downgrade(answer, version).responses[0].error_code is error_code

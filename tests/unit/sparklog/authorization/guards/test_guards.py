@@ -15,6 +15,7 @@ from sparklog.authorization.guards.guard import filled, item_type
 from sparklog.authorization.guards.table import broker_guards, controller_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.apis import ApiKey, request_type, response_type
 from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Deferred, Request, Throttled
 from tests.unit.sparklog.authorization.guards.guarding import (
@@ -403,3 +404,53 @@ def test_metadata_by_id_is_handed_on_in_versions_in_which_it_is_refused(version:
         guarding, body = Guarding(BROKER[ApiKey.METADATA], []), filled(body_type, topics=(each,))
         guarding.ask(ApiKey.METADATA, version, body)
         assert (guarding.handled, guarding.denied) == ([body], [])
+
+
+@pytest.mark.parametrize(
+    ("configs", "times"),
+    [([("a", "1")], 2), ([("a", None)], 1), ([("a", "1"), ("a", "2")], 1)],
+    ids=["resource twice", "null value", "key twice"],
+)
+@pytest.mark.parametrize("api_key", [ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS])
+def test_configs_that_cannot_be_changed_so_are_refused_for_that_whoever_asks(
+    api_key: ApiKey, configs: list[tuple[str, str | None]], times: int
+) -> None:
+    """Kafka looks at them before it asks anybody; what is denied beside them is denied."""
+    body_type = request_type(api_key, 1)
+    resource_type = item_type(body_type, "resources")
+    config_type = item_type(resource_type, "configs")
+
+    def resource(name: str, configs: list[tuple[str, str | None]]) -> Any:
+        items = tuple(filled(config_type, name=key, value=value) for key, value in configs)
+        return filled(resource_type, resource_type=ResourceType.TOPIC, resource_name=name, configs=items)
+
+    resources = (*[resource("mine", configs)] * times, resource("theirs", [("a", "1")]))
+    guarding = Guarding(CONTROLLER[api_key], [])
+    answer = guarding.ask(api_key, 1, filled(body_type, resources=resources))
+    assert [row.error_code for row in answer.responses] == [
+        *[ErrorCode.invalid_request] * times,
+        ErrorCode.topic_authorization_failed,
+    ]
+    assert [body.resources for body in guarding.handled] == [()]
+    assert guarding.denied == [(AclOperation.ALTER_CONFIGS, AclResourceType.TOPIC, "theirs")]
+
+
+@pytest.mark.parametrize(("version", "is_asked"), [(5, False), (6, True)])
+def test_coordinator_of_a_share_group_is_asked_for_only_where_there_is_one(
+    version: int, is_asked: bool
+) -> None:
+    """Before version 6 there is none, and whoever asks is told that."""
+    guarding = Guarding(CONTROLLER[ApiKey.FIND_COORDINATOR], [])
+    body = filled(request_type(ApiKey.FIND_COORDINATOR, version), key_type=2, coordinator_keys=("g",))
+    guarding.ask(ApiKey.FIND_COORDINATOR, version, body)
+    assert (len(guarding.handled), len(guarding.denied)) == ((0, 1) if is_asked else (1, 0))
+
+
+def test_deletion_where_none_is_allowed_is_refused_for_that_whoever_asks() -> None:
+    """What may be deleted is not asked where nothing is."""
+    guards = controller_guards(BrokerConfig.from_mapping({"delete.topic.enable": "false"}))
+    guarding = Guarding(guards[ApiKey.DELETE_TOPICS], [])
+    topic = filled(item_type(request_type(ApiKey.DELETE_TOPICS, 6), "topics"), name="theirs", topic_id=None)
+    guarding.ask(ApiKey.DELETE_TOPICS, 6, filled(request_type(ApiKey.DELETE_TOPICS, 6), topics=(topic,)))
+    assert [body.topics for body in guarding.handled] == [(topic,)]
+    assert guarding.denied == []
