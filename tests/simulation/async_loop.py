@@ -90,9 +90,14 @@ class AsyncLoop(ProcessLoop):
 
         def run() -> None:
             try:
-                future.set_result(function(*arguments))
+                result = function(*arguments)
             except Exception as error:
-                future.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                # Who waited for it may be gone; the thread has done it all the same.
+                if not future.done():
+                    future.set_result(result)
 
         self._process.after(BESIDE_MS, run)
         return future

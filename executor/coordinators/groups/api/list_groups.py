@@ -38,8 +38,7 @@ class ListGroupsHandler:
         rows: list[Any] = []
         for partition in tuple(self._coordinator.partitions):
             error_code, group_ids = yield from self._ask(partition, _ids)
-            left = iter(group_ids)
-            while error_code is ErrorCode.none and (chunk := tuple(islice(left, SLICE_GROUPS))):
+            while error_code is ErrorCode.none and (chunk := tuple(islice(group_ids, SLICE_GROUPS))):
                 error_code, listed = yield from self._ask(partition, _listing(chunk, states, types))
                 rows.extend(listed)
             if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
@@ -50,13 +49,13 @@ class ListGroupsHandler:
         yield
         return (
             yield from wait_for(
-                self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, ()))
+                self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())))
             )
         )
 
 
 def _ids(shard: GroupShard, token: Token, now: Now) -> Decision:
-    return Decision(replies=(Reply(token, (ErrorCode.none, tuple(shard.groups))),))
+    return Decision(replies=(Reply(token, (ErrorCode.none, shard.groups.ids())),))
 
 
 def _listing(group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]) -> Decide:

@@ -2,6 +2,8 @@
 
 A group may have a million offsets, so a shard is gone through in steps: each looks at a bounded number of
 groups and offsets, and decides about what it has just looked at, for other decisions are made between two.
+What a step decides is one batch, which must be small enough to be appended: a group's name may have 32,767
+bytes, and one batch that is refused would leave the offsets of all the groups in it.
 
 An empty group without offsets goes with its last one.
 
@@ -13,32 +15,55 @@ from typing import Final
 from uuid import UUID
 
 from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.offset_store import CommittedOffset
 from executor.coordinators.groups.machine.offsets import Offsets, offset_tombstone
 from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import TimestampMs
 
-__all__ = ["STEP_ITEMS", "deleted_topics_steps", "expiration_steps"]
+__all__ = ["STEP_ITEMS", "TombstoneBatch", "deleted_topics_steps", "expiration_steps"]
 
 STEP_ITEMS: Final = 1000
 """How many groups and offsets a step looks at, and so how many records one batch has at most."""
+_BATCH_BYTES: Final = 16_384
+"""Of names in one batch, at which the next begins, as in the transactions' coordinator."""
+_RECORD_BYTES: Final = 32
+"""What a tombstone has beside its names, generously."""
+
+
+class TombstoneBatch:
+    """The records of one batch."""
+
+    def __init__(self) -> None:
+        self.records: list[CoordinatorRecord] = []
+        self._size_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more goes into it."""
+        return self._size_bytes >= _BATCH_BYTES
+
+    def add(self, record: CoordinatorRecord, *names: str) -> None:
+        """Take a record whose key has these names."""
+        self.records.append(record)
+        self._size_bytes += _RECORD_BYTES + sum(len(name.encode()) for name in names)
 
 
 def expiration_steps(
-    groups: Mapping[str, Group], offsets: Offsets, now_ms: TimestampMs, *, retention_ms: int
+    groups: Groups, offsets: Offsets, now_ms: TimestampMs, *, retention_ms: int
 ) -> Iterator[list[CoordinatorRecord]]:
     """Iterate over batches of tombstones; what is between two of them may change the groups."""
-    records: list[CoordinatorRecord] = []
+    batch = TombstoneBatch()
     looked_at = 0
-    for group_id in tuple(groups):
+    for group_id in groups.ids():
         expired = 0
         """How many of the group's offsets have expired that are not replayed yet."""
         for topic in tuple(offsets.store.topics(group_id)):
             for partition in tuple(offsets.store.topics(group_id).get(topic, ())):
                 looked_at += 1
-                if looked_at >= STEP_ITEMS:
-                    yield records
-                    records, looked_at, expired = [], 0, 0
+                if looked_at >= STEP_ITEMS or batch.is_full:
+                    yield batch.records
+                    batch, looked_at, expired = TombstoneBatch(), 0, 0
                 group = groups.get(group_id)
                 committed = offsets.store.get(group_id, topic, partition)
                 if (
@@ -48,11 +73,11 @@ def expiration_steps(
                     and _is_expired(group, committed, now_ms, retention_ms)
                     and not offsets.store.is_pending(group_id, topic, partition)
                 ):
-                    records.append(offset_tombstone(group_id, topic, partition))
+                    batch.add(offset_tombstone(group_id, topic, partition), group_id, topic)
                     expired += 1
-        if expired and expired == sum(map(len, offsets.store.topics(group_id).values())):
-            yield records
-            records, looked_at = [], 0
+        if batch.is_full or (expired and expired == sum(map(len, offsets.store.topics(group_id).values()))):
+            yield batch.records
+            batch, looked_at = TombstoneBatch(), 0
         looked_at += 1
         group = groups.get(group_id)
         if (
@@ -61,8 +86,9 @@ def expiration_steps(
             and not offsets.store.topics(group_id)
             and not offsets.store.has_open_transactions(group_id)
         ):
-            records.extend(group.tombstones())
-    yield records
+            for record in group.tombstones():
+                batch.add(record, group_id)
+    yield batch.records
 
 
 def deleted_topics_steps(
@@ -72,18 +98,18 @@ def deleted_topics_steps(
 
     Between two of them topics of the same names may come, and be committed for.
     """
-    records: list[CoordinatorRecord] = []
+    batch = TombstoneBatch()
     looked_at = 0
-    for group_id in tuple(offsets.store):
+    for group_id in offsets.store.group_ids():
         for topic_id, topic in deleted_topics.items():
             for partition in (None, *offsets.store.partitions(group_id, topic)):
                 looked_at += 1
-                if looked_at >= STEP_ITEMS:
-                    yield records
-                    records, looked_at = [], 0
+                if looked_at >= STEP_ITEMS or batch.is_full:
+                    yield batch.records
+                    batch, looked_at = TombstoneBatch(), 0
                 if partition is not None and offsets.store.has_of_topic(group_id, topic, partition, topic_id):
-                    records.append(offset_tombstone(group_id, topic, partition))
-    yield records
+                    batch.add(offset_tombstone(group_id, topic, partition), group_id, topic)
+    yield batch.records
 
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: TimestampMs, retention_ms: int) -> bool:

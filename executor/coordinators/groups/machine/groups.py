@@ -6,6 +6,7 @@ and only one that somebody joins is put in.
 """
 
 from collections.abc import Iterator, MutableMapping
+from itertools import chain
 from typing import Final
 
 from executor.coordinators.groups.machine.classic.group import ClassicGroup
@@ -46,6 +47,15 @@ class Groups(MutableMapping[str, Group]):
     def __delitem__(self, group_id: str) -> None:
         """Forget a group; if it has offsets it is a simple one."""
         self._groups.pop(group_id, None)
+
+    def ids(self) -> Iterator[str]:
+        """Iterate over the ids that there are now, whatever becomes of the groups meanwhile.
+
+        There may be a million: what is done at once costs as much as to copy a list of them.
+        """
+        groups = dict(self._groups)
+        simple = self._store.group_ids() if self.knows_simple_groups else ()
+        return chain(groups, (group_id for group_id in simple if group_id not in groups))
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over all ids."""

@@ -91,8 +91,13 @@ class OffsetStore:
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the groups that have committed or pending offsets."""
-        yield from self._groups
-        yield from (group for group in self._pending_producers if group not in self._groups)
+        return iter(self.group_ids())
+
+    def group_ids(self) -> list[str]:
+        """Return the groups that have committed or pending offsets, a million of them at a list's speed."""
+        group_ids = list(self._groups)
+        group_ids.extend(group for group in self._pending_producers if group not in self._groups)
+        return group_ids
 
     @property
     def group_count(self) -> int:

@@ -8,7 +8,6 @@ Source: Kafka's GroupCoordinatorShard.
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
@@ -17,6 +16,7 @@ from executor.coordinators.groups.machine.consumer.consumer_groups import Consum
 from executor.coordinators.groups.machine.counting import COUNT_INTERVAL_MS, States, counting_steps
 from executor.coordinators.groups.machine.expiration import (
     STEP_ITEMS,
+    TombstoneBatch,
     deleted_topics_steps,
     expiration_steps,
 )
@@ -255,11 +255,14 @@ class GroupShard:
         error_code = group.validate_delete()
         if error_code is not ErrorCode.none:
             return error_code, (), True
-        tombstones = tuple(islice(self.offsets.tombstones(group_id), STEP_ITEMS + 1))
-        self.counts.offset_deletions += min(len(tombstones), STEP_ITEMS)
-        if len(tombstones) > STEP_ITEMS:
-            return ErrorCode.none, tombstones[:STEP_ITEMS], False
-        return ErrorCode.none, (*tombstones, *group.tombstones()), True
+        batch = TombstoneBatch()
+        for record in self.offsets.tombstones(group_id):
+            if batch.is_full or len(batch.records) >= STEP_ITEMS:
+                return ErrorCode.none, batch.records, False
+            assert isinstance(record.key, OffsetCommitKey)
+            batch.add(record, group_id, record.key.topic)
+            self.counts.offset_deletions += 1
+        return ErrorCode.none, (*batch.records, *group.tombstones()), True
 
     # ---- expiry ----------------------------------------------------------------------------------------
 

@@ -76,7 +76,8 @@ def _end(
         if _ended_as(event, known):
             return ProducerOutcome(ErrorCode.none, known.given_producer)
         return _unless_ending(event, known)
-    if known.producer_epoch != producer_epoch:
+    if known.producer_epoch != producer_epoch or known.state.is_prepared:
+        # Of one that is already ending nobody has the epoch in which the markers are written.
         return ProducerOutcome(ErrorCode.producer_fenced)
     if event.committed and known.state is not TransactionState.ONGOING:
         return ProducerOutcome(ErrorCode.invalid_txn_state)

@@ -213,10 +213,11 @@ def downgrade_records(
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are none of a consumer's.
     """
+    gone = {member.member_id for member in leaving}
     staying = {
         member.member_id: (member, member.member_id)
         for member in group.members.values()
-        if member not in leaving
+        if member.member_id not in gone
     }
     member_ids = list(group.members)
     if joining is not None:

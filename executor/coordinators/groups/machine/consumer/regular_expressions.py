@@ -1,4 +1,4 @@
-"""Regular expressions that members subscribe by: RE2's, which takes time in proportion to what it reads.
+"""Regular expressions that members subscribe by.
 
 A member's first heartbeat with a new one is refused if RE2 does not understand it. What it means is found out
 beside the loop, over all topics of the image, and written down, so that all members with the same expression,
@@ -6,16 +6,15 @@ and the next coordinator, mean the same topics. Left out are those that the memb
 out at may not describe. It is found out again when topics were created, and from time
 to time (`group.consumer.regex.refresh.interval.ms`); never sooner than ten seconds after the last time.
 
-RE2 is imported when the first member brings an expression: most brokers never need it.
-
 Source: KIP-848; Kafka's TopicRegexResolver and GroupMetadataManager.maybeUpdateRegularExpressions.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from executor.coordinators.groups.machine.membership import MayDescribe
+from executor.coordinators.machine.regular_expressions import compiled
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Offset, TimestampMs
 
@@ -23,9 +22,7 @@ __all__ = ["MIN_REFRESH_INTERVAL_MS", "check_regular_expression", "matching_topi
 
 MIN_REFRESH_INTERVAL_MS: Final = 10_000
 """Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS."""
-
-MAX_LENGTH: Final = 65_536
-"""In characters; Kafka has no such bound. The loop waits while RE2 reads an expression that is new."""
+_SHOWN_CHARACTERS: Final = 256
 
 
 def check_regular_expression(regex: str) -> None:
@@ -40,7 +37,7 @@ expression: missing ): (a.
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION, it does not.
     """
-    _compile(regex)
+    _compiled(regex)
 
 
 def matching_topics(
@@ -57,15 +54,13 @@ def matching_topics(
     matching = {}
     for regex in regexes:
         try:
-            pattern = _compile(regex)
+            matches = _compiled(regex)
         except KafkaError:
             # Checked when a member brought it; another coordinator's RE2 may have understood more.
             matching[regex] = frozenset[str]()
         else:
             matching[regex] = frozenset(
-                name
-                for name in names
-                if pattern.fullmatch(name) and (may_describe is None or may_describe(name))
+                name for name in names if matches(name) and (may_describe is None or may_describe(name))
             )
     return matching
 
@@ -98,26 +93,12 @@ def wants_refresh(
     )
 
 
-def _compile(regex: str) -> Any:
-    import re2
-
-    if len(regex) > MAX_LENGTH:
-        raise _invalid(f"{regex[:64]}...", f"it is longer than {MAX_LENGTH} characters")
-    options = re2.Options()
-    options.log_errors = False
-    # Whether a name matches is an automaton's to say; what groups hold takes minutes where there are many.
-    options.never_capture = True
+def _compiled(regex: str) -> Callable[[str], object]:
     try:
-        return re2.compile(regex, options)
-    except re2.error as error:
-        reason = error.args[0] if error.args else ""
-        raise _invalid(
-            regex, reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+        return compiled(regex)
+    except ValueError as error:
+        shown = regex if len(regex) <= _SHOWN_CHARACTERS else f"{regex[:_SHOWN_CHARACTERS]}..."
+        raise KafkaError(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{shown}` is not a valid regular expression: {error}.",
         ) from None
-
-
-def _invalid(regex: str, reason: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.invalid_regular_expression,
-        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
-    )

@@ -2,7 +2,7 @@
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import NOTHING, ProducerStamp
+from executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -488,3 +488,44 @@ def test_expiry_of_many_is_done_in_batches_and_spares_what_was_committed_in_betw
     tombstones = [record for record in groups.records if record.value is None]
     assert all(isinstance(record.key, OffsetCommitKey) for record in tombstones)
     assert len(tombstones) == 2_499
+
+
+class _Batches(GroupConversation):
+    """Notes how large what it appends is."""
+
+    largest_bytes = 0
+
+    def carry_out(self, decisions: Iterable[Decision]) -> None:
+        def noted() -> Iterator[Decision]:
+            for decision in decisions:
+                batch = 0
+                for key, value in decision.records:
+                    batch += len(encode_key(key)) + (0 if value is None else len(encode_value(value)))
+                self.largest_bytes = max(self.largest_bytes, batch)
+                yield decision
+
+        super().carry_out(noted())
+
+
+@pytest.mark.parametrize("goes", ["expires", "topic deleted", "group deleted"])
+def test_offsets_of_a_group_with_a_long_name_leave_in_batches_that_can_be_written(goes: str) -> None:
+    """One that is refused left the offsets of all groups in it, to be read for the next topic of the name."""
+    groups = _Batches(offsets_retention_minutes="60")
+    long = "x" * 32_000
+    for number in range(40):
+        groups.commit(number, 1, group_id=f"group {number}", topic_id=TOPIC_ID)
+        groups.commit(f"long {number}", 1, group_id=long, partition=number, topic_id=TOPIC_ID)
+    groups.largest_bytes = 0
+    if goes == "expires":
+        groups.pass_time(DAY_MS)
+    elif goes == "topic deleted":
+        delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
+        groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+        groups.pass_time(100)
+    else:
+        while delete_group(groups, long) is ErrorCode.none:
+            pass
+    left = ["group 0"] if goes == "group deleted" else []
+    assert list(groups.shard.offsets.store)[:1] == left
+    assert long not in groups.shard.groups
+    assert 32_000 < groups.largest_bytes < 65_536

@@ -259,6 +259,8 @@ def test_commit_with_the_last_epoch_goes_over_to_a_new_id_when_its_markers_are_w
     assert partition.end(producer) == CONCURRENT
     assert partition.add(ProducerStamp(1_002, 0), P1) is ErrorCode.concurrent_transactions
     assert partition.end(ProducerStamp(1_002, 0), committed=False) == CONCURRENT
+    markers_epoch = producer._replace(producer_epoch=EXHAUSTED_EPOCH + 1)
+    assert [partition.end(markers_epoch, committed=committed) for committed in (True, False)] == [FENCED] * 2
     partition.write_markers()
     assert partition.end(producer) == over
     assert partition.end(producer, committed=False) == INVALID_STATE
