@@ -48,7 +48,7 @@ class PendingBatch:
         self.record_count = record_count
         self.base_sequence = base_sequence
         self.deadline_ms = deadline_ms
-        """When delivery.timeout.ms is up."""
+        """When delivery.timeout.ms is up, by the clock of `overdue`."""
         self.in_flight = False
 
 
@@ -139,7 +139,10 @@ class ProduceQueues:
     ) -> list[PendingBatch]:
         """Return what the next request to a broker holds: at most one batch of each partition it leads.
 
+        Partitions take turns: where more is written than a broker takes, the last ones would wait for ever.
         A single batch may exceed `max_request_bytes`: the broker's limit is then the judge of it.
+
+        Source: the drain index of Kafka's RecordAccumulator.
         """
         taken: list[PendingBatch] = []
         taken_bytes = 0
@@ -153,6 +156,8 @@ class ProduceQueues:
             queue.in_flight += 1
             taken.append(batch)
             taken_bytes += len(batch.data)
+        for batch in taken:
+            self._queues[batch.topic_partition] = self._queues.pop(batch.topic_partition)
         return taken
 
     def acknowledge(self, batch: PendingBatch) -> None:

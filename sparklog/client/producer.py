@@ -4,7 +4,8 @@ Order for callers: `start`, or `begin_transaction`, before batches are encoded, 
 `producer_id`, `producer_epoch` and `next_sequence`; `send` for each, in that order; `flush` at the end, whose
 return means that every record is acknowledged. Everything runs on the caller's thread: answers that have come
 are taken whenever a batch is sent, and waited for only when the buffer is full, so that encoding and the
-brokers' work overlap. Who has nothing to send for a while calls `poll` meanwhile.
+brokers' work overlap. Time-outs count only while the producer is called: rows may be computed for minutes
+between two of them, and what was answered meanwhile lies in the sockets.
 """
 
 import logging
@@ -44,7 +45,7 @@ _NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=NO_TRANSACTION_TIMEOUT_M
 class _SentRequest(NamedTuple):
     batches: list[PendingBatch]
     deadline_ms: int
-    """When request.timeout.ms is up."""
+    """When request.timeout.ms is up, by `Producer._clock_ms`."""
 
 
 class Producer:
@@ -60,6 +61,10 @@ class Producer:
         """The connections those answers come on."""
         self._next_sequences: dict[TopicPartition, int] = {}
         self._last_failure: KafkaError | None = None
+        self._away_ms = 0
+        """How long it was not called, of its life,"""
+        self._left_ms = monotonic_ms()
+        """and since when it is not, unless it is."""
         self.producer_id: ProducerId | None = None
         self.producer_epoch: ProducerEpoch | None = None
         self.transactional_id: str | None = None
@@ -109,11 +114,13 @@ class Producer:
         sequence = self.next_sequence(topic_partition)
         if sequence is not None:
             self._next_sequences[topic_partition] = sequence_after(sequence, record_count)
-        deadline_ms = monotonic_ms() + self._config.delivery_timeout_ms
+        self._come_back()
+        deadline_ms = self._clock_ms() + self._config.delivery_timeout_ms
         self._queues.add(PendingBatch(topic_partition, data, record_count, sequence, deadline_ms))
-        self.poll(wait_ms=0)
+        self._poll(wait_ms=0)
         while self._queues.pending_bytes > self._config.buffer_bytes:
-            self.poll(wait_ms=self._config.delivery_timeout_ms)
+            self._poll(wait_ms=self._config.delivery_timeout_ms)
+        self._left_ms = monotonic_ms()
 
     def flush(self) -> None:
         """Wait until every batch is acknowledged.
@@ -121,16 +128,21 @@ class Producer:
         Raises:
             DeliveryError: one was refused or not acknowledged in time.
         """
+        self._come_back()
         while len(self._queues):
-            self.poll(wait_ms=self._config.delivery_timeout_ms)
+            self._poll(wait_ms=self._config.delivery_timeout_ms)
+        self._left_ms = monotonic_ms()
 
-    def poll(self, *, wait_ms: int) -> None:
-        """Take the answers that have come and send what may be sent; wait up to `wait_ms` for either.
+    def _come_back(self) -> None:
+        self._away_ms += monotonic_ms() - self._left_ms
 
-        Raises:
-            DeliveryError: a batch was refused or not acknowledged in time.
-        """
-        if (overdue := self._queues.overdue(monotonic_ms())) is not None:
+    def _clock_ms(self) -> int:
+        """Return the time, without that in which nobody called; of `monotonic_ms` otherwise."""
+        return monotonic_ms() - self._away_ms
+
+    def _poll(self, *, wait_ms: int) -> None:
+        """Take the answers that have come and send what may be sent; wait up to `wait_ms` for either."""
+        if (overdue := self._queues.overdue(self._clock_ms())) is not None:
             raise DeliveryError(
                 ErrorCode.request_timed_out,
                 overdue.topic_partition,
@@ -139,7 +151,8 @@ class Producer:
                 f"last failure: {self._last_failure}",
             )
         now_ms = monotonic_ms()
-        wake_ms = [now_ms + wait_ms, *(pipeline[0].deadline_ms for pipeline in self._in_flight.values())]
+        wake_ms = [now_ms + wait_ms]
+        wake_ms += [pipeline[0].deadline_ms + self._away_ms for pipeline in self._in_flight.values()]
         if (release_ms := self._queues.earliest_release_ms()) is not None:
             wake_ms.append(release_ms)
         self._take_answers(wait_ms=max(min(wake_ms) - now_ms, 0))
@@ -156,7 +169,7 @@ class Producer:
         readable = [waiting[descriptor] for descriptor, _ in poll.poll(0 if pending else wait_ms)]
         for broker_id in {*pending, *readable}:
             self._receive(broker_id)
-        now_ms = monotonic_ms()
+        now_ms = self._clock_ms()
         for broker_id, pipeline in list(self._in_flight.items()):
             if pipeline[0].deadline_ms <= now_ms:
                 timeout_ms = self._cluster.config.request_timeout_ms
@@ -196,7 +209,7 @@ class Producer:
             return False
         timeout_ms = self._cluster.config.request_timeout_ms
         pipeline = self._in_flight.setdefault(broker_id, deque())
-        pipeline.append(_SentRequest(batches, monotonic_ms() + timeout_ms))
+        pipeline.append(_SentRequest(batches, self._clock_ms() + timeout_ms))
         try:
             channel = self._channels[broker_id] = self._cluster.channel(broker_id)
             channel.send(
@@ -256,8 +269,13 @@ class Producer:
         verdict = self._queues.reject(
             batch, error_code, error_message, monotonic_ms(), leader_named=leader_named
         )
-        if verdict.reason is not None:
-            raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, verdict.reason)
+        if (reason := verdict.reason) is not None:
+            if error_code is ErrorCode.message_too_large and batch.record_count > 1:
+                reason += (
+                    f"; it has {batch.record_count} records in {len(batch.data)} bytes: set kafka.batch.size "
+                    "below the topic's max.message.bytes"
+                )
+            raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, reason)
         self._last_failure = KafkaError(error_code, error_message or f"{batch.topic_partition}")
         logger.debug("%s: %s, sending again", batch.topic_partition, error_code.name)
         if not leader_named:

@@ -5,7 +5,8 @@ Each leader is sent one Fetch of all its partitions, which it holds open until t
 leader sends one batch at most.
 
 An answer that has not come when the wait is over is waited for by the next wait, if that is for the same
-offsets; so nothing is sent anew while nothing happens.
+offsets; so nothing is sent anew while nothing happens. One that is late by request.timeout.ms does not come
+any more: a host that lost its power, or what had translated an address, says nothing.
 """
 
 import select
@@ -13,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import NamedTuple
 
 from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v16.response import FetchResponse
@@ -24,13 +26,19 @@ from sparklog.types import BrokerId, Offset, TopicPartition
 __all__ = ["Tail"]
 
 
+class _Asked(NamedTuple):
+    request: FetchRequest
+    due_s: float
+    """When it ought to have been answered."""
+
+
 class Tail:
     """The ends of some partitions; it has the connections of `cluster` to itself."""
 
     def __init__(self, cluster: ClusterClient, *, read_committed: bool) -> None:
         self._cluster = cluster
         self._read_committed = read_committed
-        self._asked: dict[BrokerId, FetchRequest] = {}
+        self._asked: dict[BrokerId, _Asked] = {}
         """What each leader has not answered yet."""
 
     def wait(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> bool:
@@ -52,22 +60,33 @@ class Tail:
                 news = [self._has_news(channels[channel]) for channel in readable]
                 if any(news):
                     return True
+            self._check_overdue()
         except KafkaError as error:
             self._give_up(positions)
             time.sleep(self._cluster.pause_ms(0, error) / 1000)
             return True
         return False
 
+    def _check_overdue(self) -> None:
+        now_s = time.monotonic()
+        for broker_id, asked in self._asked.items():
+            if asked.due_s <= now_s:
+                raise KafkaError(
+                    ErrorCode.request_timed_out,
+                    f"broker {broker_id} did not answer within request.timeout.ms of when it was to",
+                )
+
     def _ask(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> None:
         """Have each leader asked for its partitions, and nobody else."""
         requests = self._requests(positions, timeout_ms)
         for broker_id in list(self._asked):
-            if requests.get(broker_id) == self._asked[broker_id]:
+            if requests.get(broker_id) == self._asked[broker_id].request:
                 del requests[broker_id]
             else:
                 self._has_news(broker_id)
+        due_s = time.monotonic() + (timeout_ms + self._cluster.config.request_timeout_ms) / 1000
         for broker_id, request in requests.items():
-            self._asked[broker_id] = request
+            self._asked[broker_id] = _Asked(request, due_s)
             self._cluster.channel(broker_id).send(request)
 
     def _requests(

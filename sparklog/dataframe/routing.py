@@ -9,7 +9,7 @@ Order for callers: `add` each Arrow batch and send what it yields, `drain` at th
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -64,8 +64,10 @@ class _Sticky:
 class RowRouter:
     """Collects rows by partition until there is a batch of them.
 
-    `topic` None takes each row's from its `topic` column. `partition_count` is asked once a topic. The
-    rows held back are bounded by `buffer_bytes`, beyond which partial batches are given out.
+    `topic` None takes each row's from its `topic` column. `partition_count` is asked once a topic, and so is
+    `available`: which partitions rows go to that are free to choose (not given: all). The rows held back are
+    bounded by `buffer_bytes`, beyond which partial batches are given out. They keep at most as much more in
+    memory of the batches that they came in.
     """
 
     def __init__(
@@ -75,17 +77,23 @@ class RowRouter:
         partition_count: Callable[[str], int],
         batch_size_bytes: int,
         buffer_bytes: int,
+        available: Callable[[str], Sequence[int]] | None = None,
         seed: int | None = None,
     ) -> None:
         self._topic = topic
         self._partition_count = partition_count
+        self._available = available
         self._batch_size_bytes = max(batch_size_bytes, 1)
         self._buffer_bytes = buffer_bytes
         self._random = random.Random(seed)
         self._counts: dict[str, int] = {}
+        self._free: dict[str, npt.NDArray[np.int32]] = {}
+        """The partitions that rows without key and partition go to."""
         self._sticky: dict[str, _Sticky] = {}
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._waiting_bytes = 0
+        self._kept_bytes = 0
+        """At most so much is in memory for what waits: a slice keeps all that it was cut from."""
         self.oldest_timestamps_ms: dict[str, TimestampMs] = {}
         """The oldest event time of each topic that rows came for; without event times it is not in it."""
 
@@ -105,6 +113,8 @@ class RowRouter:
             yield from self._add_to_topic(topic, of_topic, chosen)
         if self._waiting_bytes > self._buffer_bytes:
             yield from self.drain()
+        elif self._kept_bytes > self._waiting_bytes + self._buffer_bytes:
+            self._let_go()
 
     def drain(self) -> Iterator[RoutedRows]:
         """Yield all rows that are held back."""
@@ -114,6 +124,15 @@ class RowRouter:
                 rows = pa.Table.from_batches(waiting.chunks)
                 self._waiting[topic_partition] = _Waiting()
                 yield RoutedRows(topic_partition, rows)
+        self._kept_bytes = 0
+
+    def _let_go(self) -> None:
+        """Copy what waits, so that what it was cut from can go."""
+        for waiting in self._waiting.values():
+            if waiting.chunks:
+                rows = pa.concat_batches(waiting.chunks)
+                waiting.chunks = [rows.take(pa.array(np.arange(rows.num_rows)))]
+        self._kept_bytes = self._waiting_bytes
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array | None]]:
         """Yield each topic and the indices of its rows; None for all rows."""
@@ -138,9 +157,12 @@ class RowRouter:
     ) -> Iterator[RoutedRows]:
         if topic not in self._counts:
             self._counts[topic] = self._partition_count(topic)
+            free = range(self._counts[topic]) if self._available is None else self._available(topic)
+            self._free[topic] = np.array(free, dtype=np.int32)
         if (oldest_ms := _oldest(rows)) is not None:
             self.oldest_timestamps_ms[topic] = min(oldest_ms, self.oldest_timestamps_ms.get(topic, oldest_ms))
         sizes = _sizes(rows)
+        self._kept_bytes += int(sizes.sum())
         partitions = self._partitions(topic, rows, chosen, sizes)
         bounds = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
         if len(bounds) > _FEWEST_RUNS_TO_SORT + rows.num_rows // _FEWEST_ROWS_A_RUN:
@@ -179,9 +201,10 @@ class RowRouter:
             partitions[free] = self._sticky_partitions(topic, sizes[free])
         return partitions
 
-    def _sticky_partitions(self, topic: str, sizes: Int64s) -> Int64s:
+    def _sticky_partitions(self, topic: str, sizes: Int64s) -> npt.NDArray[np.int32]:
         """Move on to the next partition whenever the present one has got a batch's worth of bytes."""
-        count = self._counts[topic]
+        free = self._free[topic]
+        count = len(free)
         sticky = self._sticky.get(topic)
         if sticky is None:
             # A random start spreads the tasks of a write, which all write a few batches, over the partitions.
@@ -192,7 +215,8 @@ class RowRouter:
         moved = int(ends[-1]) // self._batch_size_bytes
         sticky.partition = (sticky.partition + moved) % count
         sticky.filled_bytes = int(ends[-1]) % self._batch_size_bytes
-        return partitions
+        chosen: npt.NDArray[np.int32] = free[partitions]
+        return chosen
 
     def _hold(
         self, topic_partition: TopicPartition, rows: pa.RecordBatch, sizes: Int64s

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_client import ClusterClient, Topic
 from sparklog.client.producer import Producer
 from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.old_event_times import oldest_of, warn_of_old_event_times
@@ -74,6 +74,7 @@ class RowWriter:
             partition_count=partition_count,
             batch_size_bytes=self._options.producer.batch_size_bytes,
             buffer_bytes=self._options.producer.buffer_bytes,
+            available=lambda topic: _with_leaders(cluster.topic(topic)),
         )
         started = False
         for batch in rows:
@@ -136,3 +137,9 @@ class RowWriter:
                     f"kafka.max.request.size, which is {config.max_request_bytes}",
                 )
             producer.send(routed.topic_partition, batch.data, batch.record_count)
+
+
+def _with_leaders(topic: Topic) -> list[int]:
+    """Return the partitions that have a leader; all, if none has at present."""
+    leading = [partition for partition, leader in topic.leaders.items() if leader is not None]
+    return sorted(leading or topic.leaders)

@@ -57,6 +57,17 @@ def test_take_keeps_to_the_request_size() -> None:
     assert len(sender.take(max_request_bytes=50)) == 1
 
 
+def test_take_lets_partitions_take_turns() -> None:
+    """Those that were written to first kept the others waiting until their time was up."""
+    sender = Sender(*((each, sequence) for sequence in (0, 10, 20) for each in (FIRST, SECOND)))
+    taken = []
+    for _ in range(6):
+        (batch,) = sender.take(max_request_bytes=150)
+        sender.queues.acknowledge(batch)
+        taken.append((batch.topic_partition, batch.base_sequence))
+    assert taken == [(each, sequence) for sequence in (0, 10, 20) for each in (FIRST, SECOND)]
+
+
 def test_take_stops_at_five_in_flight_a_partition() -> None:
     """A leader remembers five batches of a producer: a sixth could not be told from a repetition."""
     sender = Sender(*((FIRST, sequence) for sequence in range(0, 80, 10))).known_to_leaders()

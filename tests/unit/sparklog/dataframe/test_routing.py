@@ -190,3 +190,38 @@ def test_any_rows_are_routed_once_and_in_order(
         assert numbers == sorted(numbers)
         seen.extend(numbers)
     assert sorted(seen) == list(range(number))
+
+
+def test_rows_that_wait_for_others_of_their_partition_keep_little_of_the_batches_they_came_in() -> None:
+    """A slice keeps all that it was cut from: a worker held gigabytes for a partition with few rows."""
+    subject = RowRouter(
+        topic="t", partition_count=lambda _: 2, batch_size_bytes=1 << 20, buffer_bytes=1 << 20, seed=0
+    )
+    before_bytes = pa.total_allocated_bytes()
+    found = 0
+    for _ in range(50):
+        values = pa.array([bytes(1000)] * 1000)
+        partitions = pa.array([1, *[0] * 999], pa.int32())
+        batch = pa.record_batch({"value": values, "partition": partitions})
+        del values
+        found += sum(routed.rows.num_rows for routed in subject.add(batch))
+        del batch
+        assert pa.total_allocated_bytes() - before_bytes < 8 << 20
+    found += sum(routed.rows.num_rows for routed in subject.drain())
+    assert found == 50_000
+
+
+def test_rows_that_are_free_go_to_partitions_that_are_available() -> None:
+    """As Kafka's own partitioner has it; those that are bound to another one wait for it."""
+    subject = RowRouter(
+        topic="t",
+        partition_count=lambda _: 3,
+        available=lambda _: [1, 2],
+        batch_size_bytes=2_000,
+        buffer_bytes=1 << 20,
+        seed=0,
+    )
+    free = pa.record_batch({"value": pa.array([bytes(100)] * 100)})
+    bound = pa.record_batch({"value": pa.array([b"0"]), "partition": pa.array([0], pa.int32())})
+    routed = values(route(subject, free, bound))
+    assert {each.partition: len(rows) > 1 for each, rows in routed.items()} == {0: False, 1: True, 2: True}
