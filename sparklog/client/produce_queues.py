@@ -10,11 +10,11 @@ first is acknowledged, because a leader that has never heard of a producer takes
 second batch would pass where the first failed on a topic that is just being created.
 
 Order for callers: `add`, then `take` for each broker that has room, then for each batch taken exactly one
-of `acknowledge`, `reject` and `hold_back`.
+of `acknowledge`, `reject`, `replace` and `hold_back`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from sparklog.errors import ErrorCode
@@ -199,6 +199,19 @@ class ProduceQueues:
         pause_ms = 0 if leader_named else self._retry_backoff.pause_ms(queue.failures)
         self._hold(queue, now_ms + pause_ms, leader_named=leader_named)
         return _RETRY
+
+    def replace(self, batch: PendingBatch, parts: Sequence[PendingBatch], now_ms: int) -> None:
+        """The broker takes no batch of that size: send its records in `parts`, which have its sequences.
+
+        Later batches that are in flight are out of order now, and are sent again behind them.
+        """
+        queue = self._landed(batch)
+        place = queue.batches.index(batch)
+        queue.batches.remove(batch)
+        for number, part in enumerate(parts):
+            queue.batches.insert(place + number, part)
+        self.pending_bytes += sum(len(part.data) for part in parts) - len(batch.data)
+        self._hold(queue, now_ms, leader_named=True)
 
     def hold_back(self, batch: PendingBatch, now_ms: int) -> None:
         """The connection ended before the answer: the broker may or may not have the batch."""

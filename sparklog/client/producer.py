@@ -19,6 +19,7 @@ from kio.schema.produce.v10.request import PartitionProduceData, ProduceRequest,
 from kio.schema.produce.v10.response import ProduceResponse
 from kio.schema.produce.v12 import request as transactional
 
+from sparklog.client.batch_splitting import halves
 from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ProducerConfig
 from sparklog.client.errors import DeliveryError
@@ -60,6 +61,8 @@ class Producer:
         self._channels: dict[BrokerId, BlockingChannel] = {}
         """The connections those answers come on."""
         self._next_sequences: dict[TopicPartition, int] = {}
+        self._batch_sizes_bytes: dict[str, int] = {}
+        """Of topics that have refused larger ones."""
         self._last_failure: KafkaError | None = None
         self._away_ms = 0
         """How long it was not called, of its life,"""
@@ -104,6 +107,10 @@ class Producer:
     def next_sequence(self, topic_partition: TopicPartition) -> int | None:
         """Return the sequence number of the next record to be sent to a partition, if idempotent."""
         return self._next_sequences.get(topic_partition, 0) if self._config.idempotent else None
+
+    def batch_size_bytes(self, topic: str) -> int:
+        """Return how large a batch for a topic is to be at most, which takes none above max.message.bytes."""
+        return self._batch_sizes_bytes.get(topic, self._config.batch_size_bytes)
 
     def send(self, topic_partition: TopicPartition, data: bytes, record_count: int) -> None:
         """Queue one batch, send what can be sent, and wait while more than `buffer_bytes` are queued.
@@ -266,20 +273,29 @@ class Producer:
         *,
         leader_named: bool = False,
     ) -> None:
+        if error_code is ErrorCode.message_too_large and batch.record_count > 1:
+            self._split(batch)
+            return
         verdict = self._queues.reject(
             batch, error_code, error_message, monotonic_ms(), leader_named=leader_named
         )
-        if (reason := verdict.reason) is not None:
-            if error_code is ErrorCode.message_too_large and batch.record_count > 1:
-                reason += (
-                    f"; it has {batch.record_count} records in {len(batch.data)} bytes: set kafka.batch.size "
-                    "below the topic's max.message.bytes"
-                )
-            raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, reason)
+        if verdict.reason is not None:
+            raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, verdict.reason)
         self._last_failure = KafkaError(error_code, error_message or f"{batch.topic_partition}")
         logger.debug("%s: %s, sending again", batch.topic_partition, error_code.name)
         if not leader_named:
             self._cluster.forget_leader(batch.topic_partition)
+
+    def _split(self, batch: PendingBatch) -> None:
+        topic_partition, size_bytes = batch.topic_partition, len(batch.data)
+        parts = [
+            PendingBatch(topic_partition, *part, batch.deadline_ms)
+            for part in halves(batch.data, level=self._config.compression_level)
+        ]
+        self._queues.replace(batch, parts, monotonic_ms())
+        largest_bytes = max(min(size_bytes, self.batch_size_bytes(topic_partition.topic)) // 2, 1)
+        self._batch_sizes_bytes[topic_partition.topic] = largest_bytes
+        logger.info("%s takes no batch of %d bytes: sending halves", topic_partition, size_bytes)
 
     def _connection_lost(self, broker_id: BrokerId, error: KafkaError) -> None:
         """Everything in flight to the broker is unknown: it is sent again, to whoever leads then."""

@@ -122,7 +122,7 @@ class RowWriter:
             headers=columns.get("headers"),
             timestamp=columns.get("timestamp"),
             default_timestamp_ms=wall_clock_ms(),
-            batch_size_bytes=config.batch_size_bytes,
+            batch_size_bytes=producer.batch_size_bytes(routed.topic_partition.topic),
             codec=config.codec,
             level=config.compression_level,
             producer_id=producer.producer_id,

@@ -18,6 +18,7 @@ from kio.schema.produce.v10 import response as produced
 from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ClientConfig
 from sparklog.errors import ErrorCode
+from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener
@@ -52,6 +53,10 @@ class Brokers:
         self._questions: list[tuple[Any, Deferred]] = []
         self.produced: list[BrokerId] = []
         """Who was sent records."""
+        self.largest_batch_bytes: int | None = None
+        """What a batch may have; of all others, these are what was appended."""
+        self.appended: list[bytes] = []
+        self._sequences: dict[int, int] = {}
 
     async def listen(self, closing: AsyncExitStack) -> None:
         self._loop = asyncio.get_running_loop()
@@ -246,7 +251,7 @@ class Brokers:
                                 index=data.index,
                                 base_offset=0,
                                 record_errors=(),
-                                **self._verdict(broker_id, data.index, produced.LeaderIdAndEpoch),
+                                **self._appended(broker_id, data),
                             )
                             for data in topic.partition_data
                         ),
@@ -258,6 +263,21 @@ class Brokers:
             )
 
         return answer
+
+    def _appended(self, broker_id: BrokerId, data: Any) -> dict[str, Any]:
+        verdict = self._verdict(broker_id, data.index, produced.LeaderIdAndEpoch)
+        if verdict["error_code"] is not ErrorCode.none:
+            return verdict
+        if self.largest_batch_bytes is not None:
+            if len(data.records) > self.largest_batch_bytes:
+                return {"error_code": ErrorCode.message_too_large}
+            following = self._sequences.setdefault(data.index, 0)
+            header = read_header(data.records)
+            if header.base_sequence != following:
+                return {"error_code": ErrorCode.out_of_order_sequence_number}
+            self._sequences[data.index] += header.record_count
+            self.appended.append(bytes(data.records))
+        return verdict
 
     def _fetch(self, broker_id: BrokerId) -> Callable[[Request], Any]:
         def answer(request: Request) -> fetched.FetchResponse | Deferred:

@@ -1,0 +1,49 @@
+"""Batches that are too large for their topic: what is in them goes in smaller ones (KIP-126).
+
+What is refused so was not appended, so the sequences that it had are those of its parts.
+"""
+
+from typing import NamedTuple
+
+from sparklog.records.batch import read_header, sequence_after
+from sparklog.records.builder import build_batch, read_records
+from sparklog.types import unless_minus_one
+
+__all__ = ["BatchPart", "halves"]
+
+
+class BatchPart(NamedTuple):
+    """A batch with some of another one's records."""
+
+    data: bytes
+    record_count: int
+    base_sequence: int | None
+
+
+def halves(data: bytes, *, level: int | None = None) -> list[BatchPart]:
+    """Return the records of a batch, of two or more, in two batches; `level` is its codec's.
+
+    >>> from sparklog.records.builder import SimpleRecord
+    >>> batch = build_batch([SimpleRecord(value=b"a")] * 5, base_sequence=7, producer_id=1, producer_epoch=0)
+    >>> [(part.record_count, part.base_sequence) for part in halves(batch)]
+    [(2, 7), (3, 9)]
+    """
+    header = read_header(data)
+    records = [record._replace(offset=None) for record in read_records(data, header)]
+    middle = len(records) // 2
+    sequence = unless_minus_one(header.base_sequence)
+    parts = []
+    for part in (records[:middle], records[middle:]):
+        batch = build_batch(
+            part,
+            producer_id=unless_minus_one(header.producer_id),
+            producer_epoch=unless_minus_one(header.producer_epoch),
+            base_sequence=sequence,
+            codec=header.codec,
+            level=level,
+            transactional=header.is_transactional,
+        )
+        parts.append(BatchPart(batch, len(part), sequence))
+        if sequence is not None:
+            sequence = sequence_after(sequence, len(part))
+    return parts
