@@ -57,7 +57,7 @@ def read_partition(
     asked.is_touched = False
     start, end = log.log_start_offset, log.log_end_offset
     fetched.log_start_offset = start
-    fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+    fetched.high_watermark, fetched.last_stable_offset = replica.high_watermark, replica.last_stable_offset
     fetched.diverging_epoch = fetch_divergence(log, asked.last_fetched_epoch, offset, start, end)
     if fetched.diverging_epoch is not None:
         return
@@ -79,13 +79,14 @@ def read_partition(
                 replica.low_watermark_moved()
             if fell_back:
                 replica.progress.follower_fell_back()
-            fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+            fetched.high_watermark = replica.high_watermark
+            fetched.last_stable_offset = replica.last_stable_offset
             # A coordinator that has heard of it may have appended at once, and what it touched is read now.
             asked.is_touched = False
             end = log.log_end_offset
         limit = end
     elif params.read_committed:
-        limit = fetched.last_stable_offset = replica.last_stable_offset
+        limit = fetched.last_stable_offset
     else:
         limit = fetched.high_watermark
     if replica.unreadable.ranges:

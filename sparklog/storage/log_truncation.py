@@ -49,6 +49,7 @@ class LogTruncation:
             state.metadata_unsynced = True
             state.log_end_offset = log_end_offset
             state.log_start_offset = min(state.log_start_offset, log_end_offset)
+            state.recovery_point = min(state.recovery_point, log_end_offset)
             if state.cleaned_offset is not None:
                 # What is written there from now on no cleaning has met, though the cut was above it.
                 state.cleaned_offset = min(state.cleaned_offset, log_end_offset)

@@ -44,7 +44,7 @@ def first_at_or_after(
         for position, header in walk_headers(segment.file, start, segment.size_bytes):
             if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
                 continue
-            for offset, record_timestamp_ms in _timestamps(segment, position, header):
+            for offset, record_timestamp_ms in _timestamps(segment, position, header, log_start_offset):
                 if record_timestamp_ms >= timestamp_ms and offset >= log_start_offset:
                     return OffsetAndTimestamp(offset, record_timestamp_ms, _epoch(header))
     return None
@@ -64,7 +64,7 @@ def latest(segments: Sequence[Segment]) -> OffsetAndTimestamp | None:
     start = segment.scan_start(segment.offset_of_max_timestamp)
     for position, header in walk_headers(segment.file, start, segment.size_bytes):
         if header.max_timestamp == largest:
-            for offset, timestamp_ms in _timestamps(segment, position, header):
+            for offset, timestamp_ms in _timestamps(segment, position, header, header.base_offset):
                 if timestamp_ms >= largest:
                     return OffsetAndTimestamp(offset, timestamp_ms, _epoch(header))
     return None
@@ -88,11 +88,14 @@ def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
     return segment.base_offset
 
 
-def _timestamps(segment: Segment, position: int, header: BatchHeader) -> Sequence[tuple[Offset, TimestampMs]]:
+def _timestamps(
+    segment: Segment, position: int, header: BatchHeader, from_offset: Offset
+) -> Sequence[tuple[Offset, TimestampMs]]:
+    """Return the records' offsets and timestamps; of those that have one and the same, the first may do."""
     if not header.record_count:
         # A cleaning keeps some batches for their headers alone.
         return []
-    if header.timestamp_type:
+    if header.timestamp_type and header.base_offset >= from_offset:
         return [(header.base_offset, header.max_timestamp)]
     batch = os.pread(segment.file.fileno(), header.size_bytes, position)
     check_crc(batch, 0, header)

@@ -88,6 +88,8 @@ async def test_markers_of_interleaved_transactions_show_each_as_a_whole(brokers:
     assert await write(channel, marker(2, 0)) == {2: [("t", 0, NONE)]}
     row = await fetched(channel, topic_id)
     assert (row.high_watermark, row.last_stable_offset, row.records) == (3, 0, b"")
+    row = await fetched(channel, topic_id, isolation_level=0)
+    assert (row.high_watermark, row.last_stable_offset) == (3, 0), "whoever reads is told"
     assert await write(channel, marker(1, 0, committed=False)) == {1: [("t", 0, NONE)]}
     row = await fetched(channel, topic_id)
     assert (row.high_watermark, row.last_stable_offset) == (4, 4)

@@ -320,11 +320,12 @@ def test_truncate_cuts_whole_batches_epochs_and_producers(tmp_path: Path) -> Non
     for i in range(60):
         sent = make_batch(2, producer_id=5, producer_epoch=0, base_sequence=2 * i)
         append(log, sent, leader_epoch=i // 20)
+    log.flush()
     assert log.truncate_to(51)
     load_producers_again(log)
     assert log.log_end_offset == 50
     assert log.epochs.entries == ((0, 0), (1, 40))
-    assert log.recovery_point <= 50
+    assert log.recovery_point == 50, "or the next start would miss what was cut"
     again = make_batch(2, producer_id=5, producer_epoch=0, base_sequence=50)
     assert append(log, again, leader_epoch=9) == AppendInfo(50, 51, None, 0)
     assert log.epochs.entries == ((0, 0), (1, 40), (9, 50))
@@ -426,6 +427,18 @@ def test_offset_for_timestamp_finds_the_first_record_not_earlier(tmp_path: Path)
     assert log.offset_for_timestamp(START_MS - 5, 180) == (0, START_MS, 2)
     assert log.offset_for_timestamp(START_MS + 180, 180) is None
     assert log.offset_for_timestamp(START_MS + 100, 100) is None
+    log.close()
+
+
+def test_offset_for_timestamp_finds_what_is_left_of_a_batch_with_the_brokers_time(tmp_path: Path) -> None:
+    """All of its records have one time; those below the start of the log are no more."""
+    log = open_log(tmp_path, LogConfig(log_append_time=True))
+    for _ in range(2):
+        append(log, make_batch(10))
+    log.advance_log_start_offset(5)
+    assert log.offset_for_timestamp(0, 20) == (5, START_MS, 0)
+    log.advance_log_start_offset(10)
+    assert log.offset_for_timestamp(0, 20) == (10, START_MS, 0)
     log.close()
 
 

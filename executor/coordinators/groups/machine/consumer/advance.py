@@ -26,7 +26,6 @@ from executor.coordinators.groups.machine.consumer.regular_expressions import (
 )
 from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
 from executor.coordinators.groups.machine.consumer.target import (
-    MAX_SIZE_ON_THE_LOOP,
     TargetSearch,
     may_assign,
     target_records,
@@ -167,7 +166,7 @@ class Advance:
         by_name = settings.image.topics.by_name
         topics = group.subscribed_topics((before,), (after,))
         partition_count = sum(len(by_name[name].partitions) for name in topics if name in by_name)
-        if len(search.members) + partition_count > MAX_SIZE_ON_THE_LOOP:
+        if search.takes_long(partition_count):
             beside = self._surroundings.beside
             if not beside.is_running(group.group_id, ASSIGNMENT):
                 self.effects.append(

@@ -31,10 +31,12 @@ from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.metadata.image import TopicsImage
 from sparklog.types import TimestampMs
 
-__all__ = ["MAX_SIZE_ON_THE_LOOP", "TargetSearch", "may_assign", "target_records", "target_search"]
+__all__ = ["TargetSearch", "may_assign", "target_records", "target_search"]
 
-MAX_SIZE_ON_THE_LOOP: Final = 2_000
+_MAX_SIZE_ON_THE_LOOP: Final = 2_000
 """Members and partitions together; about three milliseconds."""
+_MAX_SUBSCRIPTIONS_ON_THE_LOOP: Final = 4_000
+"""Of each member, of each topic; about five."""
 
 
 def may_assign(group: ConsumerGroup, assignment_interval_ms: int, wall_ms: TimestampMs) -> bool:
@@ -54,6 +56,16 @@ class TargetSearch:
     resolved: Mapping[str, ResolvedRegularExpression]
     topics: TopicsImage
     assignor: Assignor
+
+    def takes_long(self, partition_count: int) -> bool:
+        """Whether it is to be found beside the loop; the topics have `partition_count` partitions."""
+        if len(self.members) + partition_count > _MAX_SIZE_ON_THE_LOOP:
+            return True
+        subscriptions = 0
+        for member in self.members.values():
+            meant = self.resolved.get(member.subscribed_topic_regex)
+            subscriptions += len(member.subscribed_topic_names) + (0 if meant is None else len(meant.topics))
+        return subscriptions > _MAX_SUBSCRIPTIONS_ON_THE_LOOP
 
     def find(self) -> dict[str, Assignment]:
         """Return what each member shall have."""

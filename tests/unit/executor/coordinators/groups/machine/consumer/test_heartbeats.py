@@ -355,6 +355,20 @@ def test_big_group_is_assigned_beside_the_loop_and_goes_on_meanwhile() -> None:
     assert len(partitions_of(talk.beat("a").assignment)["t"]) == 3_000
 
 
+def test_group_that_subscribes_to_very_much_is_assigned_beside_the_loop() -> None:
+    """Few members and few partitions: assignors go through the topics of each member, which took a second."""
+    names = [f"t{number}" for number in range(150)]
+    talk = ConsumerConversation(dict.fromkeys(names, 1))
+    joining = {"owned": {}, "names": names, "rebalance_timeout_ms": 60_000}
+    for number in range(26):
+        talk.send(f"m{number}", 0, **joining)
+        talk.pass_time(1_000)
+    assert talk.group.assignment_epoch == talk.group.group_epoch
+    talk.runs_beside = False
+    talk.send("m26", 0, **joining)
+    assert len(talk.waiting) == 1
+
+
 def test_big_group_that_changed_while_it_was_assigned_is_assigned_again() -> None:
     """What was found is for members as they were; who has left since has nothing of it."""
     talk = ConsumerConversation({"t": 3_000})
