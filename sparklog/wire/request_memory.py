@@ -4,7 +4,7 @@ A request that does not arrive in one piece claims its bytes when it begins, and
 done with. Once they are used up, whoever has claimed nothing is not read from; whoever has goes on, or nobody
 ever would. So one request more than the bound allows may be there, as in Kafka.
 
-Order for the caller: `claim`, and if that fails nothing more until `go_on` is called, or `give_up`;
+Order for the caller: `claim`, and if that fails nothing more until `may_go_on` is called, or `give_up`;
 `give_back` once for each claim.
 """
 

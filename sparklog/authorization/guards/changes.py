@@ -3,8 +3,6 @@
 What is named twice goes to the handler, which refuses it whoever asks.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -19,6 +17,7 @@ from sparklog.authorization.guards.guard import (
     filled,
     item_type,
     message_of,
+    named_twice,
     pass_on,
     with_rows,
 )
@@ -38,7 +37,7 @@ _UNKNOWN_COUNT: Final = -1
 def create_topics(access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for CREATE on the cluster or on each topic; for what it was made with, DESCRIBE_CONFIGS."""
     body = yield from upgrade_in_steps(request.body)
-    twice = _named_twice(topic.name for topic in body.topics)
+    twice = named_twice(topic.name for topic in body.topics)
     may_create_any = access.allows_on_cluster(AclOperation.CREATE, audit=False)
 
     def is_allowed(topic: Any) -> bool:
@@ -92,7 +91,7 @@ def _delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
     if access.allows_on_cluster(AclOperation.DELETE, audit=False):
         return handler(request)
     body = yield from upgrade_in_steps(request.body)
-    twice = _named_twice((topic.name, topic.topic_id) for topic in body.topics)
+    twice = named_twice((topic.name, topic.topic_id) for topic in body.topics)
 
     def is_allowed(topic: Any) -> bool:
         if (topic.name is None) == (topic.topic_id is None) or (topic.name, topic.topic_id) in twice:
@@ -147,7 +146,7 @@ def _describable_name(access: Access, topic_id: UUID) -> str | None:
 
 def create_partitions(access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for ALTER on each topic."""
-    twice = _named_twice(topic.name for topic in request.body.topics)
+    twice = named_twice(topic.name for topic in request.body.topics)
     allowed, denied = yield from divided(
         request.body.topics,
         lambda topic: topic.name in twice or access.allows(AclOperation.ALTER, _TOPIC, topic.name),
@@ -166,7 +165,3 @@ def _partly(request: Request, handler: Handler, allowed: list[Any], denied: list
         return with_rows(response, "results", rows)
 
     return completed(handler(request), finish)
-
-
-def _named_twice(names: Iterable[Hashable]) -> set[Hashable]:
-    return {name for name, times in Counter(names).items() if times > 1}

@@ -1,6 +1,5 @@
 """Guards of requests about configurations: each resource is asked for by its type."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +12,7 @@ from sparklog.authorization.guards.guard import (
     filled,
     item_type,
     message_of,
+    named_twice,
     with_rows,
 )
 from sparklog.errors import ErrorCode
@@ -45,13 +45,12 @@ def of_altered_resources(access: Access, request: Request, handler: Handler) -> 
 
     Whoever asks for what can't be a change is told that, as by Kafka's ConfigAdminManager, which looks first.
     """
-    times_named = Counter((each.resource_type, each.resource_name) for each in request.body.resources)
+    twice = named_twice((each.resource_type, each.resource_name) for each in request.body.resources)
 
     def problem(resource: Any) -> str | None:
-        if times_named[resource.resource_type, resource.resource_name] > 1:
+        if (resource.resource_type, resource.resource_name) in twice:
             return "Each resource must appear at most once."
-        names = [config.name for config in resource.configs]
-        if len(set(names)) < len(names):
+        if named_twice(config.name for config in resource.configs):
             return "Error due to duplicate config keys"
         nulls = [config.name for config in resource.configs if config.value is None and not _deletes(config)]
         return f"Null value not supported for : {','.join(nulls)}" if nulls else None

@@ -3,7 +3,8 @@
 Answers come in any version (`wire.requests.Response`), so rows are made of the types that the answer has.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ __all__ = [
     "filled",
     "item_type",
     "message_of",
+    "named_twice",
     "pass_on",
     "with_rows",
 ]
@@ -55,6 +57,11 @@ def message_of(error_code: ErrorCode) -> str:
 def pass_on(access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for nothing, or leave it to the handler, which asks `Request.access`."""
     return handler(request)
+
+
+def named_twice(names: Iterable[Hashable]) -> set[Hashable]:
+    """Return those of the names that come more than once: what they name is refused, whoever asks."""
+    return {name for name, times in Counter(names).items() if times > 1}
 
 
 def divided(
