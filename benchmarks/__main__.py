@@ -1,9 +1,10 @@
 """Compare with Apache Kafka and with Spark's Kafka connector: `python -m benchmarks [--rounds N] [case ...]`.
 
-Both clusters are up at once and each case runs on one and then on the other, so that a machine that drifts
-drifts for both. Rounds go on until the rates of both stand still (`warm_up`); only then `--rounds` of them
-are counted. The table is Markdown, as in the README: medians, the lowest and highest round beside them, and
-how many rounds it took until the rate stood still.
+Both clusters are up at once and each case runs on one and then on the other, each first in turn, so that a
+machine that drifts drifts for both. Rounds go on until the rates of both stand still (`warm_up`); only then
+`--rounds` of them are counted. The table is Markdown, as in the README: medians, the lowest and highest round
+beside them, the median of what the ratio was in each round, and how many rounds it took until the rate stood
+still.
 """
 
 import argparse
@@ -289,9 +290,9 @@ def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int, most
         sides = {cluster.name: stack.enter_context(case(cluster)) for cluster in clusters}
         took = warm_up(sides, rate_of=lambda figures: figures[0].value, most_rounds=most_warm_up_rounds)
         measured: dict[str, list[list[Figure]]] = {name: [] for name in sides}
-        for _ in range(rounds):
-            for name, run in sides.items():
-                measured[name].append(run())
+        for number in range(rounds):
+            for name in list(sides)[:: -1 if number % 2 else 1]:
+                measured[name].append(sides[name]())
     _print_rows(measured, took, most_warm_up_rounds)
 
 
@@ -311,7 +312,7 @@ def _print_rows(
         if theirs is None:
             cells += ["", "", ""]
         else:
-            ratio = statistics.median(ours) / statistics.median(theirs)
+            ratio = statistics.median(our / their for our, their in zip(ours, theirs, strict=True))
             cells += [*_median_and_spread(theirs), f"{ratio:.2f}"]
         print(f"| {' | '.join([*cells, figure.bar, still])} |", flush=True)
 

@@ -47,8 +47,6 @@ class ClusterUnderTest:
     """Starts the broker of that id, which was killed, again; does nothing where that happens by itself."""
     secured: Mapping[str, str] = field(default_factory=dict)
     """Where its other listeners are, by their protocols (`benchmarks.security`)."""
-    unguarded: "ClusterUnderTest | None" = None
-    """The same without authorizer, beside it, where that is compared."""
 
     def brokers(self) -> dict[int, psutil.Process]:
         """Return the processes of the brokers that are up, by broker id."""

@@ -11,7 +11,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from benchmarks import clients
-from benchmarks.case import PARTITIONS, TOPICS, Case, Figure, Round
+from benchmarks.case import OURS, PARTITIONS, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
 from sparklog.errors import KafkaError
@@ -39,7 +38,7 @@ from tests.certificates import Authority, server_keys
 
 RECORD_BYTES: Final = 1_000
 RECORDS: Final = 300_000
-CONSUME_PASSES: Final = 3
+CONSUME_PASSES: Final = 6
 ACLS: Final = 1_000
 ACLS_A_REQUEST: Final = 250
 GUARDED_RECORDS: Final = 500_000
@@ -112,7 +111,7 @@ class Security:
 
 @contextlib.contextmanager
 def secured_clusters(*, compare: bool) -> Iterator[tuple[Security, list[ClusterUnderTest]]]:
-    """Start ours, and Apache Kafka to `compare`, each beside one that asks nobody for anything."""
+    """Start ours, and Apache Kafka to `compare`."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-security-"))
         security = Security(Path(directory))
@@ -123,7 +122,7 @@ def secured_clusters(*, compare: bool) -> Iterator[tuple[Security, list[ClusterU
         for start, settings in starts:
             cluster = stack.enter_context(start(settings))
             _set_up(security, cluster)
-            clusters.append(replace(cluster, unguarded=stack.enter_context(start())))
+            clusters.append(cluster)
         yield security, clusters
 
 
@@ -261,10 +260,12 @@ def _wait_for_user(addresses: list[tuple[str, int]], tls: ClientTls) -> None:
 
 
 def authorization(security: Security) -> Case:
-    """Produce where a thousand ACLs decide, and where nobody is asked for anything, in turn."""
+    """Produce where a thousand ACLs decide, and to a cluster beside it that asks nobody anything, in turn."""
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
+        start = sparklog_cluster if cluster.name == OURS else apache_kafka_cluster
+
         def rate(where: ClusterUnderTest) -> clients.Rate:
             with TOPICS.one(where) as topic:
                 return clients.producer_performance(
@@ -272,10 +273,9 @@ def authorization(security: Security) -> Case:
                 )
 
         def run() -> list[Figure]:
-            assert cluster.unguarded is not None
             rates, cpu_s = [], []
             for number in range(PAIRS):
-                pair = (cluster, cluster.unguarded)
+                pair = (cluster, open_to_all)
                 # Each comes first in turn: what the first one left to be written the second one pays for.
                 first, second = (rate(each) for each in (pair if number % 2 else pair[::-1]))
                 guarded, unguarded = (first, second) if number % 2 else (second, first)
@@ -287,7 +287,8 @@ def authorization(security: Security) -> Case:
                 Figure(f"{name}, brokers' CPU", "x", statistics.median(cpu_s)),
             ]
 
-        yield run
+        with start() as open_to_all:
+            yield run
 
     return prepared
 
