@@ -56,7 +56,7 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 bench: quick-start  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
 
-bench-cleaning:  ## compact a log, here and in Apache Kafka
+bench-cleaning: quick-start  ## compact a log, here and in Apache Kafka
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.cleaning
 
 bench-failover: quick-start  ## kill brokers under a producer, of ours and of Apache Kafka
