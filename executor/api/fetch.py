@@ -85,7 +85,11 @@ class DelayedFetch:
 
     def _begin_in_steps(self, now_ms: int) -> Steps:
         progress = FetchProgress(self._params, now_ms, cached_only=True)
-        yield from self._read_in_steps(progress)
+        try:
+            yield from self._read_in_steps(progress)
+        except GeneratorExit:
+            self._leave()
+            raise
         answer = self._settle(progress)
         if self._context.waiting is self:
             # What has changed since its partition was looked at has woken nobody.
@@ -132,7 +136,8 @@ class DelayedFetch:
         self._is_answered = True
         self._stop_waiting()
         if self._context.session_id == NO_SESSION_ID:
-            self._context.unwatch()
+            # It and its partitions refer to each other, thousands of them perhaps, until it is closed.
+            self._context.close()
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -211,8 +216,6 @@ class DelayedFetch:
     def _answer(self, progress: FetchProgress) -> Any:
         """Complete the request, if it was deferred, or return the answer; later where the disk is needed."""
         deferred = self._deferred
-        if deferred is not None:
-            self._leave()
         context, found, throttle_ms = self._context, progress.found, 0
         if self._quota is None:
             progress.told(context)
@@ -240,6 +243,7 @@ class DelayedFetch:
             params.listener_name,
             session_id=context.session_id,
         )
+        self._leave()
         if throttle_ms:
             response = Throttled(response, throttle_ms)
         cold = {}

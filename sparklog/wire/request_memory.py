@@ -75,7 +75,8 @@ class MemoryClaim:
     __slots__ = ("_connection", "_go_on", "_memory", "has_waited", "size_bytes")
 
     def __init__(self, connection: _Claimant) -> None:
-        self._connection = connection
+        self._connection: _Claimant | None = connection
+        """None once that is closed: they refer to each other until then."""
         self.size_bytes = 0
         """So much; 0 if nothing."""
         self.has_waited = False
@@ -109,7 +110,7 @@ class MemoryClaim:
         self.give_back()
         if self._memory is not None:
             self._memory.give_up(self)
-        self._go_on = None
+        self._go_on = self._connection = None
 
     def may_go_on(self) -> None:
         """There is some again."""
@@ -119,7 +120,8 @@ class MemoryClaim:
 
     def makes_way(self) -> bool:
         """Close the connection, unless all of its request is there and is being worked at; return whether."""
-        if self._connection.holds:
+        connection = self._connection
+        if connection is None or connection.holds:
             return False
-        self._connection.refuse("memory", "others need the memory for what it has announced and not sent")
+        connection.refuse("memory", "others need the memory for what it has announced and not sent")
         return True

@@ -137,8 +137,9 @@ class Deferred:
         self._on_complete = None
         if not self.completed and not self.abandoned:
             self.abandoned = True
-            if self.on_abandoned is not None:
-                self.on_abandoned()
+            on_abandoned, self.on_abandoned = self.on_abandoned, None  # a cycle, as above
+            if on_abandoned is not None:
+                on_abandoned()
 
 
 class Peer(Protocol):

@@ -143,11 +143,6 @@ class FetchContext:
             partition.is_touched = True
             self.changed[key] = partition
 
-    def unwatch(self) -> None:
-        """Be touched by nothing."""
-        for partition in self.partitions.values():
-            partition.unwatch()
-
     def close(self) -> None:
         """Read nothing more."""
         for partition in self.partitions.values():

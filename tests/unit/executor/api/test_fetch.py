@@ -11,13 +11,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from executor.api.machine.fetch_context import FetchContext
 from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.storage.file_region import FileRegion
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
-from sparklog.wire.requests import Request
+from sparklog.wire.requests import Deferred, Request
 from sparklog.wire.turns import in_one_go
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
@@ -669,3 +670,27 @@ def test_fetch_of_every_version_by_a_stranger_that_says_it_follows_is_refused(
         assert row.error_code is ErrorCode.unknown_leader_epoch
 
     body(tmp_path)
+
+
+@with_brokers(count=1)
+async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> None:
+    """Two objects a partition that refer to each other: librdkafka asks for thousands, again and again."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    reader, leaver, writer = [await brokers.connect(0) for _ in range(3)]
+    readers = brokers.replica(0, topic_id).progress.consumer_readers
+    await fill(writer, topic_id, 1)
+    gc.collect()
+    gc.disable()
+    try:
+        await reader.request(fetch(topic_id, {0: 0}))
+        waiting = [each.request(fetch(topic_id, {0: 1}, max_wait_ms=20_000)) for each in (reader, leaver)]
+        await until(lambda: len(readers) == 2, "both fetches wait")
+        leaver.close()
+        await until(lambda: len(readers) == 1, "one was given up")
+        await fill(writer, topic_id, 1)
+        await waiting[0]
+        left = [each for each in gc.get_objects() if isinstance(each, FetchContext | Deferred)]
+        assert left == []
+    finally:
+        gc.enable()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Slow readers and long answers: bounded memory, files by sendfile, nothing lost, nobody starved."""
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
+from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.connection import Connection
 from sparklog.wire.requests import Api, Deferred, Request
 from sparklog.wire.turns import TURN_S
 from tests.unit.sparklog.wire.serving import (
+    HEARTBEAT_ONLY,
     BytesRegion,
     RawClient,
     answer_heartbeat,
@@ -237,5 +241,63 @@ def test_connection_twice_in_line_for_a_turn_handles_all_it_receives_in_the_firs
             waiting[0].complete(heartbeat_response(0))
             for number in range(400):
                 assert (await client.receive()).throttle_time.total_seconds() == number / 1000
+
+    run(scenario())
+
+
+def test_answer_for_which_there_is_no_thread_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Where the system allows no more threads, what is not in the page cache can't be sent."""
+
+    class Cold(BytesRegion):
+        def is_cached(self, start: int = 0, length: int | None = None) -> bool:
+            return False
+
+    def refused(*_: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    waiting: list[tuple[Request, Deferred]] = []
+
+    def later(request: Request) -> Deferred:
+        waiting.append((request, Deferred()))
+        return waiting[-1][1]
+
+    async def scenario() -> None:
+        loop: Any = asyncio.get_running_loop()
+        apis = {ApiKey.FETCH: Api(4, 12, later), ApiKey.HEARTBEAT: Api(0, 4, later)}
+        async with serving(apis) as listener:
+            cold, warm = await RawClient.connect(listener), await RawClient.connect(listener)
+            cold.send(fetch_request())
+            await until(lambda: len(waiting) == 1)
+            warm.send(heartbeat(1))
+            await until(lambda: len(waiting) == 2)
+            loop.run_in_executor = refused
+            waiting[0][1].complete(fetch_response(Cold(bytes(100_000))))
+            waiting[1][1].complete(answer_heartbeat(waiting[1][0]))
+            assert (await warm.receive()).error_code is ErrorCode.none
+            await until(lambda: listener.connection_count == 1)
+            del loop.run_in_executor
+
+    run(scenario())
+    assert "can't start new thread" in caplog.text
+
+
+def test_connection_that_is_closed_is_no_garbage() -> None:
+    """What only a collection finds is there until the next, which looks at everything there is."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY) as listener:
+            gc.collect()
+            gc.disable()
+            try:
+                clients = [await RawClient.connect(listener) for _ in range(5)]
+                for client in clients:
+                    client.send(heartbeat(1))
+                    await client.receive()
+                    client.writer.close()
+                await until(lambda: listener.connection_count == 0)
+                left = [each for each in gc.get_objects() if isinstance(each, Connection)]
+                assert left == []
+            finally:
+                gc.enable()
 
     run(scenario())
