@@ -145,16 +145,20 @@ class Fetcher:
                     )
                 await self._round(self._channel)
                 failing.over()
+                continue
             except KafkaError as error:
                 failing.failed(error)
                 if error.error_code is ErrorCode.network_exception:
                     self._suspicions.connection_lost(self.leader_id)
-                pause_ms = fetches.failed()
-                self._answers.clear()
-                if self._channel is not None:
-                    self._channel.close()
-                    self._channel = None
-                await asyncio.sleep(pause_ms / 1000)
+            except Exception:
+                # Whatever it was, its partitions are to be followed, and nobody else looks at this task.
+                logger.exception("fetching from broker %d failed and is begun anew", self.leader_id)
+            pause_ms = fetches.failed()
+            self._answers.clear()
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+            await asyncio.sleep(pause_ms / 1000)
 
     async def _round(self, channel: Channel) -> None:
         """Have a request under way, and take the answer of the oldest in."""

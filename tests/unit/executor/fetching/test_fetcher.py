@@ -1,5 +1,9 @@
 """What followers ask of a leader that has nothing for them: requests are counted, at the leader."""
 
+from typing import Any
+from unittest.mock import patch
+
+from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_producer_loads import NO_BACKOFF_HELPS, cut_and_held
@@ -61,3 +65,21 @@ async def test_follower_without_a_session_waits_at_the_leader(brokers: Brokers) 
     assert await fetches_during_round_trips(brokers, 0) <= FEW
     (row,) = rows(await channel.request(produce(topic_id, batch())))
     assert row.error_code is ErrorCode.none
+
+
+@with_brokers(count=2)
+async def test_follower_that_has_no_memory_for_an_answer_asks_again(brokers: Brokers) -> None:
+    """Its task ended, unseen by anybody, and with it the following of all partitions of that leader."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    real, failures = Replica.take_fetched, [MemoryError("no room for it")]
+
+    def take_fetched(replica: Replica, *fetched: Any) -> Any:
+        if fetched[1] and failures:
+            raise failures.pop()
+        return real(replica, *fetched)
+
+    with patch.object(Replica, "take_fetched", take_fetched):
+        (row,) = rows(await channel.request(produce(topic_id, batch())))
+    assert row.error_code is ErrorCode.none
+    assert failures == []
