@@ -39,7 +39,7 @@ class TlsConnection(Connection):
         "_has_begun",
         "_has_handshaken",
         "_is_decrypting_later",
-        "_steps",
+        "_step",
         "_stream",
         "_tls",
     )
@@ -53,8 +53,8 @@ class TlsConnection(Connection):
         self._has_begun = False
         """Whether anything has come."""
         self._has_handshaken = False
-        self._steps = False
-        """Whether a step of the handshake is being taken."""
+        self._step: asyncio.Future[bool] | None = None
+        """The step of the handshake that is being taken, or waits for a thread."""
         self._is_decrypting_later = False
         self._stream = handshakes.begin(self)
         self._outbox = TlsOutbox(connected, self._stream, handshakes.plain)
@@ -64,6 +64,8 @@ class TlsConnection(Connection):
         if self.closed:
             return
         self._handshakes.end(self, completed=False)
+        if self._step is not None:
+            self._step.cancel()
         if self._has_handshaken and not self._outbox:
             # So that the other side knows that nothing was cut off. Nobody waits for it to be taken, and
             # whatever is wrong with the stream, the socket is to be closed.
@@ -74,7 +76,7 @@ class TlsConnection(Connection):
 
     def flush(self) -> None:
         """Send what is answered, as far as the socket takes it; the rest follows by itself."""
-        if not self._steps:  # a step has the stream for itself
+        if self._step is None:  # a step has the stream for itself
             super().flush()
 
     # The handshake
@@ -87,7 +89,7 @@ class TlsConnection(Connection):
     def _on_readable(self) -> None:
         if self._has_handshaken:
             super()._on_readable()
-        elif self._steps:
+        elif self._step is not None:
             self._owner.loop.remove_reader(self._descriptor)
             self._reader_registered = False
         else:
@@ -110,11 +112,10 @@ class TlsConnection(Connection):
             return
         self._has_begun = True
         self._stream.feed(memoryview(self._handshakes.received)[:count])
-        self._steps = True
-        self._handshakes.step(self._stream, self._stepped)
+        self._step = self._handshakes.step(self._stream, self._stepped)
 
     def _stepped(self, step: asyncio.Future[bool]) -> None:
-        self._steps = False
+        self._step = None
         if step.cancelled():
             return
         error = step.exception()

@@ -72,9 +72,15 @@ class TlsHandshakes:
         )
         return TlsStream(self.tls.context, server_side=True)
 
-    def step(self, stream: TlsStream, taken: Callable[[asyncio.Future[bool]], None]) -> None:
-        """Take a step on another thread; have `taken` called on the loop with whether it was the last."""
-        self._loop.run_in_executor(self._threads, stream.handshake).add_done_callback(taken)
+    def step(self, stream: TlsStream, taken: Callable[[asyncio.Future[bool]], None]) -> asyncio.Future[bool]:
+        """Take a step on another thread; have `taken` called on the loop with whether it was the last.
+
+        What is returned is to be cancelled with its connection: until a thread comes to it it would keep that
+        in memory, and others waiting.
+        """
+        step = self._loop.run_in_executor(self._threads, stream.handshake)
+        step.add_done_callback(taken)
+        return step
 
     def end(self, connection: HandshakingConnection, *, completed: bool | None) -> None:
         """The handshake is over, None if it had not begun; calling again has no effect."""

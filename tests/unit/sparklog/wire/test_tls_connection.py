@@ -171,6 +171,40 @@ def test_handshake_that_fails_after_it_was_given_up_is_of_no_interest(
     assert reported == []
 
 
+def test_steps_of_handshakes_that_were_given_up_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens connections faster than they are signed for, and leaves, keeps nobody waiting."""
+    monkeypatch.setattr(tls_handshakes, "MAX_HANDSHAKES", 2)
+    monkeypatch.setattr(tls_handshakes, "_THREADS", 1)
+    may_go_on = threading.Event()
+    taken: list[str] = []
+
+    def wait(tls: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
+        taken.append(name)
+        may_go_on.wait(10)
+
+    async def scenario() -> None:
+        tls = server_tls(SERVER)
+        tls.context.sni_callback = wait
+        async with serving(HEARTBEAT_ONLY, tls=tls) as listener:
+            handshakes, sockets = listener.handshakes, []
+            assert handshakes is not None
+            for number in range(20):
+                stream = TlsStream(client_of(AUTHORITY), server_side=False, server_hostname="localhost")
+                stream.handshake()
+                sockets.append(socket.create_connection(("127.0.0.1", listener.port)))
+                sockets[-1].send(stream.take())
+                await until(lambda begun=number + 1: listener.accepted_count == begun)  # type: ignore[misc]
+            await until(lambda: handshakes.failed_count == 18)
+            for connected in sockets:
+                connected.close()
+            may_go_on.set()
+            honest = await RawClient.connect(listener, tls=client_of(AUTHORITY))
+            honest.writer.close()
+
+    run(scenario())
+    assert len(taken) <= 4
+
+
 def test_brokers_listener_that_requires_certificates_lets_nobody_in_without_one() -> None:
     """Without a key store it shows the certificate of the inside, and still asks everybody for one."""
     keys = {"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": "required"}
