@@ -89,11 +89,7 @@ class BlockingChannel:
         self._renewed_s: float | None = None
         """When it is to say again who it is (KIP-368); None: never, or it is not yet asked to."""
         if login is not None:
-            try:
-                self._log_in(login)
-            except BaseException:
-                self.close()
-                raise
+            self._log_in(login)
 
     @property
     def closed(self) -> bool:
@@ -136,7 +132,11 @@ class BlockingChannel:
     def _log_in(self, login: Login) -> None:
         self._renewed_s = None
         begun_s = time.monotonic()
-        session_ms = self.authenticate(login(self.peer))
+        try:
+            session_ms = self.authenticate(login(self.peer))
+        except BaseException:  # nobody would say it again later
+            self.close()
+            raise
         if session_ms:
             self._renewed_s = begun_s + _RENEWED_AT * session_ms / 1000
 

@@ -31,6 +31,8 @@ _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 _ANY_AUTHORITY: Final = TlsSettings()
 _RENEWED_AT: Final = 0.8
 """As a share of a token's time: Kafka's sasl.login.refresh.window.factor."""
+_ASKED_AGAIN_S: Final = 10.0
+"""After how long, where a provider has not renewed a token that is still good, as in Kafka."""
 
 
 class TokenSource(Protocol):
@@ -84,13 +86,20 @@ class ClientCredentials:
 
     def token(self) -> str:
         """See `TokenSource`."""
-        with _LOCK:
-            token, renewed_s = _GRANTED.get(self, ("", 0.0))
-            if not token or time.monotonic() >= renewed_s:
-                asked_s = time.monotonic()
-                token, lifetime_s = self._granted()
-                _GRANTED[self] = (token, asked_s + _RENEWED_AT * lifetime_s)
-        return token
+        grant = _GRANTS.setdefault(self, _Grant())
+        with grant.lock:
+            asked_s = time.monotonic()
+            if asked_s >= grant.renewed_s:
+                try:
+                    grant.token, lifetime_s = self._granted()
+                except ProviderError:
+                    if asked_s >= grant.ends_s:
+                        raise
+                    grant.renewed_s = asked_s + _ASKED_AGAIN_S  # it is good for a while yet
+                else:
+                    grant.renewed_s = asked_s + _RENEWED_AT * lifetime_s
+                    grant.ends_s = asked_s + lifetime_s
+            return grant.token
 
     def _granted(self) -> tuple[str, float]:
         """Return a new token, and for how long it is good."""
@@ -140,8 +149,16 @@ class BearerLogin:
             ) from error
 
 
-_LOCK: Final = threading.Lock()
-_GRANTED: Final[dict[ClientCredentials, tuple[str, float]]] = {}
+class _Grant:
+    """What a provider has granted last; times by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.token = ""
+        self.renewed_s = self.ends_s = 0.0
+
+
+_GRANTS: Final[dict[ClientCredentials, _Grant]] = {}
 
 
 def _lifetime_s(expires_in: object, token: str) -> float:

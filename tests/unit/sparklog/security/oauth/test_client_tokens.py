@@ -3,12 +3,15 @@
 import base64
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.oauth import client_tokens
 from sparklog.security.oauth.client_tokens import BearerLogin, ClientCredentials, OwnTokens, TokenFile
+from sparklog.security.oauth.http import ProviderError
 from sparklog.security.oauth.unsecured_tokens import UnsecuredTokens
 from tests.identity_provider import IdentityProvider
 
@@ -61,3 +64,20 @@ def test_own_token_says_what_it_is_told_to() -> None:
     """For trying things out against a listener that takes it."""
     token = OwnTokens((("sub", "ann"), ("scope", ("a", "b"))), lifetime_s=60).token()
     assert UnsecuredTokens(required_scopes=("b",)).accepted(token).principal_name == "ann"
+
+
+def test_token_that_is_good_for_a_while_yet_is_used_when_its_provider_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in Kafka, whose login keeps what it has; a provider that hangs is not asked each time."""
+    now_s = 1_000.0
+    monkeypatch.setattr(client_tokens, "time", SimpleNamespace(monotonic=lambda: now_s))
+    provider = IdentityProvider()
+    with provider.serving() as address:
+        source = ClientCredentials(f"{address}/token", "id", SECRET)
+        token = source.token()
+    now_s += 0.9 * 3600
+    assert [source.token(), source.token()] == [token, token]
+    now_s += 0.2 * 3600
+    with pytest.raises(ProviderError):
+        source.token()
