@@ -37,12 +37,12 @@ class LogFigures:
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
-        asking: dict[LogDirectory, asyncio.Future[int | None]] = {}
+        asking: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
         while True:
             for directory in self._store.directories:
                 # One that has not been answered is not asked again.
                 if directory.failure is None and (directory not in asking or asking[directory].done()):
-                    asking[directory] = asyncio.ensure_future(asyncio.to_thread(_free_bytes, directory))
+                    asking[directory] = asyncio.ensure_future(asyncio.to_thread(directory.volume_bytes))
                     asking[directory].add_done_callback(
                         lambda asked, directory=directory: self._asked(directory, asked)  # type: ignore[misc]
                     )
@@ -73,9 +73,9 @@ class LogFigures:
             yield Sample(storage.LOG_START_OFFSET.of(**tags), Kind.GAUGE, log.log_start_offset)
             yield Sample(storage.LOG_END_OFFSET.of(**tags), Kind.GAUGE, log.log_end_offset)
 
-    def _asked(self, directory: LogDirectory, asked: "asyncio.Future[int | None]") -> None:
-        if not asked.cancelled() and (free_bytes := asked.result()) is not None:
-            self._free_bytes[directory] = free_bytes
+    def _asked(self, directory: LogDirectory, asked: "asyncio.Future[tuple[int, int] | None]") -> None:
+        if not asked.cancelled() and (volume := asked.result()) is not None:
+            _, self._free_bytes[directory] = volume
 
     async def _look(self) -> None:
         by_directory = dict.fromkeys(self._store.directories, 0)
@@ -88,10 +88,3 @@ class LogFigures:
         self._log_bytes = by_directory
         largest = heapq.nlargest(PARTITIONS_TOLD, sizes, key=lambda sized: sized[0])
         self._told = tuple(replica for _, replica in largest)
-
-
-def _free_bytes(directory: LogDirectory) -> int | None:
-    try:
-        return directory.free_bytes
-    except OSError:  # whoever writes there says what is wrong
-        return None

@@ -325,14 +325,24 @@ class LogDirectory:
     def remove_directories_due(self, now_ms: TimestampMs) -> int:
         """Remove `-delete` and `-stray` directories whose delay is over; return how many.
 
+        One that cannot be removed, or is not there any more, keeps no other on the disk. It is left to the
+        next `load_all`.
+
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            KafkaError: KAFKA_STORAGE_ERROR, once all have been tried.
         """
         due = [entry for entry in self._to_delete if entry[0] <= now_ms]
+        first_error: KafkaError | None = None
         for entry in due:
-            with storage_errors(f"remove {entry[1]}"):
-                shutil.rmtree(entry[1])
             self._to_delete.remove(entry)
+            try:
+                with storage_errors(f"remove {entry[1]}"):
+                    shutil.rmtree(entry[1])
+            except KafkaError as error:
+                if entry[1].exists():
+                    first_error = first_error or error
+        if first_error is not None:
+            raise first_error
         return len(due)
 
     def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
@@ -350,15 +360,16 @@ class LogDirectory:
                 self.path / CLEAN_SHUTDOWN_MARKER, json.dumps(content, separators=(",", ":")).encode()
             )
 
-    @property
-    def free_bytes(self) -> int:
-        """Usable bytes of the volume."""
-        return shutil.disk_usage(self.path).free
+    def volume_bytes(self) -> tuple[int, int] | None:
+        """Ask how large the volume is, and how much of it is usable; None if it can't be told.
 
-    @property
-    def total_bytes(self) -> int:
-        """Size of the volume in bytes."""
-        return shutil.disk_usage(self.path).total
+        A network's may never answer. Whoever writes there says what is wrong.
+        """
+        try:
+            usage = shutil.disk_usage(self.path)
+        except OSError:
+            return None
+        return usage.total, usage.free
 
     def close(self) -> None:
         """Give up the lock. Logs must be closed before."""

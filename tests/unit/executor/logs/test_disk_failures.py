@@ -7,13 +7,16 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
 from executor.fetching.suspected_brokers import BrokerSuspicions
@@ -420,3 +423,32 @@ async def test_directory_that_has_gone_altogether_is_offline_and_the_other_is_no
     assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
     assert [failed.path for failed in brokers.brokers[0].failed_directories] == [log.directory.parent]
     assert await produce_one(brokers, topic_id, partition=1) is ErrorCode.none
+
+
+@with_brokers(directories_each=2)
+async def test_volume_that_does_not_say_how_large_it_is_holds_up_nobody_else(brokers: Brokers) -> None:
+    """A network's file system may hang, or fail: of the one nothing is known, the other is as ever."""
+    channel, other = await brokers.connect(0), await brokers.connect(0)
+    hanging, sound = sorted(str(each.path) for each in brokers.brokers[0].replicas.store.directories)
+    may_answer = threading.Event()
+    asked: list[str] = []
+    real = shutil.disk_usage
+
+    def disk_usage(path: Path) -> Any:
+        if str(path) == hanging:
+            asked.append(hanging)
+            may_answer.wait()
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return real(path)
+
+    with patch.object(shutil, "disk_usage", disk_usage):
+        try:
+            waiting = [channel.request(DescribeLogDirsRequest(topics=None)) for _ in range(2)]
+            await until(lambda: bool(asked), "the volume is asked")
+            await other.request(ApiVersionsRequest(client_software_name="t", client_software_version="1"))
+            assert not waiting[0].done()
+        finally:
+            may_answer.set()
+        for response in await asyncio.gather(*waiting):
+            codes = {row.log_dir: row.error_code for row in response.results}
+            assert codes == {hanging: ErrorCode.kafka_storage_error, sound: ErrorCode.none}

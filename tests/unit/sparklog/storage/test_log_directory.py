@@ -1,7 +1,9 @@
 """Locks, identity, checkpoints and the life of logs in a data directory."""
 
+import errno
 import gc
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -318,6 +320,31 @@ def test_corrupt_checkpoints_cost_time_not_data(tmp_path: Path) -> None:
     (loaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
     assert loaded.log_end_offset == 5
     assert directory.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) == {}
-    assert 0 < directory.free_bytes < directory.total_bytes
+    total_bytes, free_bytes = directory.volume_bytes() or (0, 0)
+    assert 0 < free_bytes < total_bytes
     loaded.close()
+    directory.close()
+
+
+def test_directory_that_cannot_be_removed_keeps_no_other_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one that somebody has removed by hand."""
+    directory = LogDirectory.open(tmp_path)
+    for topic in ("gone", "stuck", "t"):
+        directory.delete_log(directory.create_log(topic, 0, None, CONFIG, START_MS), START_MS)
+    (gone,), (stuck,) = tmp_path.glob("gone-0.*"), tmp_path.glob("stuck-0.*")
+    shutil.rmtree(gone)
+    real = shutil.rmtree
+
+    def refused(path: Path) -> None:
+        if path == stuck:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        real(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    with pytest.raises(KafkaError, match="stuck-0"):
+        directory.remove_directories_due(START_MS + 1000)
+    assert [path.name for path in tmp_path.glob("*-delete")] == [stuck.name]
+    assert not directory.has_directories_due(START_MS + 1000)
     directory.close()
