@@ -35,6 +35,9 @@ class _Authenticated(Protocol):
     def authenticated(self) -> None:
         """Go by what the authenticator says now."""
 
+    def begin_session(self, lifetime_ms: int) -> None:
+        """Who it is has just been said, and is good for so long."""
+
 
 class Authentication:
     """The authentication of one listener's connections."""
@@ -114,6 +117,8 @@ class Authentication:
         is_bare = authenticator.takes_bare_tokens
         answer = authenticator.authenticate(request.body.auth_bytes, wall_clock_ms())
         connection.authenticated()
+        if answer.session_lifetime_ms:
+            connection.begin_session(answer.session_lifetime_ms)
         if is_bare:
             # Who is refused is told nothing.
             response = NO_RESPONSE if answer.reason is not None else RawResponse(answer.token)

@@ -107,7 +107,7 @@ class Connection:
         self.active = True
         """Set by every byte in or out; the listener clears it to find idle connections."""
         self.has_asked = False
-        """Whether it has brought a request yet."""
+        """Whether it has brought a request."""
         self.flush_scheduled = False
         self._owner = owner
         self._socket = connected
@@ -177,19 +177,19 @@ class Connection:
 
     def authenticated(self) -> None:
         """Go by what the authenticator says now."""
-        authenticator, owner = self.authenticator, self._owner
-        self.principal = authenticator.principal
-        self._min_frame_bytes = 0 if authenticator.takes_bare_tokens else MIN_REQUEST_BYTES
+        owner = self._owner
+        self.principal = self.authenticator.principal
+        self._min_frame_bytes = 0 if self.authenticator.takes_bare_tokens else MIN_REQUEST_BYTES
         self._max_frame_bytes = owner.max_request_bytes
         if self.principal is None:
             self._max_frame_bytes = min(owner.max_request_bytes, owner.authentication.max_receive_bytes)
-        if self._session is not None:
-            self._session.cancel()
-            self._session = None
-        if self.principal is not None and authenticator.session_lifetime_ms and not self.closed:
-            self._session = owner.loop.call_later(
-                authenticator.session_lifetime_ms / 1000, self._session_is_over
-            )
+            if self._session is not None:
+                self._session.cancel()
+
+    def begin_session(self, lifetime_ms: int) -> None:
+        """It has just said who it is, which is good for so long, whatever else it says meanwhile."""
+        if not self.closed:
+            self._session = self._owner.loop.call_later(lifetime_ms / 1000, self._session_is_over)
 
     def _session_is_over(self) -> None:
         self.authenticator.expire()
@@ -414,6 +414,9 @@ class Connection:
             return
         try:
             flushed = self._outbox.flush()
+            if flushed is Flushed.COLD:
+                self._owner.loop.run_in_executor(None, self._outbox.warm()).add_done_callback(self._warmed)
+                self._warming = True
         except OSError as error:
             self._close(logging.INFO, "lost", f"connection of {self.peer} lost: {error}")
             return
@@ -435,10 +438,7 @@ class Connection:
             self._writer_registered = False
         if flushed is Flushed.YIELD:
             self._owner.flush_soon(self)
-        elif flushed is Flushed.COLD:
-            self._warming = True
-            loop.run_in_executor(None, self._outbox.warm()).add_done_callback(self._warmed)
-        elif self._paused and not self._in_turn:
+        elif self._paused and not self._in_turn and not self._warming:
             self._resume()
 
     def _warmed(self, read: asyncio.Future[None]) -> None:

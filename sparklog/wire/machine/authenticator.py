@@ -121,13 +121,9 @@ class Authenticator:
         self._previous: tuple[str, Principal] | None = None
         """What authenticating again must not change."""
         self._session_lifetime_ms = 0
+        """How long the session is that has begun; 0 if it does not end."""
         self._begun_ms: int | None = None
         """When it last began to authenticate again."""
-
-    @property
-    def session_lifetime_ms(self) -> int:
-        """How long the session is that has begun; 0 if it does not end."""
-        return self._session_lifetime_ms
 
     def request_frame(self, frame: memoryview) -> memoryview:
         """Return a request of a connection without a principal, with the header that a bare token lacks."""

@@ -273,3 +273,20 @@ def test_bare_tokens_of_the_oldest_handshake_are_served() -> None:
 
     run(scenario())
     assert heard.principals == [ANN]
+
+
+def test_session_is_not_prolonged_by_what_renews_nothing() -> None:
+    """A user whose credentials were taken away could stay for as long as he said anything of the kind."""
+
+    async def scenario() -> None:
+        async with serving({}, admission=asking(max_reauthentication_ms=300)) as listener:
+            channel = await Channel.connect("127.0.0.1", listener.port, "test", login=login())
+            (connection,) = listener._connections
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            while connection.principal is not None:
+                assert loop.time() - began_s < 2
+                await channel.request(SaslAuthenticateRequest(auth_bytes=b"junk"))
+            channel.close()
+
+    run(scenario())
