@@ -66,7 +66,8 @@ class _Deletions:
     """The partitions of one request, and those of them that wait for followers."""
 
     def __init__(self, handler: "DeleteRecordsHandler") -> None:
-        self.deferred = Deferred(self.leave)
+        self._deferred: Deferred | None = None
+        """Set while the answer waits; it has this."""
         self._handler = handler
         self._all: list[_Deletion] = []
         self._left: dict[Replica, list[_Deletion]] = {}
@@ -90,7 +91,8 @@ class _Deletions:
         self._bucket = self._handler.delayed.add(self, self._handler.delayed.now_ms() + timeout_ms)
         if self._moved:
             self._handler.delayed.wake(self)
-        return self.deferred
+        self._deferred = Deferred(self.leave)
+        return self._deferred
 
     def low_watermark_moved(self, replica: Replica) -> None:
         """A follower has reported another log start offset, or the replica leads no more."""
@@ -143,7 +145,9 @@ class _Deletions:
 
     def _complete(self) -> None:
         self.leave()
-        self.deferred.complete(_response(self._all))
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            deferred.complete(_response(self._all))
 
 
 class DeleteRecordsHandler(RoleListener[Replica]):

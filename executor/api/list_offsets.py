@@ -8,6 +8,7 @@ UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
 """
 
 import asyncio
+from collections.abc import Generator
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
@@ -78,7 +79,7 @@ class ListOffsetsHandler:
     def handle(self, request: Request) -> Steps:
         """Answer each partition on its own; times are looked up when all others are known."""
         body = yield from upgrade_in_steps(request.body)
-        duplicates = _named_twice(body)
+        duplicates = yield from _named_twice(body)
         topics: list[tuple[str, list[Any]]] = []
         by_time: list[tuple[list[Any], int, _LookUp]] = []
         for topic in body.topics:
@@ -196,11 +197,12 @@ def _check_available(replica: Replica, leader: PartitionLeader, is_client: bool)
         )
 
 
-def _named_twice(body: Any) -> set[tuple[str, int]]:
+def _named_twice(body: Any) -> Generator[None, Any, set[tuple[str, int]]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in body.topics:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             (twice if key in seen else seen).add(key)
+            yield
     return twice

@@ -137,7 +137,9 @@ class ProduceHandler:
                 produce.answer = partial(self._answer_later, produce, deferred, bucket)
                 return deferred
         elif produce.acks == ACKS_NONE:
-            for produced in produce.partitions:
+            partitions = produce.partitions.copy()
+            produce.partitions.clear()  # as in `_response`
+            for produced in partitions:
                 if produced.error_code is not _NONE:
                     # Nothing else can tell this client: it sees the connection end and looks for the leader.
                     raise KafkaError(produced.error_code, f"Produce with acks=0 failed: {produced.message}")
@@ -148,14 +150,22 @@ class ProduceHandler:
         """All that waited are settled."""
         produce.answer = None
         self._delayed.discard(produce, bucket)
-        if not deferred.abandoned:
+        if deferred.abandoned:
+            produce.partitions.clear()
+        else:
             deferred.complete(self._response(produce))
 
     def _response(self, produce: DelayedProduce) -> Any:
         """Return the response entity, or the steps in which it is made."""
         if len(produce.partitions) > _PARTITIONS_AT_ONCE:
-            return produce_response_in_steps(produce, self._table)
+            return self._response_in_steps(produce)
         response = produce_response(produce, self._table)
         # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
         produce.partitions.clear()
         return response
+
+    def _response_in_steps(self, produce: DelayedProduce) -> Steps:
+        try:
+            return (yield from produce_response_in_steps(produce, self._table))
+        finally:
+            produce.partitions.clear()

@@ -120,6 +120,14 @@ class _Writes:
         """Nothing wakes this; partitions settle what waits for them."""
 
     def _response(self) -> Steps:
+        try:
+            return (yield from self._rows())
+        finally:
+            # They hold this and their replicas; in a circle, the files of a deleted log would stay open.
+            self._all.clear()
+            self._by_producer.clear()
+
+    def _rows(self) -> Steps:
         markers = []
         for producer_id, by_topic in self._by_producer.items():
             topics = []

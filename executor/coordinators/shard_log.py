@@ -8,6 +8,7 @@ Source: Kafka's CoordinatorPartitionWriter.
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
+from weakref import ref
 
 from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Token
 from executor.partitions.replica import Replica
@@ -41,7 +42,8 @@ class ShardLog:
         self._replica = replica
         self._leader_epoch = leader_epoch
         self._codec = codec
-        self._owner = owner
+        self._owner = ref(owner)
+        """Weakly: it has this. In a circle, the files of a partition that went elsewhere would stay open."""
 
     # --- what the shard wants done --------------------------------------------------------------
 
@@ -114,11 +116,13 @@ class ShardLog:
 
     def carry_out(self, effect: Any) -> None:
         """Do what a decision wants done."""
-        self._owner.carry_out(effect)
+        if (owner := self._owner()) is not None:
+            owner.carry_out(effect)
 
     def broken(self) -> None:
         """Load the shard again."""
-        self._owner.broken()
+        if (owner := self._owner()) is not None:
+            owner.broken()
 
     # --- what the partition tells ---------------------------------------------------------------
 
@@ -131,8 +135,8 @@ class ShardLog:
         A leader may commit as it begins another epoch, before anybody hears of that: then nothing is answered
         as of this one.
         """
-        if self._replica.leader_epoch == self._leader_epoch:
-            self._owner.committed()
+        if self._replica.leader_epoch == self._leader_epoch and (owner := self._owner()) is not None:
+            owner.committed()
 
     def unwatch(self) -> None:
         """The replica is no more; the role listener says so too."""

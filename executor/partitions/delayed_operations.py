@@ -14,7 +14,7 @@ connection, and is in no bucket afterwards.
 
 import heapq
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar
 
@@ -160,16 +160,14 @@ class DelayedOperations:
     def expire_all(self) -> None:
         """Expire everything that waits: the broker is leaving."""
         last = 1 << 62
-        for operation in self._deadlines.take_due(last):
-            operation.expire()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        _call_all(operation.expire for operation in self._deadlines.take_due(last))
 
     def _recheck_woken(self) -> None:
         woken, self._woken = self._woken, {}
-        for operation in woken:
-            operation.recheck()
+        _call_all(operation.recheck for operation in woken)
 
     def _set_timer(self, due_ms: int) -> None:
         if self._timer is not None:
@@ -179,8 +177,21 @@ class DelayedOperations:
 
     def _expire_due(self) -> None:
         self._timer = None
-        for operation in self._deadlines.take_due(self.now_ms()):
-            operation.expire()
-        due_ms = self._deadlines.next_due_ms
-        if due_ms is not None and self._timer is None:
-            self._set_timer(due_ms)
+        try:
+            _call_all(operation.expire for operation in self._deadlines.take_due(self.now_ms()))
+        finally:
+            due_ms = self._deadlines.next_due_ms
+            if due_ms is not None and self._timer is None:
+                self._set_timer(due_ms)
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    """Call all; a mistake in one, which is raised in the end, is not to keep the others waiting."""
+    first_error: Exception | None = None
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error

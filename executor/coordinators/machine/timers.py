@@ -7,7 +7,7 @@ Order for the caller: `pop_due` until it returns None, whenever `next_due_ms` ha
 whatever was popped may schedule and cancel. Times are monotonic.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -18,6 +18,7 @@ __all__ = ["Action", "Timers"]
 Action = Callable[[Now], Decision | None]
 
 _SLACK: Final = 64
+_RELEASED_AT_ONCE: Final = 1_000
 
 
 class _Timer:
@@ -75,6 +76,14 @@ class Timers:
     def cancel(self, key: Hashable) -> None:
         """Do nothing under the key, if anything was scheduled."""
         self._timers.pop(key, None)
+
+    def release(self) -> Iterator[None]:
+        """Forget all, a slice at a time: actions refer to what has these timers."""
+        while self._timers or self._heap:
+            for _ in range(min(len(self._timers), _RELEASED_AT_ONCE)):
+                self._timers.popitem()
+            del self._heap[-_RELEASED_AT_ONCE:]
+            yield
 
     def pop_due(self, now_ms: int) -> Action | None:
         """Take out one action that is due, the one that has been due for longest; None if none is."""

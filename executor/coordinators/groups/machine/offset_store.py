@@ -13,7 +13,7 @@ Source: Kafka's OffsetMetadataManager (Offsets, OpenTransactions).
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from struct import Struct, unpack
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from sparklog.coordinator_records.consumer_offsets import LegacyOffsetCommitValue, OffsetCommitValue
@@ -209,7 +209,7 @@ class OffsetStore:
         self._by_raw_key = {}
 
     def release(self) -> Iterator[None]:
-        """Let go of all that is committed, a slice at a time; nothing is asked of it any more."""
+        """Let go of all that is committed or pending, a slice at a time; nothing is asked of it any more."""
         self._by_raw_key = {}
         released = 0
         while self._groups:
@@ -217,6 +217,15 @@ class OffsetStore:
             for partitions in topics.values():
                 while partitions:
                     partitions.popitem()
+                    released += 1
+                    if released % _RELEASED_AT_ONCE == 0:
+                        yield
+        pending: dict[Any, dict[Any, Any]]
+        for pending in (self._pending, self._pending_producers):
+            while pending:
+                _, entries = pending.popitem()
+                while entries:
+                    entries.popitem()
                     released += 1
                     if released % _RELEASED_AT_ONCE == 0:
                         yield

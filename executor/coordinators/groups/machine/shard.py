@@ -136,9 +136,10 @@ class GroupShard:
         return self.offsets.store.put_raw(run)
 
     def release(self) -> Iterator[None]:
-        """Let go of offsets and groups, a slice at a time; nothing is asked of them any more."""
+        """Let go of offsets, groups and sessions, a slice at a time; nothing is asked of them any more."""
         yield from self.offsets.store.release()
         yield from self.groups.release()
+        yield from self.timers.release()
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         """Let the offsets of a producer's transaction take effect, or forget them."""

@@ -1,8 +1,10 @@
 """The runtime of coordinators over real logs, with a machine that keeps what was committed under each key."""
 
+import gc
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import ref
 
 from executor.coordinators.groups.api.verified_transaction import verify_in
 from executor.coordinators.kind import CoordinatorKind
@@ -398,3 +400,22 @@ async def test_runtime_keeps_what_a_transaction_wrote_until_its_marker(brokers: 
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     await until(lambda: len(runtime.machines) == 2 and runtime.is_active(), "it is loaded again")
     assert (runtime.machine.numbers, runtime.machine.pending) == ({"a": 1}, {})
+
+
+@with_brokers()
+async def test_coordinator_that_has_ended_is_no_garbage(brokers: Brokers) -> None:
+    """It has its replica, and that the files of a partition that went elsewhere."""
+    runtime = Runtime(brokers)
+    await brokers.create_topic(TOPIC, [(0,)])
+    gc.collect()
+    gc.disable()
+    try:
+        await runtime.until_active()
+        assert await runtime.put("a", 1).response() == 1
+        (coordinator,) = runtime.runtime._coordinators.values()
+        ended = ref(coordinator)
+        runtime.runtime.stopped(coordinator.replica)
+        del coordinator
+        await until(lambda: ended() is None, "nobody has it")
+    finally:
+        gc.enable()

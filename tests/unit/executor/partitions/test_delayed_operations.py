@@ -123,3 +123,30 @@ def test_delayed_operations_that_left_are_neither_rechecked_nor_expired() -> Non
 
     operation = asyncio.run(body())
     assert (operation.expired, operation.rechecked) == (0, 0)
+
+
+def test_operation_that_fails_keeps_no_other_waiting() -> None:
+    """Those behind it are in no bucket any more, and nobody would come for those of later ones."""
+
+    class Broken(Operation):
+        def expire(self) -> None:
+            raise RuntimeError("no answer could be made")
+
+        recheck = expire
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[object] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        delayed = DelayedOperations(loop)
+        woken, due, later = Operation(), Operation(), Operation()
+        for operation in (Broken(), woken):
+            delayed.wake(operation)
+        now_ms = delayed.now_ms()
+        for operation in (Broken(), due):
+            delayed.add(operation, now_ms)
+        delayed.add(later, now_ms + 3 * RESOLUTION_MS)
+        await until(lambda: bool(woken.rechecked and due.expired and later.expired), "all others")
+        assert [str(each) for each in failures] == ["no answer could be made"] * 2
+
+    asyncio.run(scenario())

@@ -235,7 +235,8 @@ def test_offsets_that_are_released_go_a_slice_at_a_time() -> None:
         groups.commit(partition, 1, partition=partition)
     groups.join("a", group_id="joined")
     kept = weakref.ref(groups.shard.groups["joined"])
-    assert len(list(groups.shard.release())) == 3
+    assert len(list(groups.shard.release())) == 4
+    assert len(groups.shard.timers) == 0
     assert contents(groups.shard) == {}
     assert list(groups.shard.groups) == []
     assert kept() is None
