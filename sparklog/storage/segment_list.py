@@ -79,6 +79,12 @@ class SegmentList:
         self._closed = False
 
     @property
+    def first_named_offset(self) -> Offset:
+        """Where the files begin of which a start would make segments: others may wait for another name."""
+        waiting = (change.segment for change in tuple(self._to_rename) if isinstance(change, _Dropped))
+        return next(waiting, self.all[0]).base_offset
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of record batches."""
         return sum(segment.size_bytes for segment in self.all)

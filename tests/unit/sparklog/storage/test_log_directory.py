@@ -348,3 +348,20 @@ def test_directory_that_cannot_be_removed_keeps_no_other_on_the_disk(
     assert [path.name for path in tmp_path.glob("*-delete")] == [stuck.name]
     assert not directory.has_directories_due(START_MS + 1000)
     directory.close()
+
+
+def test_start_of_a_log_is_kept_until_the_files_before_it_have_other_names(tmp_path: Path) -> None:
+    """Deleted records came back for good after a kill in between: nobody asks for their deletion again."""
+    directory = LogDirectory.open(tmp_path)
+    log = directory.create_log("t", 0, None, CONFIG, START_MS)
+    for _ in range(3):
+        append(log, 2)
+        log.roll(START_MS)
+    log.advance_log_start_offset(4)
+    assert log_start_offset_to_keep(log) == 4
+    assert log.delete_old_segments(START_MS, log.log_end_offset) == 2
+    assert log_start_offset_to_keep(log) == 4
+    log.delete_files_due(START_MS)
+    assert log_start_offset_to_keep(log) is None
+    log.close()
+    directory.close()
