@@ -68,7 +68,8 @@ class PartitionFetcher:
         """Yield fetched batches until the end offset is reached.
 
         Raises:
-            OffsetOutOfRangeError: the leader does not have the position (any more).
+            OffsetOutOfRangeError: the leader does not have the position (any more), or its log ends there,
+                after `poll_timeout_ms` still: what was to be read is gone.
             OffsetNotAvailableError: nothing became readable for `poll_timeout_ms`.
             UnknownTopicError, TopicRecreatedError: the partition is gone.
             KafkaError: access is refused.
@@ -108,6 +109,11 @@ class PartitionFetcher:
             if fetched is not None:
                 self.position = fetched.next_offset
                 return fetched
+        if failure is None:
+            # A leader whose log ends at the position answers as one that waits for records: has it had more?
+            out_of_range = self._out_of_range()
+            if isinstance(out_of_range, OffsetOutOfRangeError):
+                raise out_of_range
         raise OffsetNotAvailableError(
             self._topic_partition, self.position, self._config.poll_timeout_ms
         ) from failure

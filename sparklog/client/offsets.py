@@ -95,8 +95,12 @@ def _ask_leaders(
     read_committed: bool,
     listed: dict[TopicPartition, ListedOffset],
 ) -> KafkaError | None:
-    """Put what is answered into `listed`; return one of the retriable failures, if there was any."""
+    """Put what is answered into `listed`; return one of the retriable failures, if there was any.
+
+    Whoever was asked is heard, whatever others say: an answer that nobody takes would be the next one's.
+    """
     failure: KafkaError | None = None
+    final: KafkaError | None = None
     by_broker: defaultdict[BrokerId, defaultdict[str, list[ListOffsetsPartition]]]
     by_broker = defaultdict(lambda: defaultdict(list))
     for topic_partition, query in queries.items():
@@ -134,9 +138,15 @@ def _ask_leaders(
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
                 error_or_none = _record(topic_partition, partition, listed)
-                if error_or_none is not None:
+                if error_or_none is None:
+                    continue
+                if error_or_none.retriable:
                     failure = error_or_none
                     cluster.forget_leader(topic_partition)
+                else:
+                    final = error_or_none
+    if final is not None:
+        raise final
     return failure
 
 
@@ -151,7 +161,4 @@ def _record(
             answer.leader_epoch if answer.leader_epoch >= 0 else None,
         )
         return None
-    error = KafkaError(answer.error_code, f"{topic_partition}: its leader could not list the offset")
-    if not error.retriable:
-        raise error
-    return error
+    return KafkaError(answer.error_code, f"{topic_partition}: its leader could not list the offset")

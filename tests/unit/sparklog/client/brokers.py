@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from kio.schema.produce.v10 import response as produced
 
 from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ClientConfig
+from sparklog.client.offsets import SpecialOffset
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicPartition
@@ -42,6 +44,10 @@ class Brokers:
         """What the metadata says instead, while it is behind."""
         self.records: bytes | None = None
         """What a leader answers a fetch with; None leaves it without an answer."""
+        self.end_offset = 0
+        """Where logs end, which begin at 0."""
+        self.refusing_offsets: set[BrokerId] = set()
+        """Who can't list offsets."""
         self.away: set[BrokerId] = set()
         """Whom the metadata leaves out."""
         self.asked: list[BrokerId] = []
@@ -73,7 +79,7 @@ class Brokers:
             ApiKey.METADATA: Api(11, 11, self._metadata(broker_id)),
             ApiKey.FETCH: Api(16, 16, self._fetch(broker_id)),
             ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
-            ApiKey.LIST_OFFSETS: Api(7, 7, self._list_offsets),
+            ApiKey.LIST_OFFSETS: Api(7, 7, partial(self._list_offsets, broker_id)),
             ApiKey.FIND_COORDINATOR: Api(4, 4, self._find_coordinator),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(0, 0, self._describe_partitions),
         }
@@ -220,7 +226,8 @@ class Brokers:
             producer_epoch=request.body.producer_epoch + 1,
         )
 
-    def _list_offsets(self, request: Request) -> listed.ListOffsetsResponse:
+    def _list_offsets(self, broker_id: BrokerId, request: Request) -> listed.ListOffsetsResponse:
+        refused = broker_id in self.refusing_offsets
         return listed.ListOffsetsResponse(
             throttle_time=timedelta(0),
             topics=tuple(
@@ -229,8 +236,8 @@ class Brokers:
                     partitions=tuple(
                         listed.ListOffsetsPartitionResponse(
                             partition_index=partition.partition_index,
-                            error_code=ErrorCode.none,
-                            offset=0,
+                            error_code=ErrorCode.unknown_server_error if refused else ErrorCode.none,
+                            offset=self.end_offset if partition.timestamp == SpecialOffset.LATEST else 0,
                         )
                         for partition in topic.partitions
                     ),

@@ -1,11 +1,16 @@
 """What a leader's death or deposition costs a task that writes or reads: requests are counted, not time."""
 
+import pytest
+
 from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import FetchConfig, ProducerConfig
+from sparklog.client.errors import OffsetNotAvailableError, OffsetOutOfRangeError
 from sparklog.client.fetching import PartitionFetcher
+from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.client.producer import Producer
+from sparklog.errors import KafkaError
 from sparklog.records.builder import SimpleRecord, build_batch
-from tests.unit.sparklog.client.brokers import FIRST, Brokers, with_brokers
+from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_brokers
 
 NEVER_MS = 3_600_000
 BATCH = build_batch([SimpleRecord(value=b"v")])
@@ -87,5 +92,38 @@ def test_reader_whose_leader_dies_asks_another_broker_at_once() -> None:
             assert [each.next_offset for each in fetched] == [1]
             assert len(brokers.asked) == 1
             assert 0 not in brokers.asked
+
+    with_brokers(use)
+
+
+def test_reader_of_what_is_gone_for_good_says_so_and_does_not_wait_for_ever() -> None:
+    """A topic made anew may end where a reader begins; its leader answers as if more were to come."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.records, brokers.end_offset = b"", 5
+        with brokers.client() as client:
+            with pytest.raises(OffsetOutOfRangeError) as gone:
+                next(iter(PartitionFetcher(client, FetchConfig(poll_timeout_ms=50), FIRST, 5, 9)))
+            assert (gone.value.offset, gone.value.log_end_offset) == (5, 5)
+            brokers.end_offset = 9
+            with pytest.raises(OffsetNotAvailableError):
+                next(iter(PartitionFetcher(client, FetchConfig(poll_timeout_ms=50), FIRST, 5, 9)))
+
+    with_brokers(use)
+
+
+def test_answer_of_one_broker_is_not_taken_for_that_to_the_next_question() -> None:
+    """One refused for good, and nobody heard the other, whose answer was the next one's."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.end_offset = 100
+        brokers.refusing_offsets = {0}
+        partitions = (FIRST, SECOND)
+        with brokers.client() as client:
+            with pytest.raises(KafkaError, match="could not list"):
+                list_offsets(client, dict.fromkeys(partitions, SpecialOffset.LATEST))
+            brokers.refusing_offsets = set()
+            first = list_offsets(client, dict.fromkeys(partitions, SpecialOffset.EARLIEST))
+            assert {each: listed.offset for each, listed in first.items()} == {FIRST: 0, SECOND: 0}
 
     with_brokers(use)
