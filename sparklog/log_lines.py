@@ -15,6 +15,8 @@ from logging.handlers import QueueHandler
 from queue import Full, Queue
 from typing import Final, TextIO
 
+from sparklog.printable import printable
+
 __all__ = ["MAX_WAITING", "written_aside"]
 
 MAX_WAITING: Final = 10_000
@@ -66,9 +68,7 @@ class _OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Return the line of a record."""
-        if not record.message.isprintable():
-            shown = (each if each.isprintable() else repr(each)[1:-1] for each in record.message)
-            record.message = "".join(shown)
+        record.message = printable(record.message)
         return super().formatMessage(record)
 
 

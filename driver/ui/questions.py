@@ -98,7 +98,9 @@ class Questions:
         question = self._questions.setdefault(key, _Question())
         self._questions.move_to_end(key)
         while len(self._questions) > MAX_REMEMBERED:
-            self._questions.popitem(last=False)
+            _, forgotten = self._questions.popitem(last=False)
+            if forgotten.asking is not None:
+                forgotten.asking.cancel()
         _collect(question)
         waiting = sum(each.asking is not None for each in self._questions.values())
         if question.asking is None and monotonic_ms() >= question.rests_until_ms and waiting < MAX_WAITING:

@@ -13,6 +13,7 @@ from jobs.command_config import add_command_config, command_client
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import KafkaError
+from sparklog.printable import printable
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.errors import SinkError
 from sparklog.sink.machine.names import SinkId, sink_of
@@ -46,7 +47,7 @@ def _list(client: SinkClient) -> int:
     for sink, transactions in sorted(by_sink.items()):
         oldest_ms = min(each.started_ms for each in transactions if each.started_ms is not None)
         age_s = time.time() - oldest_ms / 1000
-        print(f"{sink}: {len(transactions)} open transactions, the oldest for {age_s:.0f} s")
+        print(f"{printable(sink)}: {len(transactions)} open transactions, the oldest for {age_s:.0f} s")
     if not by_sink:
         print("no open transactions of sinks")
     return 0

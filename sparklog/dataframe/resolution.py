@@ -29,8 +29,12 @@ __all__ = ["listed", "resolve_partitions", "resolve_ranges", "resolve_starts"]
 logger = logging.getLogger(__name__)
 
 
-def resolve_partitions(cluster: ClusterClient, topics: Topics) -> dict[TopicPartition, UUID | None]:
+def resolve_partitions(
+    cluster: ClusterClient, topics: Topics, *, timeout_ms: int | None = None
+) -> dict[TopicPartition, UUID | None]:
     """Return the partitions to read, each with its topic's id.
+
+    Topics that are named and not there are waited for, for `timeout_ms` or as long as the client does.
 
     Raises:
         UnknownTopicError: a topic that is named does not exist. A pattern that nothing matches is no error.
@@ -48,9 +52,10 @@ def resolve_partitions(cluster: ClusterClient, topics: Topics) -> dict[TopicPart
             if not found:
                 logger.warning("no topic matches subscribePattern '%s'", pattern)
         case Subscribed(names):
-            found = [cluster.topic(name) for name in names]
+            found = [cluster.topic(name, timeout_ms=timeout_ms) for name in names]
         case Assigned(partitions):
-            found = [cluster.topic(name) for name in sorted({each.topic for each in partitions})]
+            named = sorted({each.topic for each in partitions})
+            found = [cluster.topic(name, timeout_ms=timeout_ms) for name in named]
             counts = {topic.name: topic.partition_count for topic in found}
             for topic, partition in sorted(partitions):
                 if partition >= counts[topic]:

@@ -258,6 +258,9 @@ def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
         if column is not None:
             columns[name] = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
     if (headers := _column(batch, "headers")) is not None:
+        keys, _values = headers.flatten().flatten()
+        if keys.null_count:
+            raise InvalidRowError("a header's key is null: a record's headers have keys")
         columns["headers"] = headers
     if (timestamps := _column(batch, "timestamp")) is not None and _is_event_time(timestamps.type):
         columns["timestamp"] = _milliseconds(timestamps)
@@ -277,7 +280,10 @@ def _oldest(rows: pa.RecordBatch) -> TimestampMs | None:
 def _milliseconds(timestamps: pa.Array) -> pa.Array:
     """Return Spark's timestamps (microseconds, or a double's seconds) as Kafka's; null stays null."""
     if pa.types.is_floating(timestamps.type):
-        milliseconds = pc.floor(pc.multiply(timestamps, 1000.0)).cast(pa.int64())
+        try:
+            milliseconds = pc.floor(pc.multiply(timestamps, 1000.0)).cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InvalidRowError(f"a timestamp is no time in seconds: {error}") from error
     else:
         milliseconds = pc.divide(
             timestamps.cast(pa.timestamp("us", timestamps.type.tz)).cast(pa.int64()), 1000

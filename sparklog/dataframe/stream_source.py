@@ -48,6 +48,8 @@ class StreamSource:
         self._unlimited = Admission(NO_LIMITS)
         self._partitions: dict[TopicPartition, UUID | None] = {}
         self._partitions_known_ms: int | None = None
+        self._gone: set[str | None] = set()
+        """Topics that were named and were not there when they were asked for last."""
         self._caught_up_at: Offsets | None = None
         """Where the query stood when nothing was new."""
         self._held: Offsets | None = None
@@ -193,13 +195,19 @@ class StreamSource:
         for name, _ in parts:
             if name is not None:
                 self._cluster.forget(name)
-        for _, topics in parts:
+        for name, topics in parts:
+            # One that is known to be gone is not waited for again: this comes every second.
+            timeout_ms = 0 if name in self._gone else None
             try:
-                partitions |= resolve_partitions(self._cluster, topics)
+                partitions |= resolve_partitions(self._cluster, topics, timeout_ms=timeout_ms)
             except UnknownTopicError as error:
                 if self._partitions_known_ms is None or self._options.fail_on_data_loss:
                     raise
-                logger.warning("%s; going on without it (failOnDataLoss is false)", error)
+                if name not in self._gone:
+                    logger.warning("%s; going on without it (failOnDataLoss is false)", error)
+                    self._gone.add(name)
+            else:
+                self._gone.discard(name)
         for each in partitions.keys() & self._partitions.keys():
             if partitions[each] != self._partitions[each]:
                 self._options.report_data_loss(f"topic {each.topic} was deleted and created anew")

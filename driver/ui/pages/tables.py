@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
+from sparklog.printable import printable
 
 __all__ = [
     "PAGE_ROWS",
@@ -49,12 +50,14 @@ def right(content: Content) -> Cell:
 
 
 def shortened(text: str | None) -> str | None:
-    """Return the beginning of a text that may be as long as somebody likes.
+    """Return the beginning of a text that may be as long, and of what characters, as somebody likes.
 
     >>> shortened("x" * 1_000) == "x" * 200 + "\u2026"
     True
     """
-    return text if text is None or len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "\N{HORIZONTAL ELLIPSIS}"
+    if text is None:
+        return None
+    return printable(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "\N{HORIZONTAL ELLIPSIS}")
 
 
 def named(name: str) -> str:

@@ -105,3 +105,22 @@ def test_pages_that_nobody_looks_at_any_more_are_forgotten(asking: Questions) ->
     for number in range(questions.MAX_REMEMBERED * 2):
         assert asking.ask(number, lambda *_: "known").known == "known"
     assert len(asking._questions) == questions.MAX_REMEMBERED
+
+
+def test_questions_that_are_forgotten_wait_no_more(
+    asking: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for one page after the other while brokers hang has nobody ask them all afterwards."""
+    monkeypatch.setattr(questions, "ANSWER_WITHIN_S", 0.001)
+    answers, looks = threading.Event(), []
+
+    def look(*_: object) -> int:
+        looks.append(None)
+        answers.wait(10)
+        return 7
+
+    for number in range(10 * questions.MAX_REMEMBERED):
+        asking.ask(number, look)
+    answers.set()
+    wait_for(lambda: asking.ask("last", look).known == 7, "the last answer")
+    assert len(looks) <= questions.MAX_WAITING + 2

@@ -1,6 +1,7 @@
 """Rows reach the partitions that Kafka's clients would choose, in order, in batches of the size asked for."""
 
 import datetime
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -225,3 +226,18 @@ def test_rows_that_are_free_go_to_partitions_that_are_available() -> None:
     bound = pa.record_batch({"value": pa.array([b"0"]), "partition": pa.array([0], pa.int32())})
     routed = values(route(subject, free, bound))
     assert {each.partition: len(rows) > 1 for each, rows in routed.items()} == {0: False, 1: True, 2: True}
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e300])
+def test_timestamp_that_is_no_time_is_refused(seconds: float) -> None:
+    """Trying again makes no other row of it: the job is to fail once, in one line."""
+    with pytest.raises(InvalidRowError, match="no time in seconds"):
+        list(router().add(pa.record_batch({"value": ["v"], "timestamp": [seconds]})))
+
+
+def test_header_without_a_key_is_refused() -> None:
+    """As above."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "k", "value": None}], None, [{"key": None, "value": b"v"}]], kind)
+    with pytest.raises(InvalidRowError, match="header's key is null"):
+        list(router().add(pa.record_batch({"value": ["1", "2", "3"], "headers": headers})))
