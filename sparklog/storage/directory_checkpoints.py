@@ -124,5 +124,8 @@ class DirectoryCheckpoints:
 
 
 def log_start_offset_to_keep(log: Log) -> Offset | None:
-    """Return the log start offset where it is not that of the first segment; only then Kafka writes it."""
-    return log.log_start_offset if log.log_start_offset > log.first_segment_base_offset else None
+    """Return the log start offset where it is not that of the first segment; only then Kafka writes it.
+
+    Segments that are dropped count until their files are renamed: a start after a kill would find them.
+    """
+    return log.log_start_offset if log.log_start_offset > log.segments.first_named_offset else None

@@ -217,8 +217,8 @@ class Log:
 
     @property
     def first_segment_base_offset(self) -> Offset:
-        """Where the files begin, as they are named now; the log start offset may lie above."""
-        return self.segments.first_named_offset
+        """Where the files begin; the log start offset may lie above."""
+        return self.segments.all[0].base_offset
 
     @property
     def size_bytes(self) -> int:

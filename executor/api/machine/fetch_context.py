@@ -146,6 +146,8 @@ class FetchContext:
     def close(self) -> None:
         """Read nothing more."""
         for partition in self.partitions.values():
-            partition.forget()
+            partition.is_forgotten = True
+            if partition.replica is not None:  # of thousands that were answered at once none has one
+                partition.unwatch()
         self.partitions.clear()
         self.changed.clear()

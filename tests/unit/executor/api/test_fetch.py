@@ -681,6 +681,7 @@ async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> No
     await fill(writer, topic_id, 1)
     gc.collect()
     gc.disable()
+    known = [each for each in gc.get_objects() if isinstance(each, FetchContext | Deferred)]
     try:
         await reader.request(fetch(topic_id, {0: 0}))
         waiting = [each.request(fetch(topic_id, {0: 1}, max_wait_ms=20_000)) for each in (reader, leaver)]
@@ -690,7 +691,7 @@ async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> No
         await fill(writer, topic_id, 1)
         await waiting[0]
         left = [each for each in gc.get_objects() if isinstance(each, FetchContext | Deferred)]
-        assert left == []
+        assert {*map(id, left)} <= {*map(id, known)}
     finally:
         gc.enable()
         await asyncio.gather(*waiting, return_exceptions=True)
