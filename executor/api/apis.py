@@ -10,7 +10,7 @@ from executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
 from executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from executor.api.delete_records import DeleteRecordsHandler
 from executor.api.describe import DescribeHandlers
-from executor.api.describe_log_dirs import DescribeLogDirsHandler
+from executor.api.describe_log_dirs import describe_log_dirs
 from executor.api.describe_producers import DescribeProducersHandler
 from executor.api.fetch import FetchHandler
 from executor.api.find_coordinator import FindCoordinatorHandler
@@ -160,7 +160,7 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
         api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)
         for api_key, handler in handlers.items()
     }
-    describe = DescribeLogDirsHandler(table, replicas.store).handle
+    describe = partial(describe_log_dirs, table=table, store=replicas.store)
     apis[ApiKey.DESCRIBE_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.DESCRIBE_LOG_DIRS], describe)
     alter = partial(alter_replica_log_dirs, moves=replicas.directory_moves)
     apis[ApiKey.ALTER_REPLICA_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.ALTER_REPLICA_LOG_DIRS], alter)

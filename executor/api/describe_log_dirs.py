@@ -4,7 +4,6 @@ A directory that is offline is named with KAFKA_STORAGE_ERROR and without its pa
 how large they are beside the loop: a network's may never answer.
 """
 
-import asyncio
 from typing import Any
 
 from kio.schema.describe_log_dirs.v5.response import (
@@ -25,63 +24,46 @@ from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
 
-class DescribeLogDirsHandler:
-    """Answers DescribeLogDirs."""
-
-    def __init__(self, table: PartitionTable, store: LogStore) -> None:
-        self._table = table
-        self._store = store
-        self._asking: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
-
-    def handle(self, request: Request) -> Steps:
-        """Answer for the partitions the request names, or for all; directories appear in any case."""
-        store = self._store
-        body = yield from upgrade_in_steps(request.body)
-        wanted = None
-        if body.topics is not None:
-            wanted = {(topic.topic, partition) for topic in body.topics for partition in topic.partitions}
-        by_directory: dict[int, dict[str, list[Any]]] = {}
-        for replica in list(self._table):
-            yield
-            if wanted is None or tuple(replica.topic_partition) in wanted:
-                topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
-                topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
-                if replica.future is not None:
-                    topics = by_directory.setdefault(id(store.directory_of(replica.future.log)), {})
-                    topics.setdefault(replica.topic_partition.topic, []).append(_copy(replica.future))
-        volumes: dict[int, tuple[int, int] | None] = {}
-        for directory in store.directories:
-            if directory.failure is None:
-                asked = self._ask(directory)
-                yield asked
-                volumes[id(directory)] = asked.result()
-        return unthrottled(
-            DescribeLogDirsResponse,
-            error_code=ErrorCode.none,
-            results=tuple(
-                _offline(directory)
-                if directory.failure is not None or (volume := volumes.get(id(directory))) is None
-                else DescribeLogDirsResult(
-                    error_code=ErrorCode.none,
-                    log_dir=str(directory.path),
-                    topics=tuple(
-                        DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
-                        for name, partitions in by_directory.get(id(directory), {}).items()
-                    ),
-                    total_bytes=volume[0],
-                    usable_bytes=volume[1],
-                )
-                for directory in store.directories
-            ),
-        )
-
-    def _ask(self, directory: LogDirectory) -> asyncio.Future[tuple[int, int] | None]:
-        """Ask for a directory's volume; one that has not answered is not asked again."""
-        asked = self._asking.get(directory)
-        if asked is None or asked.done():
-            loop = asyncio.get_running_loop()
-            asked = self._asking[directory] = loop.run_in_executor(None, directory.volume_bytes)
-        return asked
+def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Steps:
+    """Answer for the partitions the request names, or for all; directories appear in any case."""
+    body = yield from upgrade_in_steps(request.body)
+    wanted = None
+    if body.topics is not None:
+        wanted = {(topic.topic, partition) for topic in body.topics for partition in topic.partitions}
+    by_directory: dict[int, dict[str, list[Any]]] = {}
+    for replica in list(table):
+        yield
+        if wanted is None or tuple(replica.topic_partition) in wanted:
+            topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
+            topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
+            if replica.future is not None:
+                topics = by_directory.setdefault(id(store.directory_of(replica.future.log)), {})
+                topics.setdefault(replica.topic_partition.topic, []).append(_copy(replica.future))
+    volumes: dict[int, tuple[int, int] | None] = {}
+    for directory in store.directories:
+        if directory.failure is None:
+            asked = store.ask_volume(directory)
+            yield asked
+            volumes[id(directory)] = asked.result()
+    return unthrottled(
+        DescribeLogDirsResponse,
+        error_code=ErrorCode.none,
+        results=tuple(
+            _offline(directory)
+            if directory.failure is not None or (volume := volumes.get(id(directory))) is None
+            else DescribeLogDirsResult(
+                error_code=ErrorCode.none,
+                log_dir=str(directory.path),
+                topics=tuple(
+                    DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
+                    for name, partitions in by_directory.get(id(directory), {}).items()
+                ),
+                total_bytes=volume[0],
+                usable_bytes=volume[1],
+            )
+            for directory in store.directories
+        ),
+    )
 
 
 def _offline(directory: LogDirectory) -> DescribeLogDirsResult:

@@ -137,8 +137,7 @@ class ProduceHandler:
                 produce.answer = partial(self._answer_later, produce, deferred, bucket)
                 return deferred
         elif produce.acks == ACKS_NONE:
-            partitions = produce.partitions.copy()
-            produce.partitions.clear()  # as in `_response`
+            partitions, produce.partitions = produce.partitions, []  # as in `_response`
             for produced in partitions:
                 if produced.error_code is not _NONE:
                     # Nothing else can tell this client: it sees the connection end and looks for the leader.

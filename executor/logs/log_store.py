@@ -58,6 +58,15 @@ class LogStore:
         """How many logs lie in a directory."""
         self._opening: Counter[Path] = Counter()
         """How many logs are being made in a directory; they are made side by side."""
+        self._volumes: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
+
+    def ask_volume(self, directory: LogDirectory) -> "asyncio.Future[tuple[int, int] | None]":
+        """Have a thread ask for `LogDirectory.volume_bytes`; one that has not answered is not asked again."""
+        asked = self._volumes.get(directory)
+        if asked is None or asked.done():
+            loop = asyncio.get_running_loop()
+            asked = self._volumes[directory] = loop.run_in_executor(None, directory.volume_bytes)
+        return asked
 
     @property
     def online(self) -> list[LogDirectory]:

@@ -40,10 +40,12 @@ class LogFigures:
         asking: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
         while True:
             for directory in self._store.directories:
-                # One that has not been answered is not asked again.
-                if directory.failure is None and (directory not in asking or asking[directory].done()):
-                    asking[directory] = asyncio.ensure_future(asyncio.to_thread(directory.volume_bytes))
-                    asking[directory].add_done_callback(
+                if directory.failure is not None:
+                    continue
+                asked = self._store.ask_volume(directory)
+                if asked is not asking.get(directory):
+                    asking[directory] = asked
+                    asked.add_done_callback(
                         lambda asked, directory=directory: self._asked(directory, asked)  # type: ignore[misc]
                     )
             await self._look()

@@ -20,6 +20,7 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.requests import Deferred, Request
 from sparklog.wire.turns import in_one_go
+from tests.garbage import uncollected
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
 
@@ -679,10 +680,7 @@ async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> No
     reader, leaver, writer = [await brokers.connect(0) for _ in range(3)]
     readers = brokers.replica(0, topic_id).progress.consumer_readers
     await fill(writer, topic_id, 1)
-    gc.collect()
-    gc.disable()
-    known = [each for each in gc.get_objects() if isinstance(each, FetchContext | Deferred)]
-    try:
+    with uncollected(FetchContext, Deferred) as left:
         await reader.request(fetch(topic_id, {0: 0}))
         waiting = [each.request(fetch(topic_id, {0: 1}, max_wait_ms=20_000)) for each in (reader, leaver)]
         await until(lambda: len(readers) == 2, "both fetches wait")
@@ -690,8 +688,5 @@ async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> No
         await until(lambda: len(readers) == 1, "one was given up")
         await fill(writer, topic_id, 1)
         await waiting[0]
-        left = [each for each in gc.get_objects() if isinstance(each, FetchContext | Deferred)]
-        assert {*map(id, left)} <= {*map(id, known)}
-    finally:
-        gc.enable()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        assert left() == []
+    await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,8 +1,5 @@
 """Requests that are answered, or given up, hold themselves no more, and with that replicas and open files."""
 
-import gc
-from typing import Any
-
 import pytest
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
@@ -10,22 +7,14 @@ from executor.api.delete_records import _Deletions
 from executor.api.machine.delayed_produce import DelayedProduce
 from executor.api.write_txn_markers import _Writes
 from sparklog.errors import ErrorCode, KafkaError
+from tests.garbage import uncollected
 from tests.unit.executor.api.test_write_txn_markers import marker
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, delete_records, produce, rows
 
 MANY = 20
 """More partitions than are answered in one go."""
-OF_REQUESTS = DelayedProduce | _Writes | _Deletions
-
-
-def there() -> list[Any]:
-    return [each for each in gc.get_objects() if isinstance(each, OF_REQUESTS)]
-
-
-def is_nothing_left(known: list[Any]) -> bool:
-    """Whether there is nothing now but what was there before."""
-    return {*map(id, there())} <= {*map(id, known)}
+OF_REQUESTS = (DelayedProduce, _Writes, _Deletions)
 
 
 @with_brokers(count=2)
@@ -35,10 +24,7 @@ async def test_requests_leave_no_garbage(brokers: Brokers) -> None:
     shared = await brokers.create_topic("shared", [(0, 1)])
     alone = brokers.image.topics.by_name["alone"].topic_id
     channel = await brokers.connect(0)
-    gc.collect()
-    gc.disable()
-    known = there()
-    try:
+    with uncollected(*OF_REQUESTS) as left:
         for answered in (
             await channel.request(produce(alone, batch(), acks=1)),
             await channel.request(produce(alone, *[batch() for _ in range(MANY)], acks=1)),
@@ -49,9 +35,7 @@ async def test_requests_leave_no_garbage(brokers: Brokers) -> None:
         await channel.request(delete_records("shared", 1))
         for topic in ("alone", "shared", "nowhere"):
             await channel.request(WriteTxnMarkersRequest(markers=(marker(7, 0, topic=topic),)))
-        await until(lambda: is_nothing_left(known), "nothing is left")
-    finally:
-        gc.enable()
+        await until(lambda: not left(), "nothing is left")
 
 
 @with_brokers(count=2)
@@ -61,10 +45,7 @@ async def test_requests_whose_client_has_gone_leave_no_garbage(brokers: Brokers)
     await brokers.stop(1)
     channel = await brokers.connect(0)
     log = brokers.replica(0, shared).log
-    gc.collect()
-    gc.disable()
-    known = there()
-    try:
+    with uncollected(*OF_REQUESTS) as left:
         waiting = channel.request(produce(shared, batch(), timeout_ms=20_000))
         await until(lambda: log.log_end_offset == 1, "the batch is there")
         channel.close()
@@ -72,6 +53,4 @@ async def test_requests_whose_client_has_gone_leave_no_garbage(brokers: Brokers)
             await waiting
         await brokers.start(1)
         await until(lambda: brokers.replica(0, shared).high_watermark == 1, "the follower has it")
-        await until(lambda: is_nothing_left(known), "nothing is left")
-    finally:
-        gc.enable()
+        await until(lambda: not left(), "nothing is left")

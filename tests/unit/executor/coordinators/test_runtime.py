@@ -1,10 +1,8 @@
 """The runtime of coordinators over real logs, with a machine that keeps what was committed under each key."""
 
-import gc
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import ref
 
 from executor.coordinators.groups.api.verified_transaction import verify_in
 from executor.coordinators.kind import CoordinatorKind
@@ -17,7 +15,7 @@ from executor.coordinators.machine.decision import (
     Reply,
 )
 from executor.coordinators.machine.shard import ShardState
-from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.runtime import Coordinator, CoordinatorRuntime
 from executor.verification.machine.waiting_additions import TransactionOperation
 from executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
@@ -28,6 +26,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.requests import Deferred
 from sparklog.wire.turns import in_one_go
+from tests.garbage import uncollected
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 
 TOPIC = "numbers"
@@ -406,16 +405,11 @@ async def test_runtime_keeps_what_a_transaction_wrote_until_its_marker(brokers: 
 async def test_coordinator_that_has_ended_is_no_garbage(brokers: Brokers) -> None:
     """It has its replica, and that the files of a partition that went elsewhere."""
     runtime = Runtime(brokers)
-    await brokers.create_topic(TOPIC, [(0,)])
-    gc.collect()
-    gc.disable()
-    try:
+    with uncollected(Coordinator) as left:
+        await brokers.create_topic(TOPIC, [(0,)])
         await runtime.until_active()
         assert await runtime.put("a", 1).response() == 1
-        (coordinator,) = runtime.runtime._coordinators.values()
-        ended = ref(coordinator)
+        (coordinator,) = left()
         runtime.runtime.stopped(coordinator.replica)
         del coordinator
-        await until(lambda: ended() is None, "nobody has it")
-    finally:
-        gc.enable()
+        await until(lambda: not left(), "nobody has it")

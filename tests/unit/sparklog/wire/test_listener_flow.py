@@ -1,7 +1,6 @@
 """Slow readers and long answers: bounded memory, files by sendfile, nothing lost, nobody starved."""
 
 import asyncio
-import gc
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +14,7 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection import Connection
 from sparklog.wire.requests import Api, Deferred, Request
 from sparklog.wire.turns import TURN_S
+from tests.garbage import uncollected
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     BytesRegion,
@@ -286,19 +286,13 @@ def test_connection_that_is_closed_is_no_garbage() -> None:
 
     async def scenario() -> None:
         async with serving(HEARTBEAT_ONLY) as listener:
-            gc.collect()
-            gc.disable()
-            known = [each for each in gc.get_objects() if isinstance(each, Connection)]
-            try:
+            with uncollected(Connection) as left:
                 clients = [await RawClient.connect(listener) for _ in range(5)]
                 for client in clients:
                     client.send(heartbeat(1))
                     await client.receive()
                     client.writer.close()
                 await until(lambda: listener.connection_count == 0)
-                left = [each for each in gc.get_objects() if isinstance(each, Connection)]
-                assert {*map(id, left)} <= {*map(id, known)}
-            finally:
-                gc.enable()
+                assert left() == []
 
     run(scenario())

@@ -46,7 +46,9 @@ def authenticator(
 def authenticated(name: str, mechanism: str = "KNOCK", **max_reauthentication_ms: int) -> Authenticator:
     machine = authenticator(**max_reauthentication_ms)
     assert machine.handshake(mechanism, 1, 0) is NONE
-    assert machine.authenticate(name.encode(), 0).error_code is NONE
+    answer = machine.authenticate(name.encode(), 0)
+    assert answer.error_code is NONE
+    assert answer.session_lifetime_ms == max_reauthentication_ms.get(mechanism, 0)
     return machine
 
 

@@ -1,0 +1,23 @@
+"""What is left of things that have ended, and only a collection would find: they refer to themselves."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["uncollected"]
+
+
+@contextmanager
+def uncollected(*kinds: type[Any]) -> Iterator[Callable[[], list[Any]]]:
+    """Have nothing collected while inside; yields what tells which of these kinds have come since."""
+    gc.collect()
+    gc.disable()
+    known = [each for each in gc.get_objects() if isinstance(each, kinds)]
+    of_old = {*map(id, known)}
+    try:
+        yield lambda: [
+            each for each in gc.get_objects() if isinstance(each, kinds) and id(each) not in of_old
+        ]
+    finally:
+        gc.enable()
