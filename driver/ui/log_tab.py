@@ -35,6 +35,7 @@ from driver.ui.machine.status import ControllerStatus, Event, Status, VoterStatu
 from driver.ui.machine.status_maker import Observation, make_status
 from driver.ui.machine.throttles import Throttles
 from driver.ui.machine.topic_health import TopicHealth
+from driver.ui.pages.answers import failed_page
 from driver.ui.pages.html import Html
 from driver.ui.pages.overview import Overview
 from driver.ui.pages.sections import Shown
@@ -97,6 +98,8 @@ class LogTab:
             "group": groups.group,
             "transactions": transactions.transactions,
         }
+        self._failures: dict[str, str] = {}
+        """Why the last page of a kind could not be made."""
         self._overview = Overview()
         self._history = History()
         self._sampled_ms: int | None = None
@@ -138,8 +141,7 @@ class LogTab:
             while (left_s := began_s + REFRESH_S - time.monotonic()) > 0 and not stopping.is_set():
                 asked = self._tab.next_asked(left_s)
                 if asked is not None:
-                    html, data = self._pages[asked.kind](self._controller.image, asked)
-                    self._tab.put(asked, html, _json(data))
+                    self._tab.put(asked, *self._page(asked))
 
     def wake(self) -> None:
         """Have `serve` look at once whether it is to stop; from any thread.
@@ -164,6 +166,21 @@ class LogTab:
         except CompilationError as error:
             logger.info("%s: %s", without, error)
         return None
+
+    def _page(self, asked: AskedPage) -> tuple[Html, str]:
+        """Return a page as HTML and as JSON; one that can't be made says so, and the others go on."""
+        try:
+            html, data = self._pages[asked.kind](self._controller.image, asked)
+            page = html, _json(data)
+        except Exception as error:  # of a page, which only shows
+            said = repr(error)
+            # Who looks asks again every two seconds.
+            if self._failures.get(asked.kind) != said:
+                logger.warning("The Log tab can't make a page (%r)", asked.kind, exc_info=error)
+            self._failures[asked.kind] = said
+            return failed_page(said), _json({"failure": said})
+        self._failures.pop(asked.kind, None)
+        return page
 
     def _refresh(self, tab: SparkTab) -> None:
         status = self._status()

@@ -1,4 +1,7 @@
-"""What a page says of brokers' answers: that there are none, that they are old, or what they lack."""
+"""What a page says of brokers' answers: that there are none, that they are old, or what they lack.
+
+And what stands in place of a page that could not be made of them.
+"""
 
 from typing import Any, Final
 
@@ -7,7 +10,7 @@ from driver.ui.pages.html import Html, element
 from driver.ui.questions import MAX_RESPONSE_BYTES, Answer
 from sparklog.wire.blocking import ResponseTooLargeError
 
-__all__ = ["lacking", "said_of"]
+__all__ = ["failed_page", "lacking", "said_of"]
 
 _OLD_MS: Final = 3_000
 
@@ -30,6 +33,12 @@ def said_of(answer: Answer[Any], missing: str | None = None) -> Html | None:
         return None
     is_trouble = answer.failure is not None or missing is not None
     return element("p", " ".join(remarks), class_="alert alert-warning" if is_trouble else "text-secondary")
+
+
+def failed_page(failure: str) -> Html:
+    """Return what is said in place of a page."""
+    text = f"This page could not be made: {failure}. The driver's log has more, and the other pages go on."
+    return element("p", text, class_="alert alert-danger")
 
 
 def _failure(answer: Answer[Any]) -> str | None:
