@@ -7,6 +7,7 @@ when all of them are done, asks what the topics are set to and says it once.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
@@ -54,10 +55,17 @@ class TopicSettings:
         return {topic: self._known[topic][1] for topic in wanted if topic in self._known}
 
 
-# A stream's batches share the process.
-_settings: Final = TopicSettings()
-_warned: Final[set[str]] = set()
-"""Topics."""
+class _OfCluster:
+    """What is remembered of a cluster's topics."""
+
+    def __init__(self) -> None:
+        self.settings = TopicSettings()
+        self.warned: set[str] = set()
+
+
+# A stream's batches share the process, and two streams may write topics of the same name to two clusters.
+_clusters: Final[defaultdict[tuple[tuple[str, int], ...], _OfCluster]] = defaultdict(_OfCluster)
+"""By the servers that clients were given."""
 
 
 def oldest_of(tasks: Iterable[Mapping[str, TimestampMs]]) -> dict[str, TimestampMs]:
@@ -78,19 +86,20 @@ def warn_of_old_event_times(
         with ClusterClient(client) as cluster:
             return describe_topic_configs(cluster, topics, (CLEANUP_POLICY, RETENTION_MS, TIMESTAMP_TYPE))
 
+    known = _clusters[client.bootstrap_servers]
     old = {
         topic
         for topic, oldest_ms in oldest.items()
-        if topic not in _warned and now_ms - oldest_ms > AT_ONCE_MS
+        if topic not in known.warned and now_ms - oldest_ms > AT_ONCE_MS
     }
     try:
-        configs = _settings.of(old, now_ms, ask)
+        configs = known.settings.of(old, now_ms, ask)
     except KafkaError as error:
         logger.debug("What topics are set to is unknown: %s", error)
         return
     for topic, config in configs.items():
         if (warning := too_old(topic, oldest[topic], config, now_ms)) is not None:
-            _warned.add(topic)
+            known.warned.add(topic)
             logger.warning("%s", warning)
 
 
