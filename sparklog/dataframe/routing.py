@@ -21,7 +21,7 @@ from sparklog.dataframe.errors import InvalidRowError
 from sparklog.records.partitioner import partition_for_keys
 from sparklog.types import TimestampMs, TopicPartition
 
-__all__ = ["InvalidRowError", "RoutedRows", "RowRouter"]
+__all__ = ["InvalidRowError", "RoutedRows", "RowRouter", "Targets"]
 
 RECORD_OVERHEAD_BYTES: Final = 12
 """What a record of usual size takes beside its key, value and headers."""
@@ -38,6 +38,14 @@ class RoutedRows(NamedTuple):
 
     topic_partition: TopicPartition
     rows: pa.Table
+
+
+class Targets(NamedTuple):
+    """Where rows for a topic can go."""
+
+    partition_count: int
+    free: Sequence[int]
+    """The partitions that rows without key and partition go to."""
 
 
 class _Waiting:
@@ -64,31 +72,27 @@ class _Sticky:
 class RowRouter:
     """Collects rows by partition until there is a batch of them.
 
-    `topic` None takes each row's from its `topic` column. `partition_count` is asked once a topic, and so is
-    `available`: which partitions rows go to that are free to choose (not given: all). The rows held back are
-    bounded by `buffer_bytes`, beyond which partial batches are given out. They keep at most as much more in
-    memory of the batches that they came in.
+    `topic` None takes each row's from its `topic` column. `targets` is asked once a topic. The rows held back
+    are bounded by `buffer_bytes`, beyond which partial batches are given out. They keep at most as much more
+    in memory of the batches that they came in.
     """
 
     def __init__(
         self,
         *,
         topic: str | None,
-        partition_count: Callable[[str], int],
+        targets: Callable[[str], Targets],
         batch_size_bytes: int,
         buffer_bytes: int,
-        available: Callable[[str], Sequence[int]] | None = None,
         seed: int | None = None,
     ) -> None:
         self._topic = topic
-        self._partition_count = partition_count
-        self._available = available
+        self._targets = targets
         self._batch_size_bytes = max(batch_size_bytes, 1)
         self._buffer_bytes = buffer_bytes
         self._random = random.Random(seed)
         self._counts: dict[str, int] = {}
         self._free: dict[str, npt.NDArray[np.int32]] = {}
-        """The partitions that rows without key and partition go to."""
         self._sticky: dict[str, _Sticky] = {}
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._waiting_bytes = 0
@@ -156,9 +160,9 @@ class RowRouter:
         self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None
     ) -> Iterator[RoutedRows]:
         if topic not in self._counts:
-            self._counts[topic] = self._partition_count(topic)
-            free = range(self._counts[topic]) if self._available is None else self._available(topic)
-            self._free[topic] = np.array(free, dtype=np.int32)
+            targets = self._targets(topic)
+            self._counts[topic] = targets.partition_count
+            self._free[topic] = np.array(targets.free, dtype=np.int32)
         if (oldest_ms := _oldest(rows)) is not None:
             self.oldest_timestamps_ms[topic] = min(oldest_ms, self.oldest_timestamps_ms.get(topic, oldest_ms))
         sizes = _sizes(rows)

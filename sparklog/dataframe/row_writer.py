@@ -19,7 +19,7 @@ from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.old_event_times import oldest_of, warn_of_old_event_times
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.prepared_rows import records_of
-from sparklog.dataframe.routing import RoutedRows, RowRouter
+from sparklog.dataframe.routing import RoutedRows, RowRouter, Targets
 from sparklog.dataframe.schemas import check_write_schema
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.encode import encode_batches
@@ -64,17 +64,17 @@ class RowWriter:
         producer = Producer(cluster, self._options.producer)
         topic_ids: dict[str, UUID | None] = {}
 
-        def partition_count(topic: str) -> int:
-            count = producer.partition_count(topic)
-            topic_ids[topic] = cluster.topic(topic).topic_id
-            return count
+        def targets(name: str) -> Targets:
+            count = producer.partition_count(name)
+            topic = cluster.topic(name)
+            topic_ids[name] = topic.topic_id
+            return Targets(count, _with_leaders(topic))
 
         router = RowRouter(
             topic=self._options.topic,
-            partition_count=partition_count,
+            targets=targets,
             batch_size_bytes=self._options.producer.batch_size_bytes,
             buffer_bytes=self._options.producer.buffer_bytes,
-            available=lambda topic: _with_leaders(cluster.topic(topic)),
         )
         started = False
         for batch in rows:

@@ -3,23 +3,36 @@
 import datetime
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.dataframe.routing import RECORD_OVERHEAD_BYTES, InvalidRowError, RoutedRows, RowRouter
+from sparklog.dataframe.routing import (
+    RECORD_OVERHEAD_BYTES,
+    InvalidRowError,
+    RoutedRows,
+    RowRouter,
+    Targets,
+)
 from sparklog.types import TopicPartition
 
 
-def router(*, topic: str | None = "t", partitions: int = 3, batch_size_bytes: int = 1 << 20) -> RowRouter:
+def router(
+    *,
+    topic: str | None = "t",
+    partitions: int = 3,
+    free: Sequence[int] | None = None,
+    batch_size_bytes: int = 1 << 20,
+    buffer_bytes: int = 1 << 30,
+) -> RowRouter:
     return RowRouter(
         topic=topic,
-        partition_count=lambda _: partitions,
+        targets=lambda _: Targets(partitions, range(partitions) if free is None else free),
         batch_size_bytes=batch_size_bytes,
-        buffer_bytes=1 << 30,
+        buffer_bytes=buffer_bytes,
         seed=0,
     )
 
@@ -152,9 +165,7 @@ def test_timestamp_before_1970_is_refused() -> None:
 
 def test_rows_held_back_are_bounded() -> None:
     """Many partitions with a little each do not fill the memory."""
-    subject = RowRouter(
-        topic="t", partition_count=lambda _: 100, batch_size_bytes=1 << 20, buffer_bytes=5_000, seed=0
-    )
+    subject = router(partitions=100, buffer_bytes=5_000)
     batch = pa.record_batch({"key": [str(number) for number in range(100)], "value": [bytes(100)] * 100})
     assert sum(each.rows.num_rows for each in subject.add(batch)) == 100
 
@@ -195,9 +206,7 @@ def test_any_rows_are_routed_once_and_in_order(
 
 def test_rows_that_wait_for_others_of_their_partition_keep_little_of_the_batches_they_came_in() -> None:
     """A slice keeps all that it was cut from: a worker held gigabytes for a partition with few rows."""
-    subject = RowRouter(
-        topic="t", partition_count=lambda _: 2, batch_size_bytes=1 << 20, buffer_bytes=1 << 20, seed=0
-    )
+    subject = router(partitions=2, buffer_bytes=1 << 20)
     before_bytes = pa.total_allocated_bytes()
     found = 0
     for _ in range(50):
@@ -214,14 +223,7 @@ def test_rows_that_wait_for_others_of_their_partition_keep_little_of_the_batches
 
 def test_rows_that_are_free_go_to_partitions_that_are_available() -> None:
     """As Kafka's own partitioner has it; those that are bound to another one wait for it."""
-    subject = RowRouter(
-        topic="t",
-        partition_count=lambda _: 3,
-        available=lambda _: [1, 2],
-        batch_size_bytes=2_000,
-        buffer_bytes=1 << 20,
-        seed=0,
-    )
+    subject = router(partitions=3, free=[1, 2], batch_size_bytes=2_000)
     free = pa.record_batch({"value": pa.array([bytes(100)] * 100)})
     bound = pa.record_batch({"value": pa.array([b"0"]), "partition": pa.array([0], pa.int32())})
     routed = values(route(subject, free, bound))
