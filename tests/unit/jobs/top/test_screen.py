@@ -1,5 +1,7 @@
 """The terminal's overview: what needs somebody is there, however many topics there are."""
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from driver.ui.machine.groups import GroupSummary
@@ -73,3 +75,11 @@ def test_names_with_rich_s_markup_are_text() -> None:
     """A rack may be called anything; its name must neither vanish nor raise."""
     odd = OVERVIEW._replace(brokers=(BROKER._replace(rack="[/bold]"),), topics=(), troubled=())
     assert any("[/bold]" in line for line in shown(odd, width=120))
+
+
+def test_names_that_a_terminal_would_obey_are_shown_as_what_they_are() -> None:
+    """Whoever may commit an offset chooses the name of a group; whoever looks had his screen cleared."""
+    odd = replace(GROUPS[0], group_id="a\x1b[2Jb\r\nc")
+    lines = shown(OVERVIEW._replace(groups=GroupsSeen(1, (odd,))), width=120, height=40)
+    assert any(line.startswith(r"a\x1b[2Jb\r\nc ") for line in lines)
+    assert all(line.isprintable() for line in lines)

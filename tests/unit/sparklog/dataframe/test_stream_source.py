@@ -33,3 +33,41 @@ def test_stream_of_many_topics_asks_for_all_of_them_in_one_request(topics: dict[
             source.close()
 
     with_brokers(use)
+
+
+def test_topic_that_is_gone_is_waited_for_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each second's look waited three seconds for it, and wrote a line, for as long as the query ran."""
+
+    def use(brokers: Brokers) -> None:
+        stays, goes = TopicPartition("t", 0), TopicPartition("u", 0)
+        brokers.leaders = {stays: Leader(0, 1), goes: Leader(0, 1)}
+        options = {
+            "subscribe": "t,u",
+            "failOnDataLoss": "false",
+            # For how many hundredths of a second one is waited for that nobody knows.
+            "fetchOffset.numRetries": "20",
+            "fetchOffset.retryIntervalMs": "10",
+            "kafka.bootstrap.servers": f"127.0.0.1:{brokers.listeners[-1].port}",
+        }
+        source = StreamSource(StreamReadOptions.parse(options, None))
+        try:
+            source.starts()
+            for times in (1, 2):
+                del brokers.leaders[goes]
+                asked = []
+                for _ in range(3):
+                    brokers.asked_for.clear()
+                    assert source.starts().keys() == {stays}
+                    asked.append(sum("u" in topics for topics in brokers.asked_for))
+                # With the other one, and by itself.
+                assert asked[0] > 2
+                assert asked[1:] == [2, 2]
+                warnings = [each for each in caplog.records if "going on without it" in each.message]
+                assert len(warnings) == times
+                # Back, and gone again, is news.
+                brokers.leaders[goes] = Leader(0, 1)
+                assert source.starts().keys() == {stays, goes}
+        finally:
+            source.close()
+
+    with_brokers(use)
