@@ -107,7 +107,11 @@ class ListOffsetsHandler:
             except (KafkaError, OSError) as error:
                 outcome = kafka_error(error)
             rows[place] = _row(rows[place], outcome, request.api_version)
-        return _response(topics)
+        answered = []
+        for name, rows in topics:
+            yield
+            answered.append(ListOffsetsTopicResponse(name=name, partitions=tuple(rows)))
+        return unthrottled(ListOffsetsResponse, topics=tuple(answered))
 
     def _find(self, topic: str, partition: Any, body: Any) -> "_Found | _LookUp":
         replica = self._table.find(topic, partition.partition_index)
@@ -178,13 +182,6 @@ def _row(partition: int, outcome: _Outcome, api_version: int) -> ListOffsetsPart
         timestamp=or_minus_one(found.timestamp_ms),
         offset=or_minus_one(found.offset),
         leader_epoch=or_minus_one(found.leader_epoch),
-    )
-
-
-def _response(topics: list[tuple[str, list[Any]]]) -> ListOffsetsResponse:
-    return unthrottled(
-        ListOffsetsResponse,
-        topics=tuple(ListOffsetsTopicResponse(name=name, partitions=tuple(rows)) for name, rows in topics),
     )
 
 

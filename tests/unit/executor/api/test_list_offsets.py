@@ -3,9 +3,18 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+from kio.schema.list_offsets.v6.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+from executor.api.list_offsets import ListOffsetsHandler
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request
+from tests.counted_work import counted_calls
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_following import list_offsets
 from tests.unit.executor.requests import batch, produce, rows
@@ -79,3 +88,41 @@ async def test_time_looked_up_while_nothing_changes_is_answered(brokers: Brokers
         pass
 
     assert await looked_up_during(brokers, change) == (ErrorCode.none, 0)
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 20_000), (20_000, 1)])
+def test_many_partitions_are_looked_at_in_steps(topics: int, partitions: int) -> None:
+    """An old client's request for all partitions of a large cluster held everybody else up."""
+    asked = tuple(
+        ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1)
+        for number in range(partitions)
+    )
+    body = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=tuple(ListOffsetsTopic(name=f"t{number}", partitions=asked) for number in range(topics)),
+    )
+    request = Request(
+        ApiKey.LIST_OFFSETS,
+        6,
+        1,
+        "test",
+        body,
+        memoryview(b""),
+        None,
+        "PLAINTEXT",  # type: ignore[arg-type]
+    )
+    with ThreadPoolExecutor(1) as executor:
+        steps = ListOffsetsHandler(PartitionTable("PLAINTEXT"), executor).handle(request)
+        calls, response = [], None
+        while response is None:
+            with counted_calls() as count:
+                try:
+                    next(steps)
+                except StopIteration as last:
+                    response = last.value
+            calls.append(count.value)
+    rows = [row for topic in response.topics for row in topic.partitions]
+    assert len(rows) == 20_000
+    assert {row.error_code for row in rows} == {ErrorCode.unknown_topic_or_partition}
+    assert max(calls) < 500  # that is the first of a kind
