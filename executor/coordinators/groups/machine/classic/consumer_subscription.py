@@ -1,42 +1,59 @@
-"""Which topics a consumer of the classic protocol reads: the beginning of its member metadata.
+"""Which topics a group of the classic protocol reads: the beginning of its members' metadata.
 
 The coordinator looks into members' metadata for this alone, to keep offsets of topics that are read. The
 first version is a prefix of all later ones: int16 version, then an array of strings.
+
+Everybody waits while it is read, and a member may send as many names as fit into a request: beyond
+`MAX_NAMES` it is not known what the group reads, and so no offset of it goes.
 
 Source: Kafka's ConsumerProtocol and ConsumerProtocolSubscription.json.
 """
 
 import struct
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Final
 
-__all__ = ["subscribed_topics"]
+__all__ = ["MAX_NAMES", "subscribed_topics"]
 
 _HEAD: Final = struct.Struct(">hi")
+_VERSION_BYTES: Final = 2
 _LENGTH: Final = struct.Struct(">h")
+MAX_NAMES: Final = 20_000
+"""Names that are read, of a whole group: some 10 ms. What members say alike is read once."""
 
 
-def subscribed_topics(metadata: bytes) -> Set[str] | None:
-    """Return the topics of a subscription; None for bytes that are none.
+def subscribed_topics(subscriptions: Iterable[bytes]) -> Set[str] | None:
+    """Return the topics of all subscriptions; None if one of them is none, or there are too many names.
 
-    >>> sorted(subscribed_topics(b"\\0\\1" b"\\0\\0\\0\\2" b"\\0\\1a" b"\\0\\1b" b"\\xff\\xff\\xff\\xff"))
-    ['a', 'b']
-    >>> subscribed_topics(b"something else") is None
+    >>> one = b"\\0\\1" b"\\0\\0\\0\\2" b"\\0\\1a" b"\\0\\1b" b"\\xff\\xff\\xff\\xff"
+    >>> other = b"\\0\\0" b"\\0\\0\\0\\1" b"\\0\\1c"
+    >>> sorted(subscribed_topics([one, other]))
+    ['a', 'b', 'c']
+    >>> subscribed_topics([one, b"something else"]) is None
     True
     """
-    topics = set()
+    topics: set[str] = set()
+    left = MAX_NAMES
+    names = b""
     try:
-        version, count = _HEAD.unpack_from(metadata)
-        if version < 0 or count < 0:
-            return None
-        position = _HEAD.size
-        for _ in range(count):
-            (length,) = _LENGTH.unpack_from(metadata, position)
-            position += _LENGTH.size
-            if length < 0 or position + length > len(metadata):
+        for metadata in subscriptions:
+            version, count = _HEAD.unpack_from(metadata)
+            if version < 0 or count < 0:
                 return None
-            topics.add(metadata[position : position + length].decode())
-            position += length
+            if names and metadata.startswith(names, _VERSION_BYTES):
+                continue
+            left -= count
+            if left < 0:
+                return None
+            position = _HEAD.size
+            for _ in range(count):
+                (length,) = _LENGTH.unpack_from(metadata, position)
+                position += _LENGTH.size
+                if length < 0 or position + length > len(metadata):
+                    return None
+                topics.add(metadata[position : position + length].decode())
+                position += length
+            names = metadata[_VERSION_BYTES:position]
     except (struct.error, UnicodeDecodeError):
         return None
     return topics

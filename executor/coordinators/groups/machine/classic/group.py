@@ -295,10 +295,4 @@ class ClassicGroup:
             return frozenset()
         if self.protocol_name is None:
             return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            subscribed = subscribed_topics(member.metadata(self.protocol_name))
-            if subscribed is None:
-                return None
-            topics.update(subscribed)
-        return topics
+        return subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())

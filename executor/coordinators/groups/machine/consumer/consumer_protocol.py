@@ -33,6 +33,8 @@ __all__ = [
     "write_assignment",
 ]
 
+MAX_MEMORY_BYTES: Final = 2 << 20
+"""What is read of one member may take as objects: some 30,000 topics, while everybody waits."""
 _VERSION: Final = Struct(">h")
 _ASSIGNMENTS: Final = (assignment_v0, assignment_v1, assignment_v2, assignment_v3)
 _SUBSCRIPTIONS: Final = (
@@ -118,7 +120,7 @@ def _version(data: bytes, what: str) -> int:
 def _read(data: bytes, entities: tuple[type[Any], ...], what: str) -> Any:
     entity = entities[_version(data, what)]
     try:
-        read, _ = decode_entity(entity, data, _VERSION.size)
+        read, _ = decode_entity(entity, data, _VERSION.size, MAX_MEMORY_BYTES)
     except MalformedRequestError as error:
         raise MalformedConsumerProtocolError(what) from error
     return read

@@ -32,7 +32,10 @@ class MigrationPolicy(StrEnum):
 
 
 class Settings:
-    """What holds now: a group's own configuration is in the image, and checked by the controller."""
+    """What holds now: a group's own configuration is in the image, and checked by the controller.
+
+    It was checked by the brokers' bounds of then; outside those of now the bound holds, as Kafka 4.3 has it.
+    """
 
     def __init__(self, keys: GroupKeys) -> None:
         self.keys = keys
@@ -46,19 +49,35 @@ class Settings:
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return after which silence a member of the group is removed."""
-        default = self.keys.group_consumer_session_timeout_ms
-        return self._of_group(group_id, "consumer.session.timeout.ms", default)
+        keys = self.keys
+        own = self._of_group(group_id, "consumer.session.timeout.ms")
+        bounds = (keys.group_consumer_min_session_timeout_ms, keys.group_consumer_max_session_timeout_ms)
+        return keys.group_consumer_session_timeout_ms if own is None else _clamped(own, *bounds)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often members of the group are to send heartbeats."""
-        default = self.keys.group_consumer_heartbeat_interval_ms
-        return self._of_group(group_id, "consumer.heartbeat.interval.ms", default)
+        keys = self.keys
+        own = self._of_group(group_id, "consumer.heartbeat.interval.ms")
+        bounds = (
+            keys.group_consumer_min_heartbeat_interval_ms,
+            keys.group_consumer_max_heartbeat_interval_ms,
+        )
+        return keys.group_consumer_heartbeat_interval_ms if own is None else _clamped(own, *bounds)
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """Return how much time lies between two assignments of the group, at least."""
-        default = self.keys.group_consumer_assignment_interval_ms
-        return self._of_group(group_id, "consumer.assignment.interval.ms", default)
+        keys = self.keys
+        own = self._of_group(group_id, "consumer.assignment.interval.ms")
+        bounds = (
+            keys.group_consumer_min_assignment_interval_ms,
+            keys.group_consumer_max_assignment_interval_ms,
+        )
+        return keys.group_consumer_assignment_interval_ms if own is None else _clamped(own, *bounds)
 
-    def _of_group(self, group_id: str, key: str, default: int) -> int:
+    def _of_group(self, group_id: str, key: str) -> int | None:
         configs = self.image.configs.get((ResourceType.GROUP, group_id))
-        return default if configs is None or key not in configs else int(configs[key])
+        return None if configs is None or key not in configs else int(configs[key])
+
+
+def _clamped(value: int, least: int, most: int) -> int:
+    return min(max(value, least), most)

@@ -4,6 +4,7 @@
 makes a new shard of the records, as the next coordinator does.
 """
 
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,8 +23,15 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 
 GROUP = "group"
-CONSUMER_METADATA = b"\0\0" + b"\0\0\0\1" + b"\0\5topic" + b"\xff\xff\xff\xff"
-"""The subscription of a consumer to `topic`."""
+
+
+def consumer_metadata(*topics: str) -> bytes:
+    """Return the subscription of a consumer of the classic protocol."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+CONSUMER_METADATA = consumer_metadata("topic")
 
 
 class GroupConversation:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
 from executor.coordinators.groups.machine.shard import GroupShard
 from executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
@@ -22,7 +23,11 @@ from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.key_values import KeyRun, read_key_runs
-from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
+from tests.unit.executor.coordinators.groups.group_conversation import (
+    GROUP,
+    GroupConversation,
+    consumer_metadata,
+)
 
 PRODUCER = ProducerStamp(1000, 0)
 OTHER = ProducerStamp(2000, 0)
@@ -343,6 +348,38 @@ def test_offset_of_a_topic_that_members_read_cannot_be_deleted() -> None:
     assert delete(groups) is ErrorCode.group_subscribed_to_topic
     assert delete(groups, topic="left") is ErrorCode.none
     assert (groups.fetch(), groups.fetch(topic="left")) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("members", "names", "deleted"),
+    [
+        (3, MAX_NAMES, ErrorCode.none),
+        (1, MAX_NAMES + 1, ErrorCode.group_subscribed_to_topic),
+    ],
+    ids=["all say the same", "too much"],
+)
+def test_offset_of_a_group_that_names_more_than_is_read_cannot_be_deleted(
+    members: int, names: int, deleted: ErrorCode
+) -> None:
+    """A request full of names was half a minute of the broker's loop, and cost it its lease."""
+    groups = GroupConversation()
+    metadata = consumer_metadata(*(f"topic-{number}" for number in range(names)))
+    _, (member_id, *_) = groups.settle(*"abc"[:members], protocols=(("range", metadata),))
+    groups.commit("left", 1, member_id, 1, topic="left")
+    assert delete(groups, topic="left") is deleted
+    assert delete(groups, topic="topic-0") is ErrorCode.group_subscribed_to_topic
+
+
+def test_offset_of_a_group_whose_members_name_more_than_is_read_between_them_cannot_be_deleted() -> None:
+    """Each of them says little."""
+    groups = GroupConversation()
+    for name in "ab":
+        metadata = consumer_metadata(*(f"{name}-{number}" for number in range(MAX_NAMES // 2 + 1)))
+        groups.join(name, protocols=(("range", metadata),), needs_known_member_id=False)
+    groups.pass_time(6_000)
+    generation = groups.assign("a", "b")
+    groups.commit("left", 1, groups.answers["a"].member_id, generation, topic="left")
+    assert delete(groups, topic="left") is ErrorCode.group_subscribed_to_topic
 
 
 def test_offset_of_a_group_that_says_not_what_it_reads_cannot_be_deleted_while_it_lives() -> None:

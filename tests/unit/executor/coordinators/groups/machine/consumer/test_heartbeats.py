@@ -126,6 +126,18 @@ def test_session_timeout_of_the_group_goes_before_the_brokers() -> None:
     assert talk.group.is_empty
 
 
+def test_session_timeout_of_the_group_beyond_the_brokers_bounds_of_now_is_the_bound() -> None:
+    """The controller has checked it by those of then (Kafka 4.3 clamps it when it is used)."""
+    talk = settled("a", group_consumer_max_session_timeout_ms="50000")
+    talk.configure_group(consumer_session_timeout_ms="60000")
+
+    talk.beat("a")
+    talk.pass_time(49_999)
+    assert not talk.group.is_empty
+    talk.pass_time(1)
+    assert talk.group.is_empty
+
+
 def test_member_that_gives_nothing_up_within_its_rebalance_timeout_is_removed() -> None:
     """Others wait for its partitions, and it may go on sending heartbeats for ever."""
     talk = ConsumerConversation()

@@ -9,7 +9,7 @@ from executor.coordinators.groups.machine.consumer.consumer_protocol import read
 from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.consumer_conversation import ConsumerConversation, Partitions
-from tests.unit.executor.coordinators.groups.group_conversation import GROUP
+from tests.unit.executor.coordinators.groups.group_conversation import GROUP, consumer_metadata
 
 
 def string(text: str) -> bytes:
@@ -442,6 +442,18 @@ def test_classic_group_with_metadata_that_cannot_be_read_does_not_change_over() 
         ErrorCode.group_id_not_found,
         True,
     )
+
+
+def test_classic_member_that_says_more_than_is_read_is_refused_by_a_consumer_group() -> None:
+    """Everybody else waits while it is read; 31,000 names are more than anybody means."""
+    talk = MigratingConversation()
+    talk.enter("c")
+    metadata = consumer_metadata(*(f"topic-{number}" for number in range(31_000)))
+
+    answer = talk.join("a", protocols=(("range", metadata),), needs_known_member_id=False)
+
+    assert answer.error_code is ErrorCode.inconsistent_group_protocol
+    assert talk.classic_join("a-id") is ErrorCode.none
 
 
 def test_static_member_that_comes_back_with_the_other_protocol_keeps_its_partitions() -> None:
