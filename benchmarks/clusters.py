@@ -25,10 +25,12 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
+from driver.spark.rack import BACKOFF
 from sparklog.wire.machine.stalls import longest_stall
 
 BROKERS = 3
 START_TIMEOUT_S = 120.0
+END_TIMEOUT_S = 60.0
 GROUP_SETTINGS = "group.initial.rebalance.delay.ms=0\n"
 """Of both clusters: who waits for others to join measures the delay."""
 SECURED: Final = ("SSL", "SASL_SSL")
@@ -44,7 +46,8 @@ class ClusterUnderTest:
     hosts: Sequence[psutil.Process]
     """Processes that are there only to host the brokers: Spark's executors; none for Apache Kafka."""
     restart: Callable[[int], None]
-    """Starts the broker of that id, which was killed, again; does nothing where that happens by itself."""
+    """Starts the broker of that id again, which was told to end, as our racks' supervisors do: once it has
+    ended, and after their pause. Does nothing where that happens by itself. Blocks."""
     secured: Mapping[str, str] = field(default_factory=dict)
     """Where its other listeners are, by their protocols (`benchmarks.security`)."""
 
@@ -197,12 +200,19 @@ def apache_kafka_cluster(security: Mapping[str, str] = MappingProxyType({})) -> 
                     )
             run_kafka_program("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
 
+        running: dict[int, subprocess.Popen[str]] = {}
+
         def start(node: int) -> None:
             log = stack.enter_context((directory / f"{node}.log").open("a"))
             properties = str(directory / f"{node}.properties")
             command = kafka_command("kafka.Kafka", properties, java_options=("-Xmx1g", "-Xms1g"))
             # Killed, since a combined node that is asked to stop waits for a quorum that has stopped already.
-            stack.enter_context(_process(command, log, log, signal.SIGKILL))
+            running[node] = stack.enter_context(_process(command, log, log, signal.SIGKILL))
+
+        def restart(node: int) -> None:
+            running[node].wait(END_TIMEOUT_S)
+            time.sleep(BACKOFF.pause_ms(0) / 1000)
+            start(node)
 
         for node in range(BROKERS):
             start(node)
@@ -212,7 +222,7 @@ def apache_kafka_cluster(security: Mapping[str, str] = MappingProxyType({})) -> 
             name: ",".join(f"127.0.0.1:{ports[BROKERS * number + node]}" for node in range(BROKERS))
             for number, name in enumerate(SECURED if security else (), 3)
         }
-        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, (), restart=start, secured=secured)
+        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, (), restart=restart, secured=secured)
 
 
 def _properties(settings: Mapping[str, str]) -> str:
@@ -229,9 +239,9 @@ def _process(
     finally:
         process.send_signal(end)
         try:
-            process.wait(60)
+            process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            print(f"{command[0]} did not stop within 60 s and is killed", file=sys.stderr)
+            print(f"{command[0]} did not stop within {END_TIMEOUT_S:.0f} s and is killed", file=sys.stderr)
             process.kill()
             process.wait()
 
