@@ -33,15 +33,17 @@ def warm_up(
 ) -> dict[str, int | None]:
     """Run rounds of every side in turn until all stand still at once, or `most_rounds`.
 
-    Returns after how many rounds each first stood still; None for one that did not in the end.
+    Returns since which round each has stood still; None for one that did not in the end.
     """
     rates: dict[str, list[float]] = {name: [] for name in sides}
-    still: dict[str, bool] = {}
-    first: dict[str, int] = {}
-    while not (still and all(still.values())) and len(next(iter(rates.values()))) < most_rounds:
+    since: dict[str, int | None] = dict.fromkeys(sides)
+    number = 0
+    while None in since.values() and number < most_rounds:
+        number += 1
         for name, run in sides.items():
             rates[name].append(rate_of(run()))
-            still[name] = stands_still(rates[name])
-            if still[name]:
-                first.setdefault(name, len(rates[name]))
-    return {name: first[name] if still[name] else None for name in sides}
+            if not stands_still(rates[name]):
+                since[name] = None
+            elif since[name] is None:
+                since[name] = number
+    return since

@@ -27,7 +27,7 @@ def test_warm_up_rate_that_never_stands_still_ends_and_says_so() -> None:
 
 
 def test_warm_up_side_that_moves_again_is_waited_for() -> None:
-    """What stood still once, and moved while the other side warmed up, is not warm."""
+    """What stood still once, and moved while the other side warmed up, is not warm, nor was it then."""
     ours, theirs = [100.0, 100, 150, 150], [50.0, 100, 101, 102]
     sides = {"ours": side(ours), "theirs": side(theirs)}
     seen: dict[str, list[float]] = {"ours": [], "theirs": []}
@@ -39,5 +39,5 @@ def test_warm_up_side_that_moves_again_is_waited_for() -> None:
 
         return run
 
-    assert warm_up({name: recorded(name) for name in sides}, rate_of=float) == {"ours": 2, "theirs": 3}
+    assert warm_up({name: recorded(name) for name in sides}, rate_of=float) == {"ours": 4, "theirs": 3}
     assert seen == {"ours": ours, "theirs": theirs}
