@@ -1,21 +1,24 @@
 """Compare with Apache Kafka and with Spark's Kafka connector: `python -m benchmarks [--rounds N] [case ...]`.
 
 Both clusters are up at once and each case runs on one and then on the other, each first in turn, so that a
-machine that drifts drifts for both. Rounds go on until the rates of both stand still (`warm_up`); only then
+machine that drifts drifts for both. Rounds go on until all figures of both stand still (`warm_up`); only then
 `--rounds` of them are counted. The table is Markdown, as in the README: medians, the lowest and highest round
-beside them, the median of what the ratio was in each round, and how many rounds it took until the rate stood
-still.
+beside them, the median of what the ratio was in each round, and how many rounds it took until the figure
+stood still, on either side. What compares other figures of its round, as ratio or difference, is not waited
+for.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import math
 import signal
 import statistics
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from benchmarks import clients, coordinators, dataframe_writes, dataframes, groups, security, transactions
-from benchmarks.case import BASELINE, OURS, PARTITIONS, TOPICS, Case, Figure, Round
+from benchmarks.case import BASELINE, OURS, PARTITIONS, RATIO, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
 from benchmarks.warm_up import MAX_WARM_UP_ROUNDS, warm_up
@@ -89,10 +92,13 @@ def latency(cluster: ClusterUnderTest) -> Iterator[Round]:
             )
             p50_ms, p99_ms = clients.end_to_end_latency(cluster.bootstrap_servers, topic, records=2_000)
         return [
-            Figure("acknowledgement at 5,000 records/s, p50", "ms", rate.p50_ms),
-            Figure("acknowledgement at 5,000 records/s, p99", "ms", rate.p99_ms, "<= 1.0"),
-            Figure("one record's round trip, p50", "ms", p50_ms),
-            Figure("one record's round trip, p99", "ms", p99_ms),
+            Figure(name, "ms", value_ms, bar, resolution=1.0)  # Kafka's programs print whole ones
+            for name, value_ms, bar in (
+                ("acknowledgement at 5,000 records/s, p50", rate.p50_ms, ""),
+                ("acknowledgement at 5,000 records/s, p99", rate.p99_ms, "<= 1.0"),
+                ("one record's round trip, p50", p50_ms, ""),
+                ("one record's round trip, p99", p99_ms, ""),
+            )
         ]
 
     yield run
@@ -147,8 +153,13 @@ def query(operation: str, name: str, unit: str, bar: str) -> Case:
     return prepared
 
 
-def guarantees(operation: str, rows: int, record_bytes: int, named: Sequence[tuple[str, str, str]]) -> Case:
-    """Write, or read, under each guarantee in turn: this project's format does, on either cluster."""
+def guarantees(
+    operation: str, rows: int, record_bytes: int, unit: str, names: Sequence[str], compared: Figure
+) -> Case:
+    """Write, or read, under each guarantee in turn: this project's format does, on either cluster.
+
+    Its figures are one a guarantee, and what `compared` is like, which compares them.
+    """
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
@@ -158,10 +169,13 @@ def guarantees(operation: str, rows: int, record_bytes: int, named: Sequence[tup
                 OURS, operation, cluster.bootstrap_servers, topic, rows=rows, record_bytes=record_bytes
             ) as figures,
         ):
-            yield lambda: [
-                Figure(name, unit, value, bar)
-                for (name, unit, bar), value in zip(named, figures(topic), strict=True)
-            ]
+
+            def run() -> list[Figure]:
+                *values, comparison = figures(topic)
+                of_each = [Figure(name, unit, value) for name, value in zip(names, values, strict=True)]
+                return [*of_each, dataclasses.replace(compared, value=comparison)]
+
+            yield run
 
     return prepared
 
@@ -201,32 +215,26 @@ def cases() -> dict[str, Case]:
         "sink-small-batch",
         0,
         0,
-        [
-            (f"{name}, exactly once", "ms", ""),
-            (f"{name}, at least once", "ms", ""),
-            (f"{name}, added by exactly once", "ms", "ours <= 60"),
-        ],
+        "ms",
+        [f"{name}, exactly once", f"{name}, at least once"],
+        Figure(f"{name}, added by exactly once", "ms", math.nan, "ours <= 60", is_difference=True),
     )
     record_bytes, records = SIZES[0]
     named["sink-batch-atomic"] = guarantees(
         "sink-batch-atomic",
         records // 2,
         record_bytes,
-        [
-            (f"DataFrame write {record_bytes} B, atomic", "rows/s", ""),
-            (f"DataFrame write {record_bytes} B, not atomic", "rows/s", ""),
-            (f"DataFrame write {record_bytes} B, atomic to not atomic", "x", "ours >= 0.95"),
-        ],
+        "rows/s",
+        [f"DataFrame write {record_bytes} B, atomic", f"DataFrame write {record_bytes} B, not atomic"],
+        Figure(f"DataFrame write {record_bytes} B, atomic to not atomic", RATIO, math.nan, "ours >= 0.95"),
     )
     named["read-isolation"] = guarantees(
         "read-isolation",
         records // 2,
         record_bytes,
-        [
-            (f"DataFrame read {record_bytes} B, read_committed", "rows/s", ""),
-            (f"DataFrame read {record_bytes} B, read_uncommitted", "rows/s", ""),
-            (f"DataFrame read {record_bytes} B, read_committed to read_uncommitted", "x", ""),
-        ],
+        "rows/s",
+        [f"DataFrame read {record_bytes} B, {level}" for level in dataframe_writes.ISOLATIONS],
+        Figure(f"DataFrame read {record_bytes} B, read_committed to read_uncommitted", RATIO, math.nan),
     )
     named |= groups.CASES
     named |= transactions.CASES
@@ -288,7 +296,7 @@ def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int, most
     """Warm every side until it stands still, count `rounds` of each in turn, and print the rows."""
     with contextlib.ExitStack() as stack:
         sides = {cluster.name: stack.enter_context(case(cluster)) for cluster in clusters}
-        took = warm_up(sides, rate_of=lambda figures: figures[0].value, most_rounds=most_warm_up_rounds)
+        took = warm_up(sides, most_warm_up_rounds)
         measured: dict[str, list[list[Figure]]] = {name: [] for name in sides}
         for number in range(rounds):
             for name in list(sides)[:: -1 if number % 2 else 1]:
@@ -297,13 +305,14 @@ def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int, most
 
 
 def _print_rows(
-    measured: Mapping[str, list[list[Figure]]], took: Mapping[str, int | None], most_warm_up_rounds: int = 0
+    measured: Mapping[str, list[list[Figure]]],
+    took: Mapping[str, Mapping[str, int | None]],
+    most_warm_up_rounds: int = 0,
 ) -> None:
-    """Print a row for each figure: `measured` has each side's rounds, `took` its rounds of warming up."""
+    """Print a row for each figure: `measured` has each side's rounds, `took` its figures' of warming up."""
     baseline = {
         rows[0].case: [row.value for row in rows] for rows in zip(*measured.get(BASELINE, []), strict=True)
     }
-    still = " / ".join(f"> {most_warm_up_rounds}" if count is None else str(count) for count in took.values())
     for rows in zip(*measured[OURS], strict=True):
         figure = rows[0]
         ours = [row.value for row in rows]
@@ -314,6 +323,8 @@ def _print_rows(
         else:
             ratio = statistics.median(our / their for our, their in zip(ours, theirs, strict=True))
             cells += [*_median_and_spread(theirs), f"{ratio:.2f}"]
+        counts = [of_side[figure.case] for of_side in took.values() if figure.case in of_side]
+        still = " / ".join(f"> {most_warm_up_rounds}" if count is None else str(count) for count in counts)
         print(f"| {' | '.join([*cells, figure.bar, still])} |", flush=True)
 
 

@@ -10,6 +10,8 @@ from benchmarks.clusters import ClusterUnderTest
 PARTITIONS = 3
 OURS = "sparklog"
 BASELINE = "Apache Kafka"
+RATIO = "x"
+"""The unit of a figure that is the ratio of others of its round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +23,19 @@ class Figure:
     value: float
     bar: str = ""
     """What is asked of the ratio to the baseline."""
+    is_difference: bool = False
+    """Whether it is the difference of others of its round."""
+    resolution: float = 0.0
+    """The steps in which it is read: one of them up or down is no movement."""
+
+    @property
+    def tells_warmth(self) -> bool:
+        """Whether a side is warm only when this stands still; a ratio is still while both terms rise."""
+        return self.unit != RATIO and not self.is_difference
 
 
 Round = Callable[[], list[Figure]]
-"""One round of a case; its first figure is the one that must stand still."""
+"""One round of a case; one figure at least tells whether the side is warm."""
 Case = Callable[[ClusterUnderTest], AbstractContextManager[Round]]
 """Prepares a case on a cluster."""
 

@@ -1,49 +1,53 @@
-"""When both sides are warm: rounds go on until their rates stand still.
+"""When both sides are warm: rounds go on until all their figures stand still.
 
 A JVM's first rounds flatter whoever it is compared with: Apache Kafka's brokers may double their rate over
-the first four.
+the first four. A rate may be still while the brokers' CPU falls, and a median while the p99 does; a ratio may
+be still while both of its terms rise, and says nothing (`Figure.tells_warmth`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
+
+from benchmarks.case import Figure, Round
 
 __all__ = ["MAX_WARM_UP_ROUNDS", "TOLERANCE", "stands_still", "warm_up"]
 
 TOLERANCE: Final = 0.1
 """By how much two rounds in a row may differ."""
 MAX_WARM_UP_ROUNDS: Final = 10
-"""Then a case is measured all the same, and the table says that it never stood still."""
-
-Result = TypeVar("Result")
+"""Then a case is measured all the same, and the table says what never stood still."""
 
 
-def stands_still(rates: Sequence[float]) -> bool:
-    """Say whether the last two rounds differ by less than `TOLERANCE` of the larger one.
+def stands_still(before: float, now: float, resolution: float = 0.0) -> bool:
+    """Say whether two rounds differ by less than `TOLERANCE` of the larger one, or by one step of reading.
 
-    >>> stands_still([91_000, 150_000]), stands_still([91_000, 150_000, 160_000])
-    (False, True)
+    >>> stands_still(91_000, 150_000), stands_still(150_000, 160_000), stands_still(2, 3, resolution=1)
+    (False, True, True)
     """
-    return len(rates) >= 2 and abs(rates[-1] - rates[-2]) < TOLERANCE * max(rates[-2:])
+    difference = abs(now - before)
+    return difference <= resolution or difference < TOLERANCE * max(abs(before), abs(now))
 
 
 def warm_up(
-    sides: Mapping[str, Callable[[], Result]],
-    rate_of: Callable[[Result], float],
-    most_rounds: int = MAX_WARM_UP_ROUNDS,
-) -> dict[str, int | None]:
-    """Run rounds of every side in turn until all stand still at once, or `most_rounds`.
+    sides: Mapping[str, Round], most_rounds: int = MAX_WARM_UP_ROUNDS
+) -> dict[str, dict[str, int | None]]:
+    """Run rounds of every side in turn until all figures of all stand still at once, or `most_rounds`.
 
-    Returns since which round each has stood still; None for one that did not in the end.
+    Returns since which round each side's figures have stood still; None for one that did not in the end.
     """
-    rates: dict[str, list[float]] = {name: [] for name in sides}
-    since: dict[str, int | None] = dict.fromkeys(sides)
-    number = 0
-    while None in since.values() and number < most_rounds:
-        number += 1
+    last: dict[str, dict[str, Figure]] = {name: {} for name in sides}
+    since: dict[str, dict[str, int | None]] = {name: {} for name in sides}
+    for number in range(1, most_rounds + 1):
         for name, run in sides.items():
-            rates[name].append(rate_of(run()))
-            if not stands_still(rates[name]):
-                since[name] = None
-            elif since[name] is None:
-                since[name] = number
+            figures = {figure.case: figure for figure in run() if figure.tells_warmth}
+            assert figures, "nothing of the case tells whether it is warm"
+            for case, figure in figures.items():
+                before = last[name].get(case)
+                if before is None or not stands_still(before.value, figure.value, figure.resolution):
+                    since[name][case] = None
+                elif since[name][case] is None:
+                    since[name][case] = number
+            last[name] = figures
+        if not any(None in of_side.values() for of_side in since.values()):
+            break
     return since
