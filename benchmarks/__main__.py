@@ -189,6 +189,7 @@ def memory(cluster: ClusterUnderTest) -> list[Figure]:
     figures = [Figure("three brokers, resident", "MiB", cluster.brokers_resident_mib(), "<= 0.5")]
     if cluster.hosts:
         figures.append(Figure("the executors' JVMs around them", "MiB", cluster.hosts_resident_mib()))
+    figures.append(Figure("everything that must run, resident", "MiB", cluster.everything_resident_mib()))
     return figures
 
 

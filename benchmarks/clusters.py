@@ -1,7 +1,8 @@
 """The two clusters that are compared, each three brokers on loopback, each seen only through its address.
 
 What a broker costs is read from the operating system: the CPU seconds and resident memory of the
-processes that listen on the advertised ports.
+processes that listen on the advertised ports. Apache Kafka's are controllers as well; ours have theirs in the
+driver, and executors around them. What all of a cluster takes is read of everything that was started for it.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +46,8 @@ class ClusterUnderTest:
     bootstrap_servers: str
     hosts: Sequence[psutil.Process]
     """Processes that are there only to host the brokers: Spark's executors; none for Apache Kafka."""
+    roots: Callable[[], Sequence[psutil.Process]]
+    """Returns the processes that were started for it; all others that it needs are their descendants."""
     restart: Callable[[int], None]
     """Starts the broker of that id again, which was told to end, as our racks' supervisors do: once it has
     ended, and after their pause. Does nothing where that happens by itself. Blocks."""
@@ -78,6 +81,13 @@ class ClusterUnderTest:
     def hosts_resident_mib(self) -> float:
         """Return the resident memory of the processes around the brokers."""
         return sum(host.memory_info().rss for host in self.hosts) / 2**20
+
+    def everything_resident_mib(self) -> float:
+        """Return the resident memory of everything that must run, controllers and drivers included.
+
+        Pages that processes share, as a worker does with the one that it was forked from, count for each.
+        """
+        return resident_mib(self.roots())
 
     def create_topic(self, topic: str, partitions: int = 3, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with a replica on every broker."""
@@ -139,7 +149,12 @@ def sparklog_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iter
             work_directories = {Path(executor.cwd()).parent for executor in executors}
             # Whoever supervises the racks sees to it that a killed broker comes back.
             yield ClusterUnderTest(
-                "sparklog", address.group(1), executors, restart=lambda _: None, secured=secured
+                "sparklog",
+                address.group(1),
+                executors,
+                roots=lambda: [psutil.Process(process.pid)],
+                restart=lambda _: None,
+                secured=secured,
             )
         logs = [log, *(path for work in work_directories for path in work.glob("*/stderr"))]
         lines = (line for path in logs for line in path.read_text(errors="replace").splitlines())
@@ -222,7 +237,24 @@ def apache_kafka_cluster(security: Mapping[str, str] = MappingProxyType({})) -> 
             name: ",".join(f"127.0.0.1:{ports[BROKERS * number + node]}" for node in range(BROKERS))
             for number, name in enumerate(SECURED if security else (), 3)
         }
-        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, (), restart=restart, secured=secured)
+        yield ClusterUnderTest(
+            "Apache Kafka",
+            bootstrap_servers,
+            (),
+            roots=lambda: [psutil.Process(node.pid) for node in running.values()],
+            restart=restart,
+            secured=secured,
+        )
+
+
+def resident_mib(roots: Iterable[psutil.Process]) -> float:
+    """Return the resident memory of processes and all that descend from them."""
+    resident_bytes = 0
+    for root in roots:
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                resident_bytes += process.memory_info().rss
+    return resident_bytes / 2**20
 
 
 def _properties(settings: Mapping[str, str]) -> str:
