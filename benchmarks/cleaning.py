@@ -1,26 +1,32 @@
 """Clean a compacted log here and in Apache Kafka: `python -m benchmarks.cleaning [--scale N] [case ...]`.
 
-Both get the same files: records of one size with keys drawn evenly, none of them clean yet. Kafka has one
-cleaner thread and finds the log dirty once it serves; ours is the process that a broker starts. Rates are
-bytes of log by the clock, and by the processor time that was used, which says more on a machine that others
-use too.
+Both get the same files: records of one size with keys drawn evenly, none of them clean yet. They clean them
+in turn, each first in turn, and the first round does not count: a broker that has just started is slow. Kafka
+has one cleaner thread, and a topic for each round, which it finds dirty when it is told to; ours is the
+process that a broker starts, from its start until what it has cleaned is on the disk: the files' renaming,
+which is the broker's, is in Kafka's time only. Rates are bytes of log by the clock, and by the processor time
+that was used, which says more on a machine that others use too. After every round both must have left as many
+records as there are keys, each with another key.
 """
 
 import argparse
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -30,18 +36,24 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from benchmarks.case import BASELINE, OURS
 from benchmarks.clusters import free_ports
 from benchmarks.java_libraries import kafka_command, run_kafka_program
 from executor.logs.cleaner_processes import CleanerProcess
 from sparklog.records.batch import read_header
 from sparklog.records.codecs import Codec
+from sparklog.records.decode import decode_batches
 from sparklog.records.encode import encode_batches
 from sparklog.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT
-from sparklog.storage.files import PARTITION_METADATA
+from sparklog.storage.files import CLEANED_SUFFIX, LOG_SUFFIX, PARTITION_METADATA
 from sparklog.storage.log import Log
 from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_config import LogConfig
 
+TOPIC: Final = "t"
+WARM_UP_ROUNDS: Final = 1
+CLEANED_WITHIN_S: Final = 600.0
+POLL_S: Final = 0.02
 START_MS: Final = 1_700_000_000_000
 SEGMENT_BYTES: Final = 128 * 1024 * 1024
 BATCH_BYTES: Final = 65536
@@ -64,12 +76,21 @@ class Case(NamedTuple):
     codec: Codec
 
 
+class Left(NamedTuple):
+    """What there is of a log."""
+
+    records: int
+    keys: int
+    """How many different ones these records have."""
+
+
 class Result(NamedTuple):
     """What a cleaning took."""
 
     seconds: float
     processor_seconds: float
     resident_mib: float
+    left: Left
 
 
 CASES: Final = {
@@ -80,15 +101,18 @@ CASES: Final = {
 }
 
 
-def write_log(directory: Path, case: Case) -> Log:
-    """Write a log whose active segment is empty."""
+def write_log(directory: Path, case: Case) -> tuple[Log, int]:
+    """Write a log whose active segment is empty; return it, and how many keys were drawn."""
     random = np.random.default_rng(1)
     log = Log.open(directory, LogConfig(segment_bytes=SEGMENT_BYTES), now_ms=START_MS)
     half = case.value_bytes // 2
     values = [bytes(random.integers(32, 127, half, dtype=np.uint8)) * 2 for _ in range(1000)]
+    is_drawn = np.zeros(case.keys, dtype=bool)
     for first in range(0, case.records, ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, case.records - first)
-        keys = [b"%010d" % key for key in random.integers(0, case.keys, count)]
+        numbers = random.integers(0, case.keys, count)
+        is_drawn[numbers] = True
+        keys = [b"%010d" % number for number in numbers]
         for batch in encode_batches(
             key=pa.array(keys, pa.binary()),
             value=pa.array([values[place] for place in random.integers(0, 1000, count)], pa.binary()),
@@ -100,7 +124,18 @@ def write_log(directory: Path, case: Case) -> Log:
             log.append_as_leader(data, read_header(data), 0, START_MS)
     log.roll(START_MS)
     log.flush()
-    return log
+    return log, int(is_drawn.sum())
+
+
+def left_in(files: Iterable[Path]) -> Left:
+    """Return what there is in the files of a log."""
+    keys = [
+        rows.column("key")
+        for file in sorted(files)
+        for rows in decode_batches(file.read_bytes(), columns=["key"], topic=TOPIC, partition=0)
+    ]
+    together = pa.chunked_array(keys, pa.binary())
+    return Left(len(together), pc.count_distinct(together).as_py())
 
 
 def clean_here(log: Log) -> Result:
@@ -109,7 +144,7 @@ def clean_here(log: Log) -> Result:
     cleaner = CleanerProcess()
     started_s = time.monotonic()
     try:
-        outcome = cleaner.clean(request)
+        cleaner.clean(request)
         seconds = time.monotonic() - started_s
         assert cleaner.process_id is not None
         process = psutil.Process(cleaner.process_id)
@@ -117,14 +152,15 @@ def clean_here(log: Log) -> Result:
         peak = _peak_resident_mib(process.pid)
     finally:
         cleaner.end()
-    for path in log.directory.glob("*.cleaned"):
+    left = left_in(log.directory.glob(f"*{LOG_SUFFIX}{CLEANED_SUFFIX}"))
+    for path in log.directory.glob(f"*{CLEANED_SUFFIX}"):
         path.unlink()
-    print(f"  ours: {outcome.keys} keys, {outcome.bytes_written} bytes left")
-    return Result(seconds, times.user + times.system, peak)
+    return Result(seconds, times.user + times.system, peak, left)
 
 
-def clean_in_kafka(log: Log, work: Path) -> Result:
-    """Have Apache Kafka clean a copy of the log."""
+@contextmanager
+def kafka_with(log: Log, work: Path, rounds: int) -> Iterator[Callable[[], Result]]:
+    """Start Apache Kafka with the log in a topic for each round; gives what has it clean the next one."""
     logs = work / "logs"
     port, controller_port = free_ports(2)
     properties = work / "server.properties"
@@ -142,33 +178,57 @@ def clean_in_kafka(log: Log, work: Path) -> Result:
         "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)
     )
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
-    resource = ConfigResource(ResourceType.TOPIC, "t")
+    topics = [f"{TOPIC}-{number}" for number in range(rounds)]
     with _kafka(properties, admin):
         config = {
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": "1.0",
             "segment.bytes": str(SEGMENT_BYTES),
         }
-        admin.create_topics([NewTopic("t", 1, 1, config=config)])["t"].result(30)
-    for path in (logs / "t-0").iterdir():
+        for created in admin.create_topics(
+            [NewTopic(topic, 1, 1, config=config) for topic in topics]
+        ).values():
+            created.result(30)
+    for topic in topics:
+        _put_log(log, logs / f"{topic}-0")
+    with _kafka(properties, admin) as process:
+        coming = iter(topics)
+        yield lambda: _clean_in_kafka(next(coming), log.log_end_offset, logs, admin, process)
+
+
+def _put_log(log: Log, directory: Path) -> None:
+    """Have a directory of Kafka's consist of the log's files; it writes to none but the last one."""
+    for path in directory.iterdir():
         if path.name != PARTITION_METADATA:
             path.unlink()
+    *sealed, _ = sorted(log.directory.glob(f"*{LOG_SUFFIX}"))
     for path in log.directory.iterdir():
-        if path.suffix in (".log", ".index", ".timeindex"):
-            shutil.copy(path, logs / "t-0")
-    with _kafka(properties, admin) as process:
-        before = process.cpu_times()
-        started_s = time.monotonic()
-        resource.add_incremental_config(
-            ConfigEntry("min.cleanable.dirty.ratio", "0.01", incremental_operation=AlterConfigOpType.SET)
-        )
-        admin.incremental_alter_configs([resource])[resource].result(30)
-        while not _is_cleaned(logs / CLEANER_OFFSET_CHECKPOINT):
-            time.sleep(0.1)
-        seconds = time.monotonic() - started_s
-        after = process.cpu_times()
-        peak = _peak_resident_mib(process.pid)
-    return Result(seconds, after.user + after.system - before.user - before.system, peak)
+        if path in sealed:
+            # No copy: both sides are to find the same pages in the cache, none yet to be written.
+            (directory / path.name).hardlink_to(path)
+        elif path.suffix in (LOG_SUFFIX, ".index", ".timeindex"):
+            shutil.copy(path, directory)
+
+
+def _clean_in_kafka(
+    topic: str, end_offset: int, logs: Path, admin: AdminClient, process: psutil.Process
+) -> Result:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource.add_incremental_config(
+        ConfigEntry("min.cleanable.dirty.ratio", "0.01", incremental_operation=AlterConfigOpType.SET)
+    )
+    before = process.cpu_times()
+    started_s = time.monotonic()
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    while (cleaned := cleaned_up_to(logs / CLEANER_OFFSET_CHECKPOINT, topic)) < end_offset:
+        if time.monotonic() - started_s > CLEANED_WITHIN_S:
+            raise RuntimeError(f"Apache Kafka has cleaned {topic} up to {cleaned} only, of {end_offset}")
+        time.sleep(POLL_S)
+    seconds = time.monotonic() - started_s
+    after = process.cpu_times()
+    processor_seconds = after.user + after.system - before.user - before.system
+    left = left_in((logs / f"{topic}-0").glob(f"*{LOG_SUFFIX}"))
+    return Result(seconds, processor_seconds, _peak_resident_mib(process.pid), left)
 
 
 @contextmanager
@@ -191,9 +251,11 @@ def _kafka(properties: Path, admin: AdminClient) -> Iterator[psutil.Process]:
             process.wait(60)
 
 
-def _is_cleaned(checkpoint: Path) -> bool:
+def cleaned_up_to(checkpoint: Path, topic: str) -> int:
+    """Return up to where Kafka has cleaned the topic's partition, exclusive, by its checkpoint."""
     lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
-    return any(line.startswith("t 0 ") and not line.endswith(" 0") for line in lines)
+    prefix = f"{topic} 0 "
+    return next((int(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)), 0)
 
 
 def _peak_resident_mib(process_id: int) -> float:
@@ -203,31 +265,69 @@ def _peak_resident_mib(process_id: int) -> float:
     raise AssertionError("Linux says it of every process")
 
 
+def measure(
+    sides: Mapping[str, Callable[[], Result]], rounds: int, expected: Left
+) -> dict[str, list[Result]]:
+    """Have the sides clean in turn, each first in turn; return what that took, the first round left out.
+
+    Raises:
+        RuntimeError: one has left something else than was expected.
+    """
+    results: dict[str, list[Result]] = {side: [] for side in sides}
+    for number in range(WARM_UP_ROUNDS + rounds):
+        for side in list(sides)[:: -1 if number % 2 else 1]:
+            result = sides[side]()
+            if result.left != expected:
+                raise RuntimeError(f"{side} has left {result.left}, not {expected}")
+            if number >= WARM_UP_ROUNDS:
+                results[side].append(result)
+    return results
+
+
+def _line(side: str, size_mib: float, results: Sequence[Result]) -> str:
+    by_clock = [size_mib / result.seconds for result in results]
+    by_processor = [size_mib / result.processor_seconds for result in results]
+    resident_mib = max(result.resident_mib for result in results)
+    return (
+        f"  {side}: {_median_and_spread(by_clock)} MiB/s, "
+        f"{_median_and_spread(by_processor)} MiB a processor second, {resident_mib:.0f} MiB resident at most"
+    )
+
+
+def _median_and_spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
 def main() -> None:
     """Print a line a case and side."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(CASES))
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=4, help="how many are counted, beside the first one")
     arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be 1 or more")
     for name in arguments.cases or CASES:
         case = CASES[name]
         case = case._replace(records=int(case.records * arguments.scale))
         with tempfile.TemporaryDirectory(prefix="benchmark-cleaning-") as directory:
-            log = write_log(Path(directory) / "ours" / "t-0", case)
+            log, keys = write_log(Path(directory) / "ours" / f"{TOPIC}-0", case)
             size_mib = log.size_bytes / 2**20
             print(
-                f"{name}: {case.records} records, {case.keys} keys, {size_mib:.0f} MiB, "
-                f"load {os.getloadavg()[0]:.1f}"
+                f"{name}: {case.records} records, {keys} keys, {size_mib:.0f} MiB, "
+                f"load {os.getloadavg()[0]:.1f}",
+                flush=True,
             )
             work = Path(directory) / "kafka"
             work.mkdir()
-            for side, result in (("ours", clean_here(log)), ("Apache Kafka", clean_in_kafka(log, work))):
-                print(
-                    f"  {side}: {size_mib / result.seconds:.1f} MiB/s, "
-                    f"{size_mib / result.processor_seconds:.1f} MiB a processor second, "
-                    f"{result.resident_mib:.0f} MiB resident",
-                    flush=True,
-                )
+            with kafka_with(log, work, WARM_UP_ROUNDS + arguments.rounds) as clean_in_kafka:
+                sides: dict[str, Callable[[], Result]] = {
+                    OURS: partial(clean_here, log),
+                    BASELINE: clean_in_kafka,
+                }
+                results = measure(sides, arguments.rounds, Left(records=keys, keys=keys))
+            for side, of_side in results.items():
+                print(_line(side, size_mib, of_side), flush=True)
             log.close(clean=False)
 
 
