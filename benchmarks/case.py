@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.clusters import ClusterUnderTest
 
@@ -23,9 +23,9 @@ class Figure:
     value: float
     bar: str = ""
     """What is asked of the ratio to the baseline."""
-    is_difference: bool = False
+    is_difference: bool = field(default=False, kw_only=True)
     """Whether it is the difference of others of its round."""
-    resolution: float = 0.0
+    resolution: float = field(default=0.0, kw_only=True)
     """The steps in which it is read: one of them up or down is no movement."""
 
     @property

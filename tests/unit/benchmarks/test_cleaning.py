@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cleaning import Case, Left, Result, cleaned_up_to, left_in, measure, write_log
+from benchmarks.cleaning import (
+    Case,
+    Left,
+    Result,
+    clean_here,
+    cleaned_up_to,
+    left_in,
+    measure,
+    write_log,
+)
 from sparklog.records.codecs import Codec
 
 EXPECTED = Left(records=5, keys=5)
@@ -45,6 +54,14 @@ def test_left_in_files_counts_records_and_their_keys(tmp_path: Path, codec: Code
     """What is not clean yet has every record, and the keys that were drawn."""
     log, keys = write_log(tmp_path / "t-0", Case(records=3_000, value_bytes=90, keys=1_000, codec=codec))
     assert 900 < keys < 1_000
+    assert left_in(log.directory.glob("*.log")) == Left(records=3_000, keys=keys)
+    log.close(clean=False)
+
+
+def test_cleaning_here_leaves_one_record_of_every_key_and_the_log_as_it_was(tmp_path: Path) -> None:
+    """What is cleaned is cleaned again in the next round."""
+    log, keys = write_log(tmp_path / "t-0", Case(records=3_000, value_bytes=90, keys=1_000, codec=Codec.NONE))
+    assert [clean_here(log).left for _ in range(2)] == [Left(records=keys, keys=keys)] * 2
     assert left_in(log.directory.glob("*.log")) == Left(records=3_000, keys=keys)
     log.close(clean=False)
 
