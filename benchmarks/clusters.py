@@ -30,6 +30,16 @@ from driver.spark.rack import BACKOFF
 from sparklog.wire.machine.stalls import longest_stall
 
 BROKERS = 3
+KAFKA_JVM_OPTIONS: Final = (
+    "-Xmx1g",
+    "-Xms1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+"""Those of Kafka's own scripts for its brokers (kafka-server-start.sh, kafka-run-class.sh)."""
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 60.0
 GROUP_SETTINGS = "group.initial.rebalance.delay.ms=0\n"
@@ -220,7 +230,7 @@ def apache_kafka_cluster(security: Mapping[str, str] = MappingProxyType({})) -> 
         def start(node: int) -> None:
             log = stack.enter_context((directory / f"{node}.log").open("a"))
             properties = str(directory / f"{node}.properties")
-            command = kafka_command("kafka.Kafka", properties, java_options=("-Xmx1g", "-Xms1g"))
+            command = kafka_command("kafka.Kafka", properties, java_options=KAFKA_JVM_OPTIONS)
             # Killed, since a combined node that is asked to stop waits for a quorum that has stopped already.
             running[node] = stack.enter_context(_process(command, log, log, signal.SIGKILL))
 
