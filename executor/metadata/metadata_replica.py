@@ -70,6 +70,7 @@ class MetadataReplica:
         self._settling = asyncio.Lock()
         self._changed = asyncio.Event()
         self._writing: set[asyncio.Future[None]] = set()
+        self._settled_last: asyncio.Future[None] | None = None
 
     @classmethod
     def open(
@@ -161,14 +162,14 @@ class MetadataReplica:
             while (self.voter.cluster_id, self.voter.election) != (self.cluster_id, self._election):
                 cluster_id, election = self.voter.cluster_id, self.voter.election
                 if cluster_id is not None and cluster_id != self.cluster_id:
-                    await self._off_the_loop(self._format_directories, cluster_id)
+                    await self._one_at_a_time(self._format_directories, cluster_id)
                     self.cluster_id = cluster_id
                 if election != self._election:
-                    await self._off_the_loop(write_election, self.log.directory, election)
+                    await self._one_at_a_time(write_election, self.log.directory, election)
                     self._election = election
             if self._lacks_records and not self.voter.lacks_records:
                 await self.flush()
-                await self._off_the_loop(write_lacks_records, self.log.directory, False)
+                await self._one_at_a_time(write_lacks_records, self.log.directory, False)
                 self._lacks_records = False
                 logger.info("%s has caught up, and votes again", self.log.directory)
         self.wake()
@@ -227,7 +228,21 @@ class MetadataReplica:
 
     async def _off_the_loop(self, write: Callable[..., None], *arguments: object) -> None:
         """Write in a thread; whoever waits may be cancelled, `close` waits all the same."""
+        await asyncio.shield(self._begun(write, *arguments))
+
+    async def _one_at_a_time(self, write: Callable[..., None], *arguments: object) -> None:
+        """Do likewise what is to be on disk one after the other; only while `_settling` is held.
+
+        Whoever was cancelled has left it to others, and what he had begun goes on: beside it an older
+        election could take the place of a newer one.
+        """
+        if self._settled_last is not None:
+            await asyncio.wait({self._settled_last})
+        self._settled_last = self._begun(write, *arguments)
+        await asyncio.shield(self._settled_last)
+
+    def _begun(self, write: Callable[..., None], *arguments: object) -> "asyncio.Future[None]":
         writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
-        await asyncio.shield(writing)
+        return writing

@@ -1,6 +1,7 @@
 """A broker's copy of the metadata log: what is fetched, kept, replayed and published."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,6 +32,9 @@ from tests.unit.executor.metadata.metadata_scene import (
     run,
     topic,
 )
+from tests.unit.sparklog.storage.calls import calls_of
+
+DEADLINE_S = 20
 
 
 @pytest.fixture
@@ -310,3 +314,29 @@ def vote_for(leader_epoch: int) -> VoteRequest:
         log=LogPosition(leader_epoch - 1, 100),
         pre_vote=False,
     )
+
+
+def test_election_that_nobody_waits_for_any_more_does_not_take_the_place_of_a_newer_one(scene: Scene) -> None:
+    """A connection that closes takes its request with it; the thread that writes for it goes on."""
+    writing, may_go_on = threading.Event(), threading.Event()
+
+    def hold_the_first(path: str, _: object) -> None:
+        if path.endswith("quorum-state.tmp") and not writing.is_set():
+            writing.set()
+            may_go_on.wait(DEADLINE_S)
+
+    async def scenario() -> None:
+        first = asyncio.create_task(scene.lead(1))
+        await asyncio.to_thread(writing.wait, DEADLINE_S)
+        first.cancel()
+        second = asyncio.create_task(scene.lead(2))
+        done, _ = await asyncio.wait({second}, timeout=0.2)
+        assert (done, len(synced)) == (set(), 1)
+        may_go_on.set()
+        await asyncio.wait_for(second, DEADLINE_S)
+
+    with calls_of("fsync", hold_the_first) as synced:
+        run(scenario)
+    election = read_election(scene.log.directory)
+    assert election is not None
+    assert election.leader_epoch == 2
