@@ -221,10 +221,11 @@ class SparkCluster:
                 self._controller.wait_until_unfenced(self._broker_count, timeout_s=0.2)
                 return
             except TimeoutError as error:
-                if self._stopped:
-                    raise StartError(f"the cluster was stopped before it was up: {error}") from None
+                # First: once every rack has ended the cluster stops itself.
                 if self._refusal is not None:
                     raise BrokerRefusedError(self._refusal) from None
+                if self._stopped:
+                    raise StartError(f"the cluster was stopped before it was up: {error}") from None
                 if len(self._failures) >= FAILURES_BEFORE_START_ALLOWED:
                     raise StartError(
                         f"the brokers' jobs fail: {self._failures[-1]} (the executors' stderr, linked from "
@@ -264,7 +265,8 @@ class SparkCluster:
             left_behind = self._racks_running == 0 and not self._stopped
         if left_behind:
             logger.warning(
-                "The Spark application ended before the cluster was stopped; stopping the controller"
+                "%s before the cluster was stopped; stopping the controller",
+                "The Spark application ended" if self._refusal is None else "The last rack was refused",
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()
