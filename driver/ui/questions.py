@@ -102,7 +102,8 @@ class Questions:
             if forgotten.asking is not None:
                 forgotten.asking.cancel()
         _collect(question)
-        waiting = sum(each.asking is not None for each in self._questions.values())
+        # Those of pages that were left stay uncollected, and may have been answered long ago.
+        waiting = sum(each.asking is not None and not each.asking.done() for each in self._questions.values())
         if question.asking is None and monotonic_ms() >= question.rests_until_ms and waiting < MAX_WAITING:
             question.asking = self._worker.submit(self._look, look, question.sample)
         if question.asking is not None:

@@ -41,6 +41,23 @@ def test_answer_that_takes_long_holds_no_page_up(asking: Questions, monkeypatch:
     assert looks == [None]  # it is asked once at a time, and rests
 
 
+def test_pages_that_were_left_before_their_answers_came_take_no_place(
+    asking: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was looked at once, while brokers were slow; after eight of them no new one was ever asked for."""
+    monkeypatch.setattr(questions, "ANSWER_WITHIN_S", 0.01)
+    answers = threading.Event()
+
+    def look(*_: object) -> int:
+        answers.wait(10)
+        return 7
+
+    for number in range(questions.MAX_WAITING):
+        asking.ask(number, look)
+    answers.set()
+    wait_for(lambda: asking.ask("another", look).known == 7, "an answer of its own")
+
+
 def test_answer_is_given_to_the_next_look(asking: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates come from two of them."""
     monkeypatch.setattr(questions, "RESTS", 0)
