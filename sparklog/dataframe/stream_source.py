@@ -44,6 +44,7 @@ class StreamSource:
         self._cluster = ClusterClient(options.read.client)
         self._waiting = ClusterClient(options.read.client)
         self._tail = Tail(self._waiting, read_committed=options.read.fetch.read_committed)
+        self._limits = options.limits
         self._limited = Admission(options.limits)
         self._unlimited = Admission(NO_LIMITS)
         self._partitions: dict[TopicPartition, UUID | None] = {}
@@ -70,6 +71,8 @@ class StreamSource:
     def hold_latest(self) -> None:
         """Take for the latest offsets, from now on, what they are when next asked for."""
         self._holds = True
+        # No batch waits for more, since no more can come: the query would end with the rest unread.
+        self._limited = Admission(self._limits.at_once())
 
     def ends(self, starts: Offsets, *, limited: bool) -> Offsets:
         """Return where a micro-batch ends that begins at `starts`; `starts` itself when there is none to be.

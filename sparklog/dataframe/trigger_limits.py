@@ -2,11 +2,11 @@
 
 `maxOffsetsPerTrigger` is shared among partitions in proportion to what they have; one that has anything gets
 at least one offset, so none starves. `minOffsetsPerTrigger` lets a batch wait for more, but never longer than
-`maxTriggerDelay`.
+`maxTriggerDelay`, and not at all under `Trigger.AvailableNow`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparklog.types import Offset, TopicPartition
@@ -21,6 +21,10 @@ class TriggerLimits:
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 0
+
+    def at_once(self) -> "TriggerLimits":
+        """Return those by which no batch waits for more."""
+        return replace(self, min_offsets=None)
 
 
 NO_LIMITS: Final = TriggerLimits()

@@ -35,6 +35,34 @@ def test_stream_of_many_topics_asks_for_all_of_them_in_one_request(topics: dict[
     with_brokers(use)
 
 
+def test_stream_of_what_is_available_now_reads_all_of_it_whatever_a_batch_is_to_wait_for() -> None:
+    """More can't come: a batch that waited for more was the query's end, with the rest unread."""
+
+    def use(brokers: Brokers) -> None:
+        partition = TopicPartition("t", 0)
+        brokers.leaders = {partition: Leader(0, 1)}
+        options = {
+            "subscribe": "t",
+            "maxOffsetsPerTrigger": "10",
+            "minOffsetsPerTrigger": "5",
+            "kafka.bootstrap.servers": f"127.0.0.1:{brokers.listeners[-1].port}",
+        }
+        source = StreamSource(StreamReadOptions.parse(options, None))
+        try:
+            starts = source.starts()
+            brokers.end_offset = 13
+            source.hold_latest()
+            first = source.ends(starts, limited=True)
+            brokers.end_offset = 20
+            last = source.ends(first, limited=True)
+            assert (first, last) == ({partition: 10}, {partition: 13})
+            assert source.ends(last, limited=True) == last
+        finally:
+            source.close()
+
+    with_brokers(use)
+
+
 def test_topic_that_is_gone_is_waited_for_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Each second's look waited three seconds for it, and wrote a line, for as long as the query ran."""
 
