@@ -29,6 +29,7 @@ from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 
 _running: Final = RunningCluster()
+_DIRECTORY_KEYS: Final = ("log.dir", "log.dirs", "metadata.log.dir")
 
 
 def start(
@@ -129,7 +130,11 @@ def _configuration(
     configuration = {key: _as_text(value) for key, value in given.items()}
     if log_directories is not None:
         paths = [log_directories] if isinstance(log_directories, str | Path) else log_directories
-        configuration["log.dirs"] = ",".join(str(Path(path).absolute()) for path in paths)
+        configuration["log.dirs"] = ",".join(map(str, paths))
+    # Executors have working directories of their own, which go with them.
+    for key in _DIRECTORY_KEYS:
+        if text := configuration.get(key):
+            configuration[key] = ",".join(str(Path(path.strip()).absolute()) for path in text.split(","))
     return configuration
 
 
