@@ -18,18 +18,18 @@ from driver.controller.bootstrap_listeners import CannotListenError
 from driver.controller.first_users import FirstUsersError, read_first_users
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
+from driver.given_configuration import configuration_told
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import preflight
 from driver.spark.slots import broker_slots, is_local_mode
 from sparklog.client.config import parse_bootstrap_servers
-from sparklog.config import BrokerConfig, read_properties
+from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 
 _running: Final = RunningCluster()
-_DIRECTORY_KEYS: Final = ("log.dir", "log.dirs", "metadata.log.dir")
 
 
 def start(
@@ -43,7 +43,7 @@ def start(
     """Start a cluster and return it when every broker is unfenced; see `sparklog.start`."""
     context = preflight.checked_context(spark)
     preflight.check_counts(racks, brokers_per_rack)
-    configuration = _configuration(config, log_directories)
+    configuration = configuration_told(config, log_directories)
     shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
     return _running.get_or_start(context, shape, lambda: _made(context, shape))
 
@@ -122,22 +122,6 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     return cluster
 
 
-def _configuration(
-    config: Mapping[str, object] | str | Path | None,
-    log_directories: str | Path | Sequence[str | Path] | None,
-) -> dict[str, str]:
-    given = read_properties(Path(config)) if isinstance(config, str | Path) else dict(config or {})
-    configuration = {key: _as_text(value) for key, value in given.items()}
-    if log_directories is not None:
-        paths = [log_directories] if isinstance(log_directories, str | Path) else log_directories
-        configuration["log.dirs"] = ",".join(map(str, paths))
-    # Executors have working directories of their own, which go with them.
-    for key in _DIRECTORY_KEYS:
-        if text := configuration.get(key):
-            configuration[key] = ",".join(str(Path(path.strip()).absolute()) for path in text.split(","))
-    return configuration
-
-
 def _first_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:
     """Return those of the file that the configuration names.
 
@@ -165,11 +149,6 @@ def _why_not(error: KafkaError | OSError) -> str:
             f"{error.strerror or error}; name an address of the driver's host, and a free port or 0"
         )
     return f"the controller can't start: {error.message if isinstance(error, KafkaError) else error}"
-
-
-def _as_text(value: object) -> str:
-    # Properties files know text only, and so do Kafka's own parsers: true, not Python's True.
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _new_cluster_id() -> str:

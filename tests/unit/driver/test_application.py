@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from driver.application import start
-from sparklog.hosting import BrokerRefusedError
+from driver.spark import preflight
+from sparklog.hosting import BrokerRefusedError, StartError
 from tests.unit.driver.applications import Application, refused
 
 
@@ -46,5 +47,49 @@ def test_relative_directory_of_the_metadata_log_is_the_drivers_too(tmp_path: Pat
     """It is a voter's memory: without a majority of those nothing of the cluster is there any more."""
     application = Application(refused)
     with pytest.raises(BrokerRefusedError):
-        start(application.context, racks=1, config={"metadata.log.dir": "m"})
-    assert application.assignments[0].configuration["metadata.log.dir"] == f"{tmp_path}/m"
+        start(application.context, racks=1, config={"metadata.log.dir": "m,n"})
+    assert application.assignments[0].configuration["metadata.log.dir"] == f"{tmp_path}/m,n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"log_directories": ["/a", Path("/b")]},
+        {"config": {"log.dirs": ["/a", Path("/b")]}},
+        {"config": {"log.dirs": "/a,/b", "log.dir": None}},
+    ],
+)
+def test_directories_are_named_as_python_or_kafka_names_them(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list became directories with brackets and quotation marks in their names."""
+    monkeypatch.setattr(preflight, "check_directories", lambda *_, **__: None)
+    assert told(**arguments) == ("/a/broker-0", "/b/broker-0")
+
+
+def test_keys_of_none_are_not_set_and_lists_are_kafkas() -> None:
+    """As if they were left out: they were set to the text None."""
+    application = Application(refused)
+    given = {"log.retention.ms": None, "ssl.enabled.protocols": ["TLSv1.2", "TLSv1.3"]}
+    with pytest.raises(BrokerRefusedError):
+        start(application.context, racks=1, config=given)
+    configuration = application.assignments[0].configuration
+    assert "log.retention.ms" not in configuration
+    assert configuration["ssl.enabled.protocols"] == "TLSv1.2,TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"log_directories": []}, "log_directories names no directory"),
+        ({"log_directories": ""}, "log_directories names no directory"),
+        ({"config": {"log.dirs": []}}, "log.dirs names no directory"),
+        ({"config": {"log.dirs": "/a,,/b"}}, "log.dirs names no directory"),
+        ({"log_directories": "/a,b"}, "log_directories: '/a,b' has a comma"),
+        ({"config": {"log.dir": [Path("/a,b")]}}, "log.dir: '/a,b' has a comma"),
+    ],
+)
+def test_directories_that_can_not_be_meant_are_refused(arguments: dict[str, Any], said: str) -> None:
+    """Logs that were to be kept would be temporary, or lie elsewhere."""
+    with pytest.raises(StartError, match=said):
+        start(Application(refused).context, racks=1, **arguments)

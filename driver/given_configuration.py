@@ -1,0 +1,71 @@
+"""What a start is given as its configuration, as brokers are told it: Kafka's keys, and texts.
+
+Properties files know text only, and so do Kafka's own parsers. Directories are told as absolute ones:
+executors have working directories of their own, which go with them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sparklog.config import read_properties
+from sparklog.hosting import StartError
+
+__all__ = ["configuration_told"]
+
+_METADATA_DIRECTORY: Final = "metadata.log.dir"
+
+
+def configuration_told(
+    config: Mapping[str, object] | str | Path | None,
+    log_directories: str | Path | Sequence[str | Path] | None,
+) -> dict[str, str]:
+    """Return the keys of a mapping or a properties file, with `log_directories` in place of its log.dirs.
+
+    A key whose value is None is left out.
+
+    >>> configuration_told({"auto.create.topics.enable": True, "log.dirs": ["/a", "/b"]}, None)
+    {'auto.create.topics.enable': 'true', 'log.dirs': '/a,/b'}
+
+    Raises:
+        StartError: Directories are named that can't be meant.
+        PropertiesError: The file is none.
+    """
+    given = read_properties(Path(config)) if isinstance(config, str | Path) else dict(config or {})
+    told = {key: _as_text(value) for key, value in given.items() if value is not None}
+    for key in ("log.dirs", "log.dir"):
+        value = given.get(key)
+        if value is not None and value != "":  # as which Kafka has a key that is not set
+            told[key] = _joined(key, value.split(",") if isinstance(value, str) else _listed(value))
+    if told.get(_METADATA_DIRECTORY):
+        told[_METADATA_DIRECTORY] = str(Path(told[_METADATA_DIRECTORY].strip()).absolute())
+    if log_directories is not None:
+        told["log.dirs"] = _joined("log_directories", _listed(log_directories))
+    return told
+
+
+def _joined(name: str, paths: Sequence[object]) -> str:
+    """Return directories as Kafka has them in one text."""
+    texts = [str(path).strip() for path in paths]
+    if not all(texts) or not texts:
+        raise StartError(
+            f"{name} names no directory, or one of several without a name: name all, or leave it out for "
+            "temporary logs"
+        )
+    for text in texts:
+        if "," in text:
+            raise StartError(
+                f"{name}: '{text}' has a comma, which parts one directory from the next: give a list of "
+                "paths without one"
+            )
+    return ",".join(str(Path(text).absolute()) for text in texts)
+
+
+def _listed(value: object) -> Sequence[object]:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(_as_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
