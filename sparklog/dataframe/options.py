@@ -38,6 +38,7 @@ from sparklog.dataframe.offset_limits import (
 )
 from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.dataframe.trigger_limits import TriggerLimits
+from sparklog.dataframe.warned_once import warn_once
 from sparklog.metadata.topic_names import InvalidTopicNameError, check_topic_name
 from sparklog.types import TopicPartition
 
@@ -137,7 +138,7 @@ class ReadOptions:
         options: Mapping[str, str],
         default_bootstrap_servers: str | None,
         *,
-        report: Callable[[str], None] = logger.warning,
+        report: Callable[[str], None] = warn_once,
     ) -> "ReadOptions":
         """Return the options of a batch read; `report` is told which have no effect.
 
@@ -179,7 +180,7 @@ class StreamReadOptions:
         options: Mapping[str, str],
         default_bootstrap_servers: str | None,
         *,
-        report: Callable[[str], None] = logger.warning,
+        report: Callable[[str], None] = warn_once,
     ) -> "StreamReadOptions":
         """Return the options of a streaming read; `report` is told which have no effect.
 
@@ -225,7 +226,7 @@ class WriteOptions:
             options,
             known=(*_WRITE_OPTIONS, *_OPTIONS_OF_SPARK),
             without_effect=(*_READ_OPTIONS, *_WITHOUT_EFFECT),
-            report=logger.warning,
+            report=warn_once,
         )
         kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers, report=given.report)
         topic = given.text("topic")

@@ -6,7 +6,6 @@ Other columns of a written DataFrame are ignored, as the connector does.
 """
 
 import difflib
-import logging
 from typing import Final
 
 from pyspark.sql.types import (
@@ -23,10 +22,9 @@ from pyspark.sql.types import (
 )
 
 from sparklog.dataframe.errors import DataSourceSchemaError
+from sparklog.dataframe.warned_once import warn_once
 
 __all__ = ["HEADERS", "check_read_schema", "check_write_schema", "record_schema"]
-
-logger = logging.getLogger(__name__)
 
 HEADERS: Final = "headers"
 
@@ -122,10 +120,9 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
             )
     timestamp = fields.get("timestamp")
     if timestamp is not None and not any(_same_type(timestamp.dataType, each) for each in _EVENT_TIME_TYPES):
-        logger.warning(
-            "Column 'timestamp' is %s and left out, as any is by Spark's Kafka connector; to give records "
-            "event times cast it to timestamp, or to double in seconds",
-            timestamp.dataType.simpleString(),
+        warn_once(
+            f"Column 'timestamp' is {timestamp.dataType.simpleString()} and left out, as any is by Spark's "
+            "Kafka connector; to give records event times cast it to timestamp, or to double in seconds"
         )
 
 

@@ -194,6 +194,21 @@ def test_read_options_without_effect_are_reported(name: str, caplog: pytest.LogC
     assert name.lower() in caplog.text.lower()
 
 
+def test_options_without_effect_are_reported_once_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    """Each task, and each batch of a stream, parses them again: a line a second for as long as it ran."""
+    given = {"topic": "t", "subscribe": "t", "kafka.linger.ms": "1", "unheardOf": "1"}
+    read = {name: text for name, text in given.items() if name != "topic"}
+    for _ in range(2):
+        StreamReadOptions.parse(read, "own:9092")
+        ReadOptions.parse(read, "own:9092")
+        WriteOptions.parse(given, "own:9092")
+    assert sorted(caplog.messages) == [
+        "Option 'kafka.linger.ms' has no effect: the sparklog source has nothing to apply it to",
+        "Option 'subscribe' has no effect here",
+        "Option 'unheardof' is unknown to the sparklog source and ignored",
+    ]
+
+
 def test_read_options_of_either_kind_report_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """They are parsed again for the read itself: each of these was warned of three times."""
     with caplog.at_level(logging.WARNING):
