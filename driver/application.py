@@ -21,6 +21,7 @@ from driver.controller.server import ControllerServer
 from driver.given_configuration import configuration_told
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import preflight
+from driver.spark.calls import is_stopped
 from driver.spark.slots import broker_slots, is_local_mode
 from sparklog.client.config import parse_bootstrap_servers
 from sparklog.config import BrokerConfig
@@ -45,7 +46,13 @@ def start(
     preflight.check_counts(racks, brokers_per_rack)
     configuration = configuration_told(config, log_directories)
     shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
-    return _running.get_or_start(context, shape, lambda: _made(context, shape))
+    try:
+        return _running.get_or_start(context, shape, lambda: _made(context, shape))
+    except Exception as error:
+        # Calls to a context that is stopped beside them fail in many ways.
+        if isinstance(error, StartError | KafkaError) or not is_stopped(context):
+            raise
+        raise StartError("the Spark application has ended before its cluster was up") from error
 
 
 def _made(context: SparkContext, shape: Shape) -> SparkCluster:

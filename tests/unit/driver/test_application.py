@@ -93,3 +93,18 @@ def test_directories_that_can_not_be_meant_are_refused(arguments: dict[str, Any]
     """Logs that were to be kept would be temporary, or lie elsewhere."""
     with pytest.raises(StartError, match=said):
         start(Application(refused).context, racks=1, **arguments)
+
+
+def test_start_in_an_application_that_ends_meanwhile_says_so() -> None:
+    """A stop signal before the executors had come was a traceback, and a failed job to who supervises it."""
+    application = Application(refused)
+
+    def end() -> int:
+        application.context._jsc = None  # what PySpark leaves of a context that was stopped
+        return 8
+
+    running = application.context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
+    running.hasNext.side_effect = [True, False]
+    running.next.side_effect = end
+    with pytest.raises(StartError, match="the Spark application has ended"):
+        start(application.context, racks=1)
