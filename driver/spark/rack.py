@@ -159,7 +159,7 @@ class Rack:
             self._slots, self._jobs, f"{self.job_group}-waiting", description, call_site, wanted
         ):
             while not self._claims.take(wanted):
-                if self._stopping.wait(SLOT_POLL_S):
+                if self._stopping.wait(SLOT_POLL_S) or self._is_over():
                     return False
         logger.warning("%s has %s after %.1f s", self.name, what, time.monotonic() - since_s)
         return True

@@ -1,6 +1,15 @@
-"""The pauses between two attempts at a rack."""
+"""A rack: the pauses between two attempts at it, and when it is given up."""
 
-from driver.spark.rack import BACKOFF, STEADY_S, failures_in_a_row
+import logging
+from typing import Any
+
+from driver.spark.broker_jobs import BrokerJobs
+from driver.spark.rack import BACKOFF, STEADY_S, Rack, failures_in_a_row
+from driver.spark.slots import BrokerSlots, SlotClaims
+from sparklog.hosting import BrokerAssignment
+from tests.cluster import wait_for
+from tests.inside import SECRET
+from tests.unit.driver.spark.java_virtual_machine import context_of
 
 
 def pauses_s(*lived_s: float) -> list[float]:
@@ -23,3 +32,45 @@ def test_rack_after_a_job_that_served_pauses_as_after_the_first_failure() -> Non
     """Brokers that are killed once in a while must not be away longer each time."""
     after_serving = pauses_s(*[1.0] * 10, *[STEADY_S] * 3, 1.0, 1.0)[10:]
     assert after_serving == [0.1, 0.1, 0.1, 0.2, 0.4]
+
+
+def test_rack_that_waits_for_an_executor_ends_with_the_application() -> None:
+    """It waited for as long as the driver's process lived, and kept what was left of the cluster with it."""
+    context: Any = context_of(None)
+    slots = BrokerSlots(context, profile=None, cores_per_broker=1, takes_resource=False)
+    assignment = BrokerAssignment(
+        node_id=0,
+        rack="rack-0",
+        controller_host="127.0.0.1",
+        controller_port=1,
+        secret=SECRET,
+        configuration={},
+        directories=(),
+        temporary=False,
+        log_level=logging.INFO,
+    )
+    looks: list[None] = []
+    ends: list[None] = []
+
+    def no_capacity() -> int:
+        looks.append(None)
+        return 0
+
+    rack = Rack(
+        slots,
+        [assignment],
+        claims=SlotClaims(no_capacity),
+        jobs=BrokerJobs(context),
+        job_group="test",
+        on_failed=lambda rack, cause: None,
+        on_refused=lambda refusal: None,
+        on_ended=lambda: ends.append(None),
+    )
+    rack.start()
+    try:
+        wait_for(lambda: len(looks) > 2, "a rack that waits")
+        context._jsc.sc().isStopped.return_value = True
+        assert rack.join(5)
+        assert len(ends) == 1
+    finally:
+        rack.expect_end()
