@@ -9,6 +9,7 @@ directories stay.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
@@ -16,6 +17,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark import BarrierTaskContext
@@ -66,8 +68,7 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
             logger.error("Refused: %s", refusal)
             return BrokerEnd(assignment.node_id, refusal=str(refusal))
     if assignment.temporary:
-        for directory in assignment.directories:
-            shutil.rmtree(directory, ignore_errors=True)
+        remove_temporary(assignment.directories)
     return BrokerEnd(assignment.node_id, refusal=None)
 
 
@@ -117,6 +118,14 @@ def host_name(executor_address: str, controller_host: str) -> str:
     except ValueError:
         is_loopback = host == "localhost"
     return controller_host if is_loopback else host
+
+
+def remove_temporary(directories: Sequence[str]) -> None:
+    """Remove a broker's directories, and the cluster's own above them with the last broker of the host."""
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # there are others in it, or who removed it was first
+            Path(directory).parent.rmdir()
 
 
 async def run_when_unlocked(broker: Broker) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from executor.broker import Broker
-from executor.process.broker_task import host_name, run, run_when_unlocked
+from executor.process.broker_task import host_name, remove_temporary, run, run_when_unlocked
 from sparklog.config import BrokerConfig
 from sparklog.hosting import BrokerAssignment
 from sparklog.storage import DirectoryLockedError, LogDirectory
@@ -90,3 +90,16 @@ def test_broker_whose_temporary_directory_is_another_user_s_is_refused(
     assert end.refusal is not None
     assert f"{theirs} belongs to the user with the id {owner}" in end.refusal
     assert list(theirs.iterdir()) == []
+
+
+def test_last_broker_of_a_host_leaves_nothing_of_a_temporary_cluster(tmp_path: Path) -> None:
+    """The driver removes what lies on its own host; on the others each start left a directory."""
+    cluster = tmp_path / "sparklog-cluster"
+    directories = [cluster / f"broker-{number}" for number in range(2)]
+    for directory in directories:
+        (directory / "t-0").mkdir(parents=True)
+    remove_temporary([str(directories[0])])
+    assert list(cluster.iterdir()) == [directories[1]]
+    remove_temporary([str(directories[1])])
+    assert list(tmp_path.iterdir()) == []
+    remove_temporary([str(directories[1])])  # as when the driver of this host was first
