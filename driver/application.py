@@ -73,14 +73,16 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     slots = broker_slots(context)
     preflight.check_slots(slots, broker_count)
     preflight.check_addresses(context, broker_config, broker_count)
-    if temporary_directory is not None or is_local_mode(context):
-        preflight.check_directories(directories, temporary=temporary_directory is not None)
     brokers = [
         ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
         for rack in range(shape.racks)
         for number in range(brokers_per_rack)
     ]
     with contextlib.ExitStack() as broken_off:
+        if temporary_directory is not None or is_local_mode(context):
+            preflight.check_directories(directories, temporary=temporary_directory is not None)
+        if temporary_directory is not None:  # and it is this user's own
+            broken_off.callback(shutil.rmtree, temporary_directory, ignore_errors=True)
         # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
         controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
         broken_off.callback(shutil.rmtree, controller_directory, ignore_errors=True)

@@ -1,5 +1,6 @@
 """What an application asks for, and what its brokers are told and its user of that."""
 
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,12 @@ def test_start_in_an_application_that_ends_meanwhile_says_so() -> None:
     running.next.side_effect = end
     with pytest.raises(StartError, match="the Spark application has ended"):
         start(application.context, racks=1)
+
+
+def test_start_at_a_port_that_is_taken_leaves_nothing_behind(temporary: Path) -> None:
+    """Whoever tries again and again, as a supervisor does, left a directory each time."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StartError, match="can't listen"):
+            start(Application(refused).context, config={"controller.quorum.bootstrap.servers": address})
+    assert list(temporary.iterdir()) == []
