@@ -74,7 +74,9 @@ class SparkCluster:
         """How many have been given it by `sparklog.start`, and have not left their `with` block."""
         self._announcement = contextlib.ExitStack()
         """Tells sessions where the cluster is, and, when it begins to stop, that it was."""
-        self._failures: list[str] = []
+        self._failures = 0
+        """How many jobs have failed; while voters are waited for, as many as one rack's did in a row."""
+        self._last_failure: str | None = None
         self._refusal: str | None = None
         claims = SlotClaims(slots.broker_capacity)
         jobs = BrokerJobs(slots.spark_context)
@@ -226,16 +228,20 @@ class SparkCluster:
                     raise BrokerRefusedError(self._refusal) from None
                 if self._stopped:
                     raise StartError(f"the cluster was stopped before it was up: {error}") from None
-                if len(self._failures) >= FAILURES_BEFORE_START_ALLOWED:
+                if self._controller.lacks_voters:  # for days, maybe, in which executors come and go
+                    in_a_row = max(rack.failures for rack in self._racks)
+                    self._failures = in_a_row if in_a_row >= FAILURES_BEFORE_START_ALLOWED else 0
+                if self._failures >= FAILURES_BEFORE_START_ALLOWED:
                     raise StartError(
-                        f"the brokers' jobs fail: {self._failures[-1]} (the executors' stderr, linked from "
+                        f"the brokers' jobs fail: {self._last_failure} (the executors' stderr, linked from "
                         "the Spark UI, says more)"
                     ) from None
                 if time.monotonic() > deadline_s and not self._controller.lacks_voters:
                     raise StartError(f"the brokers did not come up in time: {error}") from None
 
     def _rack_failed(self, rack: Rack, cause: str) -> None:
-        self._failures.append(cause)
+        self._failures += 1
+        self._last_failure = cause
         for assignment in rack.assignments:
             self._controller.report_broker_lost(assignment.node_id)
             # Those that are still there go with the others: Spark kills their tasks in a moment.

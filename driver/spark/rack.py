@@ -64,6 +64,8 @@ class Rack:
         """How often the job has been tried; it is submitted when there are slots for it."""
         self.last_failure: str | None = None
         """Why the attempt before this one ended."""
+        self.failures = 0
+        """How many attempts have failed in a row."""
         self._slots = slots
         self._claims = claims
         self._jobs = jobs
@@ -103,7 +105,6 @@ class Rack:
             self._on_ended()
 
     def _keep_up(self) -> None:
-        failures = 0
         while not self._is_over():
             self.attempt += 1
             submitted_s = time.monotonic()
@@ -129,9 +130,9 @@ class Rack:
                 cause = "its brokers left as if the cluster ended"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self.last_failure = cause
+            self.failures = failures_in_a_row(self.failures, time.monotonic() - submitted_s)
             self._on_failed(self, cause)
-            failures = failures_in_a_row(failures, time.monotonic() - submitted_s)
-            self._stopping.wait(BACKOFF.pause_ms(failures - 1) / 1000)
+            self._stopping.wait(BACKOFF.pause_ms(self.failures - 1) / 1000)
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)

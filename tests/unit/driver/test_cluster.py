@@ -1,10 +1,25 @@
 """A cluster whose brokers do not come up: what its start says, and when."""
 
+import itertools
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from driver.application import start
-from sparklog.hosting import BrokerRefusedError
+from driver.controller import ControllerServer
+from driver.controller.quorum.machine.candidate import ExpectedBroker
+from driver.spark import rack
+from sparklog.config import BrokerConfig
+from sparklog.hosting import BrokerEnd, BrokerRefusedError, StartError
+from sparklog.security.inside import ApplicationSecret
+from tests.cluster import wait_for
+from tests.inside import SECRET
 from tests.unit.driver.applications import REFUSAL, Application, refused
+from tests.unit.driver.controller.conversation import CLUSTER_ID
+from tests.unit.driver.controller.voters import Disk, Voters
 
 
 def test_start_whose_brokers_are_all_refused_says_why(caplog: pytest.LogCaptureFixture) -> None:
@@ -12,3 +27,61 @@ def test_start_whose_brokers_are_all_refused_says_why(caplog: pytest.LogCaptureF
     with pytest.raises(BrokerRefusedError, match=f"broker 0 of rack-0: {REFUSAL}"):
         start(Application(refused).context, racks=1)
     assert "application ended" not in caplog.text
+
+
+def fails(number: int) -> list[BrokerEnd]:
+    """A job whose broker ends each time."""
+    raise RuntimeError(f"the disk is full for the {number}. time")
+
+
+def test_start_whose_jobs_fail_again_and_again_says_why_the_last_one_did() -> None:
+    """No other attempt will do better."""
+    with pytest.raises(StartError, match=r"jobs fail: the disk is full for the 5\. time"):
+        start(Application(fails).context, racks=1)
+
+
+def earlier_cluster(disks: Sequence[Disk], directory: Path) -> None:
+    """Have voters on the disks of a cluster that has stopped."""
+    server = ControllerServer(
+        BrokerConfig.from_mapping({}, racks=3),
+        directory,
+        secret=SECRET,
+        expected_brokers=[ExpectedBroker(number, f"rack-{number}") for number in range(3)],
+        new_cluster_id=CLUSTER_ID,
+    )
+    server.start()
+    try:
+        with Voters(int(server.bootstrap_servers.rpartition(":")[2]), dict(enumerate(disks))):
+            wait_for(lambda: server.image.offset is not None, "a majority of the voters")
+    finally:
+        server.stop()
+
+
+def test_start_that_waits_for_voters_outlives_jobs_that_fail_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may wait for days for a host with a directory, and executors come and go meanwhile."""
+    disks = [Disk(tmp_path / f"voter-{number}") for number in range(3)]
+    earlier_cluster(disks, tmp_path / "controller")
+    monkeypatch.setattr(ApplicationSecret, "new", lambda: SECRET)
+    monkeypatch.setattr(rack, "STEADY_S", 0.0)  # each time it had served
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    numbers = itertools.count(1)
+
+    def job(_: int) -> list[BrokerEnd]:
+        # With the first voter it is known that another one is missing.
+        wait_for(lambda: "Copied the metadata log of" in caplog.text, "the voters' names")
+        number = next(numbers)
+        return refused(number) if number > 12 else fails(number)
+
+    application = Application(job)
+    with ThreadPoolExecutor(1) as starter:
+        starting = starter.submit(start, application.context, racks=3)
+        wait_for(lambda: application.assignments, "a job")
+        with (
+            Voters(application.assignments[0].controller_port, {0: disks[0]}),
+            pytest.raises(BrokerRefusedError),
+        ):
+            starting.result()
+    assert next(numbers) > 12
