@@ -97,7 +97,7 @@ class SparklogDataSource(DataSource):
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads batch after batch; it raises what is wrong with the options when first called."""
+        """Return what reads batch after batch; its first call raises what is wrong with options or schema."""
         from sparklog.dataframe.stream_reader import SparklogStreamReader
 
         return SparklogStreamReader(self.options, self._default(), schema)

@@ -1,8 +1,8 @@
 """The streaming source as Spark calls it: `spark.readStream.format("sparklog")`.
 
 Spark keeps one object a query, in a process of its own on the driver, for everything but `read`, which runs
-in the tasks on another object. Spark loses what a constructor raises, so the options are looked at in the
-first call (and before, when Spark asks for the schema).
+in the tasks on another object. Spark loses what a constructor raises, so options and schema are looked at in
+the first call (the options before, when Spark asks for the schema).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.planning import split_ranges
 from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
+from sparklog.dataframe.schemas import check_read_schema
 from sparklog.dataframe.stream_positions import Document, StreamPosition
 from sparklog.dataframe.stream_source import StreamSource
 
@@ -43,6 +44,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _options(self) -> StreamReadOptions:
+        check_read_schema(self._schema)
         return StreamReadOptions.parse(self._given, self._default_bootstrap_servers)
 
     @cached_property
