@@ -129,6 +129,7 @@ class SparklogDataSource(DataSource):
         """Return where a query goes that names no cluster."""
         from sparklog.dataframe.application_cluster import announced_address
 
-        if self.default_bootstrap_servers is not None:
-            return self.default_bootstrap_servers
-        return announced_address()
+        announced = announced_address()
+        own = self.default_bootstrap_servers
+        # With the application's own address comes by what sessions get in there.
+        return announced if own is None or own == announced else own

@@ -60,6 +60,19 @@ def test_session_with_an_address_of_its_own_does_not_ask_for_the_applications(fi
     assert applications.of_this_application, "so that its end is known from that of its controller"
 
 
+def test_session_with_the_applications_own_address_gets_in_there_as_its_sessions_do(files: Path) -> None:
+    """`register` without an address takes the application's, whose text is in a session's configuration."""
+    access = SessionAccess(protocol="SASL_PLAINTEXT", secret="s3cret")
+    write_address(files, "127.0.0.1:1001", access)
+
+    class Registered(SparklogDataSource):
+        default_bootstrap_servers = "127.0.0.1:1001"
+
+    client = ReadOptions.parse({"subscribe": "t"}, Registered({})._default()).client
+    assert client.of_this_application
+    assert client.login is not None
+
+
 @pytest.mark.parametrize(("named", "is_the_applications"), [("127.0.0.1:1001", True), ("127.0.0.1:1", False)])
 def test_applications_own_address_is_its_clusters_when_it_is_named_too(
     files: Path, named: str, is_the_applications: bool
