@@ -285,19 +285,18 @@ def _milliseconds(timestamps: pa.Array) -> pa.Array:
     """Return Spark's timestamps (microseconds, or a double's seconds) as Kafka's; null stays null."""
     if pa.types.is_floating(timestamps.type):
         try:
-            milliseconds = pc.floor(pc.multiply(timestamps, 1000.0)).cast(pa.int64())
+            # A double has a whole number of milliseconds but nearly, and may be a little less than it.
+            microseconds = pc.round(pc.multiply(timestamps, 1_000_000.0)).cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InvalidRowError(f"a timestamp is no time in seconds: {error}") from error
     else:
-        milliseconds = pc.divide(
-            timestamps.cast(pa.timestamp("us", timestamps.type.tz)).cast(pa.int64()), 1000
-        )
-    least = pc.min(milliseconds).as_py()
+        microseconds = timestamps.cast(pa.timestamp("us", timestamps.type.tz)).cast(pa.int64())
+    least = pc.min(microseconds).as_py()
     if least is not None and least < 0:
         raise InvalidRowError(
-            f"timestamp {least} ms is negative: a record's timestamp is 1970 or later, or null"
+            f"timestamp {least // 1000} ms is negative: a record's timestamp is 1970 or later, or null"
         )
-    return milliseconds
+    return pc.divide(microseconds, 1000)
 
 
 def _sizes(rows: pa.RecordBatch) -> Int64s:
