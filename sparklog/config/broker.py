@@ -29,6 +29,7 @@ from sparklog.config.definition import (
 )
 from sparklog.config.group_keys import GroupKeys
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
+from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.config.listener_keys import ListenerKeys
 from sparklog.config.listener_overrides import (
     MECHANISMS,
@@ -180,7 +181,8 @@ class BrokerConfig(
     def from_mapping(cls, mapping: Mapping[str, str], *, racks: int | None = None) -> Self:
         """Return the configuration with the values given under Kafka's keys.
 
-        With `racks`, the number of racks bounds the replication factors that are taken if none is given.
+        With `racks`, the number of racks bounds the replication factors that are taken if none is given. Keys
+        of `KEPT_GROUP_KEYS` are checked and make no difference.
 
         Raises:
             ConfigError: an unknown key, one the cluster assigns, a malformed value, or values that contradict
@@ -193,6 +195,9 @@ class BrokerConfig(
         values: dict[str, Any] = {}
         for name, text in raw.items():
             if listener_key(name) is not None:
+                continue
+            if name in KEPT_GROUP_KEYS:
+                KEPT_GROUP_KEYS[name].parse(text)
                 continue
             key = find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
             if key.assigned:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from sparklog.config.broker import BROKER_ATTRIBUTES, BROKER_KEYS, BrokerConfig
 from sparklog.config.definition import ConfigError, find_key
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
+from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.config.topic import TOPIC_SYNONYMS, checked_topic_config
 from sparklog.errors import ErrorCode, KafkaError
 
@@ -62,7 +63,8 @@ def check_dynamic(
     """
     unchangeable = []
     for name in changes:
-        find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
+        if name not in KEPT_GROUP_KEYS:
+            find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
         if name not in DYNAMIC_KEYS:
             unchangeable.append(name)
     if unchangeable:

@@ -8,6 +8,7 @@ from typing import Final
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
 from sparklog.config.dynamic import DYNAMIC_KEYS
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
+from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.config.topic import TOPIC_SYNONYMS
 from tests.compat.kafka_programs import KafkaProgram
 
@@ -40,13 +41,18 @@ def documented(html: str) -> Mapping[str, Mapping[str, str]]:
 
 NOT_DOCUMENTED_BY_KAFKA = {
     "allow.everyone.if.no.acl.found",
+    "group.consumer.assignor.offload.enable",
     "group.consumer.regex.refresh.interval.ms",
+    "group.share.assignor.offload.enable",
+    "group.share.initialize.retry.interval.ms",
+    "group.share.persister.class.name",
+    "group.streams.assignor.offload.enable",
     "producer.id.expiration.check.interval.ms",
     "super.users",
     "unclean.leader.election.interval.ms",
 }
-"""Read by Kafka, but left out of what it lists (ProducerStateManagerConfig.java, ReplicationConfigs.java,
-StandardAuthorizer.java)."""
+"""Named by Kafka, but left out of what it lists (GroupCoordinatorConfig.java, ReplicationConfigs.java,
+ProducerStateManagerConfig.java, ShareGroupConfig.java, StandardAuthorizer.java)."""
 STRICTER: Final = {"max.connection.creation.rate"}
 """Kafka takes 0, and then lets nobody in."""
 OURS = {
@@ -93,6 +99,8 @@ def test_broker_keys_have_kafkas_names_types_limits_and_defaults(kafka_program: 
     """A file for Kafka's brokers must mean the same here."""
     theirs = documented(kafka_program("kafka.server.KafkaConfig").stdout)
     check(BROKER_KEYS, theirs)
+    check(KEPT_GROUP_KEYS, theirs)
+    assert {name for name in theirs if name.startswith("group.")} <= {*BROKER_KEYS, *KEPT_GROUP_KEYS}
     assert set(theirs) == KAFKA_BROKER_KEYS
     changeable = {name for name, properties in theirs.items() if properties["Update Mode"] != "read-only"}
     of_listeners = {name for name in changeable & set(BROKER_KEYS) if name.startswith(("sasl.", "ssl."))}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparklog.config.broker import BROKER_KEYS
+from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.config.topic import STORED_ONLY, TOPIC_KEYS
 from tests.unit.docs.pages import (
     PAGES,
@@ -122,3 +123,6 @@ def test_configuration_page_lists_every_key_without_an_effect() -> None:
     listed = {span for span in code_spans(section) if span in TOPIC_KEYS}
     stored = {name for name, key in TOPIC_KEYS.items() if key.documentation.startswith(STORED_ONLY)}
     assert listed == stored
+    of_groups = {span for span in code_spans(section) if span.startswith("group.")}
+    assert of_groups <= {*KEPT_GROUP_KEYS, "group.share.", "group.streams."}
+    assert {name for name in KEPT_GROUP_KEYS if not name.startswith(tuple(of_groups))} == set()

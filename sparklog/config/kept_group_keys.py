@@ -1,0 +1,159 @@
+"""Keys of Kafka's group coordinator that are taken and make no difference here.
+
+So that a file which works with Kafka's brokers works here: what stands in it is checked as Kafka checks a key
+by itself, and then left alone. These keys are no attributes of `BrokerConfig`, are not described, and cannot
+be changed while brokers run. A key may be here for two reasons only:
+
+- it tunes how Kafka's coordinator does what it does, and there is no such thing to be tuned here;
+- it is about share groups or streams groups, of which there are none.
+
+Source: Kafka 4.3.1's GroupCoordinatorConfig and ShareGroupConfig, with what they leave out of Kafka's
+documentation. The three `assignor.offload.enable` are named there and not yet defined; Kafka takes keys it
+does not know.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from sparklog.config.definition import INT_MAX, ConfigKey, ConfigType, ConfigValue, Rule, at_least, between
+
+__all__ = ["KEPT_GROUP_KEYS", "WITHOUT_EFFECT"]
+
+WITHOUT_EFFECT: Final = "Taken from Kafka's files, without effect:"
+
+_SERVED_PROTOCOLS: Final = frozenset({"classic", "consumer"})
+_PROTOCOLS: Final = _SERVED_PROTOCOLS | {"share", "streams"}
+
+
+def _of_the_coordinator(
+    name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
+) -> ConfigKey:
+    return ConfigKey(name, config_type, default, f"{WITHOUT_EFFECT} {because}.", rule)
+
+
+def _of_share_groups(name: str, default: int, rule: Rule) -> ConfigKey:
+    return ConfigKey(
+        f"group.share.{name}", ConfigType.INT, default, f"{WITHOUT_EFFECT} there are no share groups.", rule
+    )
+
+
+def _of_streams_groups(name: str, default: int, rule: Rule) -> ConfigKey:
+    return ConfigKey(
+        f"group.streams.{name}",
+        ConfigType.INT,
+        default,
+        f"{WITHOUT_EFFECT} there are no streams groups.",
+        rule,
+    )
+
+
+_KEYS: Final = (
+    _of_the_coordinator(
+        "group.coordinator.rebalance.protocols",
+        ConfigType.LIST,
+        ("classic", "consumer", "streams"),
+        "the classic protocol and the consumer protocol are always served, the others never",
+        Rule(
+            "with classic and consumer, which are always served, and besides them nothing but streams and"
+            " share, none of them twice",
+            lambda names: len(set(names)) == len(names) and _SERVED_PROTOCOLS <= set(names) <= _PROTOCOLS,
+        ),
+    ),
+    _of_the_coordinator(
+        "group.coordinator.threads",
+        ConfigType.INT,
+        4,
+        "groups are decided about on the broker's event loop",
+        at_least(1),
+    ),
+    _of_the_coordinator(
+        "group.coordinator.background.threads",
+        ConfigType.INT,
+        2,
+        "large groups are assigned, and regular expressions read, in the broker's own threads",
+        at_least(1),
+    ),
+    _of_the_coordinator(
+        "group.coordinator.append.linger.ms",
+        ConfigType.INT,
+        -1,
+        "what is decided is written at once, and nothing waits for more",
+        at_least(-1),
+    ),
+    _of_the_coordinator(
+        "group.coordinator.cached.buffer.max.bytes",
+        ConfigType.INT,
+        1048588,
+        "buffers are not kept to be used again",
+        at_least(524288),
+    ),
+    _of_the_coordinator(
+        "group.consumer.assignor.offload.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "a group's size decides whether it is assigned beside what is served",
+    ),
+    ConfigKey(
+        "group.share.assignors",
+        ConfigType.LIST,
+        ("simple",),
+        f"{WITHOUT_EFFECT} there are no share groups.",
+        Rule("at least one, none of them twice", lambda names: 0 < len(names) == len(set(names))),
+    ),
+    ConfigKey(
+        "group.share.assignor.offload.enable",
+        ConfigType.BOOLEAN,
+        True,
+        f"{WITHOUT_EFFECT} there are no share groups.",
+    ),
+    ConfigKey(
+        "group.share.persister.class.name",
+        ConfigType.STRING,
+        "org.apache.kafka.server.share.persister.DefaultStatePersister",
+        f"{WITHOUT_EFFECT} there are no share groups.",
+    ),
+    _of_share_groups("assignment.interval.ms", 1000, at_least(0)),
+    _of_share_groups("min.assignment.interval.ms", 0, at_least(0)),
+    _of_share_groups("max.assignment.interval.ms", 15000, at_least(0)),
+    _of_share_groups("delivery.count.limit", 5, between(2, 10)),
+    _of_share_groups("min.delivery.count.limit", 2, between(2, 5)),
+    _of_share_groups("max.delivery.count.limit", 10, between(5, 25)),
+    _of_share_groups("heartbeat.interval.ms", 5000, at_least(1)),
+    _of_share_groups("min.heartbeat.interval.ms", 5000, at_least(1)),
+    _of_share_groups("max.heartbeat.interval.ms", 15000, at_least(1)),
+    _of_share_groups("initialize.retry.interval.ms", 30000, at_least(1)),
+    _of_share_groups("max.share.sessions", 2000, at_least(1)),
+    _of_share_groups("max.size", 200, between(1, 1000)),
+    _of_share_groups("partition.max.record.locks", 2000, between(100, 10000)),
+    _of_share_groups("min.partition.max.record.locks", 100, between(100, 2000)),
+    _of_share_groups("max.partition.max.record.locks", 4000, between(2000, 10000)),
+    _of_share_groups("record.lock.duration.ms", 30000, between(1000, 3600000)),
+    _of_share_groups("min.record.lock.duration.ms", 15000, between(1000, 30000)),
+    _of_share_groups("max.record.lock.duration.ms", 60000, between(30000, 3600000)),
+    _of_share_groups("session.timeout.ms", 45000, at_least(1)),
+    _of_share_groups("min.session.timeout.ms", 45000, at_least(1)),
+    _of_share_groups("max.session.timeout.ms", 60000, at_least(1)),
+    ConfigKey(
+        "group.streams.assignor.offload.enable",
+        ConfigType.BOOLEAN,
+        True,
+        f"{WITHOUT_EFFECT} there are no streams groups.",
+    ),
+    _of_streams_groups("assignment.interval.ms", 1000, at_least(0)),
+    _of_streams_groups("min.assignment.interval.ms", 0, at_least(0)),
+    _of_streams_groups("max.assignment.interval.ms", 15000, at_least(0)),
+    _of_streams_groups("heartbeat.interval.ms", 5000, at_least(1)),
+    _of_streams_groups("min.heartbeat.interval.ms", 5000, at_least(1)),
+    _of_streams_groups("max.heartbeat.interval.ms", 15000, at_least(1)),
+    _of_streams_groups("initial.rebalance.delay.ms", 3000, at_least(0)),
+    _of_streams_groups("max.size", INT_MAX, at_least(1)),
+    _of_streams_groups("num.standby.replicas", 0, at_least(0)),
+    _of_streams_groups("max.standby.replicas", 2, at_least(0)),
+    _of_streams_groups("session.timeout.ms", 45000, at_least(1)),
+    _of_streams_groups("min.session.timeout.ms", 45000, at_least(1)),
+    _of_streams_groups("max.session.timeout.ms", 60000, at_least(1)),
+)
+
+KEPT_GROUP_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
+"""Kafka's keys, by name; with its types, limits and defaults."""
