@@ -1,6 +1,7 @@
 """Unmodified clients in transactions: all or nothing, whoever dies, and one producer at a time."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION, TransactionState
 from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
@@ -32,6 +33,7 @@ def cluster() -> Iterator[LocalCluster]:
         "num.partitions": "1",
         "transaction.state.log.num.partitions": "3",
         "offsets.topic.num.partitions": "3",
+        "group.initial.rebalance.delay.ms": "0",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     }
     with LocalCluster(brokers=3, config=config) as running:
@@ -187,6 +189,48 @@ def test_kafkas_own_producer_has_an_epoch_for_each_transaction_and_kafkas_tool_r
     completed = [value for value in values if value["transactionStatus"] == TransactionState.COMPLETE_COMMIT]
     assert [value["producerEpoch"] for value in completed] == list(range(1, len(completed) + 1))
     assert {value["clientTransactionVersion"] for value in completed} == {EPOCH_BUMP_VERSION}
+
+
+def test_kafkas_tool_reads_what_a_group_is_and_what_it_has_committed(
+    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
+) -> None:
+    """Operators look there when all else fails: groups and offsets are in the topic as Kafka's would be."""
+    topic = new_topic_name("dumped")
+    create_topic(cluster.bootstrap_servers, topic)
+    produce(cluster.bootstrap_servers, topic, [{"value": b"%d" % number} for number in range(7)])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    assert len(consumer.consume(7, TIMEOUT_S)) == 7
+    consumer.commit(asynchronous=False)
+    member_id = consumer.memberid()
+    consumer.close()
+    partition = partition_for(topic, 3)
+    leader = cluster.leader(CONSUMER_OFFSETS_TOPIC, partition)
+    assert leader is not None
+    segment = cluster.broker_directory(leader) / f"{CONSUMER_OFFSETS_TOPIC}-{partition}" / f"{0:020}.log"
+    dump = kafka_program(DUMP_LOG_SEGMENTS, "--offsets-decoder", "--files", str(segment)).stdout
+    decoded = [
+        (json.loads(key)["data"], json.loads(value)["data"])
+        for key, value in re.findall(r" key: (\{.*\}) payload: (\{.*\})$", dump, re.MULTILINE)
+        if f'"{topic}"' in key
+    ]
+    (committed_offset,) = [value for key, value in decoded if "partition" in key]
+    assert ({"group": topic, "topic": topic, "partition": 0}, committed_offset) in decoded
+    assert committed_offset["offset"] == 7
+    groups = [value for key, value in decoded if key == {"group": topic}]
+    with_members = [value for value in groups if value["members"]]
+    assert {(value["protocolType"], value["leader"]) for value in with_members} == {("consumer", member_id)}
+    (member,) = with_members[-1]["members"]
+    assert member["subscription"]["topics"] == [topic]
+    assert member["assignment"]["assignedPartitions"] == [{"topic": topic, "partitions": [0]}]
+    assert groups[-1]["members"] == []  # it has left
 
 
 def test_transaction_decided_before_its_coordinator_was_killed_is_finished_by_the_next(
