@@ -124,7 +124,10 @@ def test_transaction_past_its_time_out_is_aborted(cluster: LocalCluster, new_top
 def test_consumed_transformed_and_produced_is_committed_with_its_offsets(
     cluster: LocalCluster, new_topic_name: NewName
 ) -> None:
-    """Exactly once: what is aborted, or left by a copier that died, has neither output nor offsets."""
+    """Exactly once: what is aborted, or open when its producer is replaced, has neither output nor offsets.
+
+    The producer that was replaced had sent both, and can't commit them any more.
+    """
     source, target = new_topic_name("source"), new_topic_name("target")
     for topic in (source, target):
         create_topic(cluster.bootstrap_servers, topic)
@@ -139,10 +142,14 @@ def test_consumed_transformed_and_produced_is_committed_with_its_offsets(
             "auto.offset.reset": "earliest",
         }
     )
-    partition = TopicPartition(source, 0)
-    for round_number in range(5):
-        (start,) = consumer.committed([partition], TIMEOUT_S)
-        first = max(start.offset, 0)
+
+    def copied() -> int:
+        (found,) = consumer.committed([TopicPartition(source, 0)], TIMEOUT_S)
+        return max(found.offset, 0)
+
+    for round_number, copied_before in enumerate((0, 10, 10, 10, 20)):
+        first = copied()
+        assert first == copied_before
         consumer.assign([TopicPartition(source, 0, first)])
         messages = consumer.consume(10, TIMEOUT_S)
         producer.begin_transaction()
@@ -154,10 +161,14 @@ def test_consumed_transformed_and_produced_is_committed_with_its_offsets(
             producer.abort_transaction(TIMEOUT_S)
         elif round_number == 2:
             producer.flush(TIMEOUT_S)
-            producer = producer_of(cluster, target)  # a successor: the transaction's end is up to it
+            zombie, producer = producer, producer_of(cluster, target)
+            with pytest.raises(KafkaException) as fenced:
+                zombie.commit_transaction(TIMEOUT_S)
+            assert fenced.value.args[0].code() == KafkaError._FENCED
         else:
             producer.commit_transaction(TIMEOUT_S)
         consumer.unassign()
+    assert copied() == 30
     consumer.close()
     assert committed(cluster, target, 30) == [b"%d" % number for number in range(30)]
 
