@@ -105,10 +105,13 @@ def test_interleaved_transactions_are_read_each_as_a_whole_in_the_order_of_offse
 
 
 @pytest.mark.usefixtures("kafka_program")
-def test_hanging_transaction_is_found_and_ended_with_kafkas_tool(
+def test_hanging_transaction_is_found_and_ended_with_kafkas_tool_which_shows_others(
     cluster: LocalCluster, new_topic_name: NewName
 ) -> None:
-    """Nobody else would end it: readers of committed records would wait for ever (KIP-664)."""
+    """Nobody else would end it: readers of committed records would wait for ever (KIP-664).
+
+    One that a coordinator knows is listed and described.
+    """
     topic = new_topic_name("hanging")
     create_topic(cluster.bootstrap_servers, topic)
     leader = cluster.leader(topic)
@@ -135,7 +138,21 @@ def test_hanging_transaction_is_found_and_ended_with_kafkas_tool(
         (row,) = re.findall(rf"^{topic}\s+(\d+)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)", found, re.MULTILINE)
         assert row == ("0", str(GHOST_ID), "3", "-1", "0")
         tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
-    assert committed(cluster, topic) == [(1, b"behind")]
+        assert committed(cluster, topic) == [(1, b"behind")]
+        transactional_id = f"{topic}-known"
+        known = transactional(cluster, transactional_id)
+        known.begin_transaction()
+        known.produce(topic, b"known")
+        assert known.flush(TIMEOUT_S) == 0
+        listed = rf"^{transactional_id}\s+(\d+)\s+(\d+)\s+Ongoing\s*$"
+        ((coordinator, producer_id),) = re.findall(listed, tool("list").stdout, re.MULTILINE)
+        described = (
+            tool("describe", "--transactional-id", transactional_id).stdout.splitlines()[-1].split("\t")
+        )
+        values = [value.strip() for value in described]
+        assert values[:6] == [coordinator, transactional_id, producer_id, "0", "Ongoing", "60000"]
+        assert values[8] == f"{topic}-0"
+        known.abort_transaction(TIMEOUT_S)
 
 
 def _verify(cluster: LocalCluster, broker_id: int, *, enabled: bool) -> None:
