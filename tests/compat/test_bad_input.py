@@ -63,7 +63,10 @@ RUBBISH = {
     "ones": b"\xff" * 64,
     "unknown API key": frame(header(999, 0)),
     "negative API key": frame(header(-1, 0)),
-    "an API that is not served": frame(header(8, 8, flexible=True)),
+    "an API that is not served": frame(
+        # What Kafka's controllers say to each other, whole and well-formed; a broker of Kafka's closes, too.
+        header(ApiKey.CONTROLLER_REGISTRATION, 0, flexible=True) + b"\x00" * 21 + b"\x01\x01\x00"
+    ),
     "unknown version of Produce": frame(header(0, 99)),
     "version of Produce that is gone": frame(header(0, 2) + b"\x00" * 20),
     "negative version": frame(header(3, -1)),
