@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.simulation.cluster import run_seed
-from tests.simulation.found import Found, find_all, record
+from tests.simulation.found import Found, FoundAlone, find_all, find_alone, record
 from tests.simulation.observer import Outcome
 from tests.simulation.planted import PLANTED
 
@@ -56,7 +56,14 @@ def _find_planted(workers: int) -> int:
             missed.append(name)
         else:
             every[name] = found
-    record(every)
+    by_themselves: dict[str, FoundAlone] = {}
+    for name, alone in find_alone(every, workers):
+        print(f"{name:32} {'not failed' if alone is None else f'{alone.seed:>5} {alone.bug}'}", flush=True)
+        if alone is None:
+            missed.append(name)
+        else:
+            by_themselves[name] = alone
+    record(every, by_themselves)
     return 1 if missed else 0
 
 

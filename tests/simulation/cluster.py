@@ -235,6 +235,7 @@ class World(Observer):
         outcome.trace_hash = self.scheduler.trace_hash
         outcome.event_count = self.scheduler.event_count
         outcome.simulated_ms = self.scheduler.now_ms
+        outcome.has_lost = self.has_lost
         outcome.committed = sum(len(ledger.batches) for ledger in self.ledgers.values())
         return outcome
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from executor.coordinators.groups.machine.offsets import OffsetCommit, OffsetFetch
+from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.partitions.replica import Replica
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
@@ -105,7 +106,10 @@ class AcknowledgedCommitIsRead(Invariant):
 
 
 class SuspendedCoordinatorIsSilent(Invariant):
-    """Nobody is answered by a coordinator that leads no more, or whose lease is out."""
+    """Nobody is answered, and no markers are begun with, by a coordinator that leads no more.
+
+    Nor by one whose lease is out.
+    """
 
     def coordinated(
         self,
@@ -118,6 +122,16 @@ class SuspendedCoordinatorIsSilent(Invariant):
     ) -> None:
         if replica.leader is None or replica.suspended or replica.leader_epoch != leader_epoch:
             self.fail(f"{broker.name} answers as of epoch {leader_epoch}, and leads no more", ledger.key)
+
+    def markers_sent(
+        self, broker: "BrokerProcess", leader_epoch: LeaderEpoch, markers: SendMarkers, ledger: Ledger
+    ) -> None:
+        replica = broker.replicas.get(*ledger.key)
+        leads = replica is not None and replica.leader is not None and replica.leader_epoch == leader_epoch
+        if replica is None or not leads or replica.suspended:
+            self.fail(
+                f"{broker.name} sends markers as of epoch {leader_epoch}, and leads no more", ledger.key
+            )
 
 
 def _acknowledged(event: OffsetCommit, response: Any) -> dict[_OffsetOf, Offset | None]:

@@ -62,7 +62,8 @@ class MemoryLog:
         self.written_back = 0
         """How many batches would survive a crash of the machine."""
         self.reached: Offset = 0
-        """The highest end it ever had; kept for the invariants, as what follows."""
+        """The highest end it ever had, but for what a leader has had it cut off; kept for the invariants, as
+        what follows."""
         self.followed_ms: list[tuple[Offset, Offset, int]] = []
         """From where to where it came by an answer of its leader, and when."""
         self.verified = 0
@@ -148,6 +149,7 @@ class MemoryLog:
         producers = self.producers
         self.truncations += 1
         self.keep(bisect_right(self.end_offsets, offset))
+        self.reached = min(self.reached, self.log_end_offset)
         if producers.end_offset > self.log_end_offset:
             self.producers = producers
             self.loading = object()
@@ -163,6 +165,7 @@ class MemoryLog:
         self.keep(0)
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = offset
+        self.reached = min(self.reached, offset)
         self.segments = MemorySegments(offset)
 
     def keep(self, count: int) -> None:
@@ -374,7 +377,7 @@ class Disk:
         return self._lost.get(directory_id, self.metadata)
 
     def reached(self, key: TopicIdPartition) -> Offset:
-        """Return the highest log end offset that a partition ever had here."""
+        """Return up to where a partition ever was here, but for what a leader has had it cut off."""
         log = self.logs.get(key)
         return max(self._reached_before.get(key, 0), 0 if log is None else log.reached)
 

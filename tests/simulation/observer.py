@@ -70,6 +70,8 @@ class Outcome:
     """Decisions of sinks that were made."""
     losses: int = 0
     """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
+    has_lost: bool = False
+    """Whether anything committed may be lost at all: no more is demanded of transactions from there on."""
     violation: Violation | None = None
     story: list[str] = field(default_factory=list)
 
@@ -294,7 +296,12 @@ class Observer:
         for replica in broker.replicas.all:  # after every event: what has not changed costs next to nothing
             log: Any = replica.log
             leader = replica.leader
-            state = (replica.progress.high_watermark, log.log_end_offset, log.epochs.latest)
+            state = (
+                replica.progress.high_watermark,
+                None if leader is None else leader.high_watermark,
+                log.log_end_offset,
+                log.epochs.latest,
+            )
             if log.seen == state and log.seen_leader is leader:
                 continue
             log.seen, log.seen_leader = state, leader

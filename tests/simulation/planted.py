@@ -25,6 +25,7 @@ from executor.partitions.machine.follower import PartitionFetch, PartitionFollow
 from executor.partitions.machine.leader import PartitionLeader
 from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
+from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata_log.machine import snapshot_records
 from sparklog.metadata_log.machine.voter_set import VoterSet
 from sparklog.storage.machine.producer_states import FRESH, ProducerStates
@@ -200,7 +201,17 @@ def _last_leader_leads_again() -> Sequence[Replacement]:
 
 
 def _only_last_leader_awaited() -> Sequence[Replacement]:
-    return [Replacement(partition_changes, "_last_in_sync", lambda partition: (partition.leader,))]
+    last_in_sync = partition_changes._last_in_sync
+
+    def the_leader_if_it_is_one(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
+        every = last_in_sync(partition)
+        return tuple(broker_id for broker_id in every if broker_id == partition.leader) or every
+
+    return [Replacement(partition_changes, "_last_in_sync", the_leader_if_it_is_one)]
+
+
+def _eligible_forgotten() -> Sequence[Replacement]:
+    return [Replacement(partition_changes, "_eligible_leader_replicas", lambda *_: ())]
 
 
 def _eligible_beside_enough() -> Sequence[Replacement]:
@@ -371,6 +382,9 @@ PLANTED = {
     "only-last-leader-awaited": PlantedBug(
         "the longest log is looked for before all are back who were in sync last",
         _only_last_leader_awaited,
+    ),
+    "eligible-forgotten": PlantedBug(
+        "who was in sync when the ISR became too small may not lead any more", _eligible_forgotten
     ),
     "eligible-beside-enough": PlantedBug(
         "replicas stay eligible to lead while an ISR of min.insync.replicas commits without them",

@@ -56,7 +56,12 @@ def _read_without_waiting() -> Sequence[Replacement]:
 
 
 def _answers_in_a_later_epoch() -> Sequence[Replacement]:
-    return [Replacement(ShardLog, "wake", lambda self: self._owner.committed())]
+    def committed_whoever_leads(self: ShardLog) -> None:
+        owner = self._owner()
+        if owner is not None:
+            owner.committed()
+
+    return [Replacement(ShardLog, "wake", committed_whoever_leads)]
 
 
 def _applied_before_appended() -> Sequence[Replacement]:

@@ -10,6 +10,7 @@ from executor.coordinators.groups.machine.classic.classic_groups import ClassicG
 from executor.coordinators.groups.machine.classic.group import ClassicGroup
 from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
 from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
 from executor.coordinators.groups.machine.consumer.leaving import Leaving
 from executor.coordinators.groups.machine.consumer.member import NO_PARTITIONS, ConsumerMember
 from executor.coordinators.groups.machine.consumer.reconciliation import _Step
@@ -123,6 +124,22 @@ def _member_tombstone_skipped() -> Sequence[Replacement]:
     return [Replacement(ConsumerGroup, "remove_member", lambda self, member_id: None)]
 
 
+def _epoch_of_before_told() -> Sequence[Replacement]:
+    heartbeat = Heartbeats.heartbeat
+
+    def tell_the_one_before(self: Heartbeats, request: Any, token: Any, now: Now) -> Decision:
+        decision = heartbeat(self, request, token, now)
+        replies = [
+            reply._replace(response=replace(reply.response, member_epoch=reply.response.member_epoch - 1))
+            if request.member_epoch > 1 and reply.response.error_code is ErrorCode.none
+            else reply
+            for reply in decision.replies
+        ]
+        return decision._replace(replies=replies)
+
+    return [Replacement(Heartbeats, "heartbeat", tell_the_one_before)]
+
+
 _bug = partial(PlantedBug, seeds=MEMBER_SEEDS)
 
 MEMBER_BUGS: Final = {
@@ -144,6 +161,7 @@ MEMBER_BUGS: Final = {
     "static-fence-missing": _bug(
         "who has lost his instance id to another process may still commit", _static_fence_missing
     ),
+    "epoch-of-before-told": _bug("a member is told the epoch before its own", _epoch_of_before_told),
     "late-commit-taken": _bug("who is no member any more may still commit", _late_commit_taken),
     "joins-not-awaited": _bug("a rebalance does not wait for members to join again", _joins_not_awaited),
     "session-too-short": _bug("a member is removed while its session lasts", _session_too_short),

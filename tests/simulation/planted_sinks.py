@@ -39,6 +39,15 @@ def _ended_before_decided() -> Sequence[Replacement]:
     return [Replacement(Commit, "_write", end_and_write)]
 
 
+def _transaction_left_out() -> Sequence[Replacement]:
+    write = Commit._write
+
+    def write_all_but_one(self: Commit, decider: Decider, decision: Decision) -> Protocol[Decider]:
+        return (yield from write(self, decider, replace(decision, transactions=decision.transactions[1:])))
+
+    return [Replacement(Commit, "_write", write_all_but_one)]
+
+
 def _decision_not_committed() -> Sequence[Replacement]:
     def write_only(self: Commit, decider: Decider, decision: Decision) -> Protocol[Decider]:
         entry = decision.entry
@@ -214,6 +223,9 @@ def _coordinator_where_it_was() -> Sequence[Replacement]:
 SINK_BUGS: Final = {
     "ended-before-decided": PlantedBug(
         "a batch's transactions are committed before its decision is made", _ended_before_decided, SINK_SEEDS
+    ),
+    "transaction-left-out": PlantedBug(
+        "a decision leaves out what one of the tasks has written", _transaction_left_out, SINK_SEEDS
     ),
     "decision-not-committed": PlantedBug(
         "transactions are ended when the decision is appended, not when it is committed",

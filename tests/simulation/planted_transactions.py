@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from executor.coordinators.machine.decision import Decision, Now
 from executor.coordinators.transactions.machine import ending
-from executor.coordinators.transactions.machine.events import EndTransaction
+from executor.coordinators.transactions.machine.events import EndTransaction, SendMarkers
 from executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.metadata.image import MetadataImage
@@ -40,6 +40,20 @@ def _markers_forgotten() -> Sequence[Replacement]:
     return [Replacement(TransactionShard, "loaded", load_only)]
 
 
+def _prepared_ends_otherwise() -> Sequence[Replacement]:
+    loaded = TransactionShard.loaded
+
+    def abort(self: TransactionShard, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        for decision in loaded(self, image, now):
+            effects = [
+                effect._replace(committed=False) if isinstance(effect, SendMarkers) else effect
+                for effect in decision.effects
+            ]
+            yield decision._replace(effects=effects)
+
+    return [Replacement(TransactionShard, "loaded", abort)]
+
+
 def _open_for_ever() -> Sequence[Replacement]:
     return [Replacement(TransactionMetadata, "has_timed_out", lambda self, wall_ms: False)]
 
@@ -62,6 +76,11 @@ TRANSACTION_BUGS: Final = {
     "markers-forgotten": PlantedBug(
         "a coordinator does not go on with the markers of the one before it",
         _markers_forgotten,
+        TRANSACTION_SEEDS,
+    ),
+    "prepared-ends-otherwise": PlantedBug(
+        "a coordinator aborts what the one before it has decided to commit",
+        _prepared_ends_otherwise,
         TRANSACTION_SEEDS,
     ),
     "open-for-ever": PlantedBug("transactions do not time out", _open_for_ever, TRANSACTION_SEEDS),

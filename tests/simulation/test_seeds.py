@@ -1,4 +1,4 @@
-"""Seeds run clean and alike, and each planted bug is found; see docs/simulation.md."""
+"""Seeds run clean and alike; see docs/simulation.md."""
 
 import os
 import subprocess
@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.cluster import run_seed
-from tests.simulation.found import documented, find, recorded, table
-from tests.simulation.planted import PLANTED
 
-SEEDS = range(200)
-SEEDS_TRIED = 200
+ROLLING = 248
+"""The first seed in which nothing happens to groups but a restart of all brokers."""
+SEEDS = (*range(200), ROLLING)
 ONCE_FAILED = (103376, 103824)
 """Seeds that found a defect which none of `SEEDS` finds."""
 ORDERED_BY_HASH = 50584
@@ -29,7 +28,13 @@ def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
     assert sum(outcome.elections for outcome in outcomes) > len(SEEDS)
     assert sum(outcome.promised for outcome in outcomes) > 20 * len(SEEDS)
     assert sum(outcome.commits for outcome in outcomes) > len(SEEDS)
+    assert sum(outcome.faults for outcome in outcomes) > 20 * len(SEEDS)
     assert sum(outcome.transactions for outcome in outcomes) > 10
+    assert sum(outcome.assignments for outcome in outcomes) > 10
+    assert sum(outcome.decisions for outcome in outcomes) > 10
+    # Little is demanded of transactions once something that was committed may be lost.
+    whole = [outcome for outcome in outcomes if outcome.transactions and not outcome.has_lost]
+    assert len(whole) >= 6
     assert sum(outcome.cleaned for outcome in outcomes) > 5 * len(SEEDS)
 
 
@@ -43,47 +48,14 @@ def test_simulation_of_a_seed_that_once_failed_is_clean(seed: int) -> None:
 def test_simulation_of_one_seed_is_the_same_in_another_process(seed: int) -> None:
     """A failure that cannot be replayed cannot be understood; string hashes differ between processes."""
     outcome = run_seed(seed)
-    for hash_seed in ("1", "7"):
-        assert f"trace {outcome.trace_hash}, {outcome.event_count:,} events" in _replayed(seed, hash_seed)
+    assert f"trace {outcome.trace_hash}, {outcome.event_count:,} events" in _replayed(seed)
     assert run_seed(seed + 1).trace_hash != outcome.trace_hash
 
 
-def _replayed(seed: int, hash_seed: str) -> str:
+def _replayed(seed: int) -> str:
+    """Return what is said of a seed by a process that has not this one's hashes, which are random."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed)]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
     ).stdout
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [name for name, found in recorded().items() if found.seed < SEEDS_TRIED])
-def test_simulation_with_a_planted_bug_finds_it(name: str) -> None:
-    """An invariant that never fails proves nothing.
-
-    A change of a machine gives seeds another meaning, so others are tried as well; what takes more seeds than
-    that is left to `--find-planted`.
-    """
-    others = [seed for seed in PLANTED[name].seeds if seed < SEEDS_TRIED]
-    found = find(name, (recorded()[name].seed, *others))
-    assert found is not None, "look for a seed with python -m tests.simulation --find-planted"
-
-
-def test_document_shows_by_which_seed_each_planted_bug_is_found() -> None:
-    """What the document says was found by a command, not by hand."""
-    assert documented() == table(recorded())
-    assert list(recorded()) == list(PLANTED)
-
-
-def test_planted_bug_is_gone_afterwards() -> None:
-    """Nothing of it may stay in the machines that other tests use."""
-    before = {name: [_held(place) for place in bug.replacements()] for name, bug in PLANTED.items()}
-    for bug in PLANTED.values():
-        with bug.planted():
-            pass
-    after = {name: [_held(place) for place in bug.replacements()] for name, bug in PLANTED.items()}
-    assert after == before
-
-
-def _held(place: object) -> object:
-    return place.owner.__dict__[place.name]  # type: ignore[attr-defined]

@@ -156,6 +156,8 @@ class AllOrNone(TransactionInvariant):
             return
         for known in self.world.transactions:
             committed = self._ends.get(known.name, known.told)
+            if None not in (committed, known.told) and committed is not known.told:
+                self.fail(f"{known.name} has ended {committed}, its client was told {known.told}", ledger.key)
             for key, base_offset in known.acknowledged:
                 if key != ledger.key or committed is None:
                     continue
