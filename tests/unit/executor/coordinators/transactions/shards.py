@@ -36,6 +36,10 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NONE = ErrorCode.none
 
 
+class NotAppendedError(Exception):
+    """What a request decided could not be appended: its client is told to try again."""
+
+
 class Partition:
     """Appends what a shard decides and replays it, as the runtime does; everything is committed at once."""
 
@@ -85,10 +89,10 @@ class Partition:
     ) -> ProducerOutcome:
         """Ask for a producer."""
         event = InitProducer(transactional_id, timeout_ms, expected)
-        outcome = self._carry_out(self.shard.init_producer(event, 0, self.now))
+        outcome = self._answer_to(self.shard.init_producer(event, 0, self.now))
         if outcome is NEEDS_PRODUCER_ID:
             event = event._replace(new_producer_id=self._new_producer_id())
-            outcome = self._carry_out(self.shard.init_producer(event, 0, self.now))
+            outcome = self._answer_to(self.shard.init_producer(event, 0, self.now))
         assert isinstance(outcome, ProducerOutcome)
         return outcome
 
@@ -103,7 +107,7 @@ class Partition:
     ) -> ErrorCode:
         """Add partitions to a transaction."""
         event = AddPartitions(of, producer, frozenset(partitions), version)
-        error_code = self._carry_out(self.shard.add_partitions(event, 0, self.now))
+        error_code = self._answer_to(self.shard.add_partitions(event, 0, self.now))
         assert isinstance(error_code, ErrorCode)
         return error_code
 
@@ -112,10 +116,10 @@ class Partition:
     ) -> ProducerOutcome:
         """Commit or abort."""
         event = EndTransaction(of, producer, committed, version)
-        outcome = self._carry_out(self.shard.end(event, 0, self.now))
+        outcome = self._answer_to(self.shard.end(event, 0, self.now))
         if outcome is NEEDS_PRODUCER_ID:
             event = event._replace(new_producer_id=self._new_producer_id())
-            outcome = self._carry_out(self.shard.end(event, 0, self.now))
+            outcome = self._answer_to(self.shard.end(event, 0, self.now))
         assert isinstance(outcome, ProducerOutcome)
         return outcome
 
@@ -144,6 +148,17 @@ class Partition:
     def _carry_out_all(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
             self._carry_out(decision)
+
+    def _answer_to(self, decision: Decision) -> Any:
+        """Carry out what a request decided; return what it is answered.
+
+        Raises:
+            NotAppendedError: it needs a record, and there can be none.
+        """
+        response = self._carry_out(decision)
+        if decision.records and not self.appends:
+            raise NotAppendedError
+        return response
 
     def _carry_out(self, decision: Decision) -> Any:
         if decision.records and not self.appends:

@@ -17,7 +17,7 @@ from executor.coordinators.transactions.machine.metadata import (
 from executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
 from sparklog.errors import ErrorCode
 from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
-from tests.unit.executor.coordinators.transactions.shards import LIMITS, NONE, P0, P1, Partition
+from tests.unit.executor.coordinators.transactions.shards import LIMITS, NONE, P0, P1, NotAppendedError, Partition
 
 FENCED = ProducerOutcome(ErrorCode.producer_fenced)
 CONCURRENT = ProducerOutcome(ErrorCode.concurrent_transactions)
@@ -212,7 +212,7 @@ def test_retry_of_a_bump_whose_record_was_not_appended_bumps_once() -> None:
     partition = Partition()
     first = partition.given()
     partition.appends = False
-    with pytest.raises(AssertionError):
+    with pytest.raises(NotAppendedError):
         partition.init(expected=first)
     partition.appends = True
     assert partition.given(expected=first) == first._replace(producer_epoch=1)
@@ -223,7 +223,7 @@ def test_bump_that_was_not_appended_gives_nobody_the_epoch_that_another_has_sinc
     partition = Partition()
     first = partition.given()
     partition.appends = False
-    with pytest.raises(AssertionError):
+    with pytest.raises(NotAppendedError):
         partition.init(expected=first)
     partition.appends = True
     assert partition.given() == first._replace(producer_epoch=1)

@@ -14,7 +14,7 @@ from executor.coordinators.transactions.machine.metadata import (
 )
 from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.errors import ErrorCode
-from tests.unit.executor.coordinators.transactions.shards import P0, P1, Partition
+from tests.unit.executor.coordinators.transactions.shards import P0, P1, NotAppendedError, Partition
 
 COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
@@ -142,7 +142,7 @@ def test_what_is_not_appended_has_not_happened(requests: list[str], fails: int) 
         before = partition.all_known()
         try:
             outcome = actions[request]()
-        except AssertionError:
+        except NotAppendedError:
             assert number == fails
             assert partition.all_known() == before
             continue
