@@ -17,7 +17,14 @@ from executor.coordinators.transactions.machine.metadata import (
 from executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
 from sparklog.errors import ErrorCode
 from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
-from tests.unit.executor.coordinators.transactions.shards import LIMITS, NONE, P0, P1, NotAppendedError, Partition
+from tests.unit.executor.coordinators.transactions.shards import (
+    LIMITS,
+    NONE,
+    P0,
+    P1,
+    NotAppendedError,
+    Partition,
+)
 
 FENCED = ProducerOutcome(ErrorCode.producer_fenced)
 CONCURRENT = ProducerOutcome(ErrorCode.concurrent_transactions)

@@ -17,13 +17,11 @@ from sparklog.errors import ErrorCode
 from tests.unit.executor.coordinators.transactions.shards import P0, P1, NotAppendedError, Partition
 
 COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+SETTLED = (TransactionState.EMPTY, *COMPLETE)
 
+REQUESTS = ("init", "bump", "add", "commit", "abort")
 OPERATIONS = (
-    "init",
-    "bump",
-    "add",
-    "commit",
-    "abort",
+    *REQUESTS,
     "markers",
     "time",
     "load",
@@ -51,21 +49,13 @@ class Clients:
         """Have a producer, perhaps one that was replaced long ago, do something; look whether all is well."""
         partition = self.partition
         stamp = self.stamps[-1] if which % 3 else self.stamps[which % len(self.stamps)]
-        before, log_end = partition.known(), len(partition.log)
-        if operation == "init":
-            self.issue(partition.init(timeout_ms=30_000).producer, object())
-        elif operation == "bump":
-            self.issue(partition.init(timeout_ms=30_000, expected=stamp).producer, ("bump", stamp))
-        elif operation == "add":
-            partition.add(stamp, P0 if which % 2 else P1, version=version)
-        elif operation in ("commit", "abort"):
-            outcome = partition.end(stamp, operation == "commit", version=version)
-            if version == 2:
-                self.issue(outcome.producer, ("end", stamp, operation))
-            if len(partition.log) > log_end:
-                # It ended a transaction: then its own.
-                assert outcome.error_code is ErrorCode.none
-                assert before is not None and before.producer == stamp
+        if operation in REQUESTS:
+            self.ask(operation, stamp, which, version)
+        elif operation == "failing":
+            self.ask_in_vain(REQUESTS[which % len(REQUESTS)], stamp, which, version)
+        elif operation == "old":
+            older = self.stamps[:-1] or self.stamps
+            self.ask(REQUESTS[which % len(REQUESTS)], older[which % len(older)], which, version)
         elif operation == "markers":
             self.written += len(partition.write_markers())
         elif operation == "time":
@@ -74,7 +64,46 @@ class Clients:
             partition.load()
         elif operation == "upgrade":
             partition.upgrade(2)
+        else:
+            raise ValueError(operation)
         self.check()
+
+    def ask(self, request: str, stamp: ProducerStamp, which: int, version: int) -> None:
+        """Ask for something as a producer; unless by init, only the present one changes anything."""
+        partition = self.partition
+        before, log_end = partition.known(), len(partition.log)
+        assert before is not None
+        if request == "init":
+            self.issue(partition.init(timeout_ms=30_000).producer, object())
+            return
+        if request == "bump":
+            self.issue(partition.init(timeout_ms=30_000, expected=stamp).producer, ("bump", stamp))
+        elif request == "add":
+            partition.add(stamp, P0 if which % 2 else P1, version=version)
+        elif request in ("commit", "abort"):
+            outcome = partition.end(stamp, request == "commit", version=version)
+            if version == 2:
+                self.issue(outcome.producer, ("end", stamp, request))
+            if len(partition.log) > log_end:
+                assert outcome.error_code is ErrorCode.none
+        else:
+            raise ValueError(request)
+        if len(partition.log) > log_end and stamp != before.producer:
+            # It did not hear that it has the present epoch, and is told so, while that has done nothing.
+            assert request == "bump" and before.state in SETTLED
+            after = partition.known()
+            assert after is not None and after.producer == before.producer
+
+    def ask_in_vain(self, request: str, stamp: ProducerStamp, which: int, version: int) -> None:
+        """Ask while nothing can be appended: either that needs no record, or nothing has happened."""
+        before, markers = self.partition.all_known(), list(self.partition.markers)
+        self.partition.appends = False
+        try:
+            self.ask(request, stamp, which, version)
+        except NotAppendedError:
+            assert (self.partition.all_known(), self.partition.markers) == (before, markers)
+        finally:
+            self.partition.appends = True
 
     def issue(self, producer: ProducerStamp | None, request: object) -> None:
         """A producer is given an epoch: nobody may have had it, unless this is the same request."""
