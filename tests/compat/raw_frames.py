@@ -1,8 +1,10 @@
 """Bytes as they lie on a connection, for requests that no client would send."""
 
+import contextlib
 import os
 import socket
 import struct
+from pathlib import Path
 
 
 def header(api_key: int, api_version: int, client_id: bytes = b"bad", *, flexible: bool = False) -> bytes:
@@ -27,8 +29,12 @@ def frames_in(received: bytes) -> list[bytes]:
     return frames
 
 
-def send_and_read(address: tuple[str, int], data: bytes, timeout_s: float = 5.0) -> bytes:
+def send_and_read(
+    address: tuple[str, int], data: bytes, timeout_s: float = 5.0, *, nothing_more: bool = False
+) -> bytes:
     """Send bytes on a connection of their own; return what comes back until it is closed.
+
+    With `nothing_more` the other side is told that these are all: else it has to close by itself.
 
     Raises:
         TimeoutError: the other side has neither closed nor answered for `timeout_s`.
@@ -37,6 +43,9 @@ def send_and_read(address: tuple[str, int], data: bytes, timeout_s: float = 5.0)
     with socket.create_connection(address, timeout=timeout_s) as connection:
         try:
             connection.sendall(data)
+            if nothing_more:
+                with contextlib.suppress(OSError):  # it may be closed already
+                    connection.shutdown(socket.SHUT_WR)
             while chunk := connection.recv(65536):
                 received += chunk
         except ConnectionError:
@@ -64,3 +73,15 @@ def resident_bytes(process_id: int) -> int:
     """Return how much memory a process has in RAM."""
     with open(f"/proc/{process_id}/statm") as statm:  # noqa: PTH123 - a file of the kernel
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def forget_peak(process_id: int) -> int:
+    """Have `peak_resident_bytes` count from now on (proc(5), clear_refs); return what it is now."""
+    Path(f"/proc/{process_id}/clear_refs").write_text("5")
+    return peak_resident_bytes(process_id)
+
+
+def peak_resident_bytes(process_id: int) -> int:
+    """Return how much memory a process had in RAM at most."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])

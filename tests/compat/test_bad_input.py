@@ -3,7 +3,6 @@
 `survivor` sees to it, in each test, that nobody died and nothing that was acknowledged is lost.
 """
 
-import contextlib
 import os
 import random
 import socket
@@ -16,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions, request_type
 from tests.cluster import LocalCluster
-from tests.compat.raw_frames import frame, frames_in, header, resident_bytes, send_and_read
+from tests.compat.raw_frames import forget_peak, frame, frames_in, header, peak_resident_bytes, send_and_read
 
 
 class Target(NamedTuple):
@@ -99,16 +98,15 @@ def test_broker_takes_no_registration(cluster: LocalCluster, survivor: str) -> N
 def test_random_bytes_close_the_connection_only(target: Target) -> None:
     """Port scanners find every open port. Their connections end here, for what they say may be a prefix."""
     chance = random.Random(20260101)
-    samples = [chance.randbytes(chance.randrange(1, 3_000)) for _ in range(60)]
-    samples += [frame(chance.randbytes(chance.randrange(0, 300))) for _ in range(60)]
-    for sample in samples:
-        with socket.create_connection(target.address, timeout=5) as connection:
-            connection.sendall(sample)
+    for _ in range(60):
+        prefix = chance.randbytes(chance.randrange(1, 3_000))
+        assert send_and_read(target.address, prefix, nothing_more=True) == b""
+        assert send_and_read(target.address, frame(chance.randbytes(chance.randrange(0, 300)))) == b""
 
 
 def test_frames_that_claim_to_be_large_take_no_memory(target: Target, greeting: bytes) -> None:
     """A length is only a claim; memory follows what was received."""
-    before = resident_bytes(target.process_id)
+    before = forget_peak(target.process_id)
     connections = []
     try:
         for _ in range(20):
@@ -119,7 +117,7 @@ def test_frames_that_claim_to_be_large_take_no_memory(target: Target, greeting: 
                 pass
         # Once a later connection is answered, what the earlier ones sent has been looked at.
         assert answers_to(target, GREETINGS["after ApiVersions v0"], frame(b"")) == 0
-        assert resident_bytes(target.process_id) - before < 50_000_000
+        assert peak_resident_bytes(target.process_id) - before < 50_000_000
     finally:
         for connection in connections:
             connection.close()
@@ -157,17 +155,12 @@ CLAIMS = {
 
 def test_arrays_and_strings_that_claim_to_be_large_take_no_memory(target: Target) -> None:
     """In no version of any API may a count be believed before the bytes are there."""
-    before = resident_bytes(target.process_id)
+    before = forget_peak(target.process_id)
     for api_key, version, flexible in served_versions():
         for claim in CLAIMS[flexible]:
             request = frame(header(api_key, version, flexible=flexible) + claim)
-            with socket.create_connection(target.address, timeout=5) as connection:
-                connection.sendall(request)
-                with contextlib.suppress(OSError):  # it may be closed already
-                    connection.shutdown(socket.SHUT_WR)
-                    while connection.recv(65536):
-                        pass
-    assert resident_bytes(target.process_id) - before < 50_000_000
+            send_and_read(target.address, request, nothing_more=True)
+    assert peak_resident_bytes(target.process_id) - before < 50_000_000
 
 
 def test_api_versions_of_an_unknown_version_is_answered_in_version_zero(target: Target) -> None:
