@@ -1,5 +1,6 @@
 """The runtime of coordinators over real logs, with a machine that keeps what was committed under each key."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -30,6 +31,8 @@ from tests.garbage import uncollected
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 
 TOPIC = "numbers"
+TURNS = 50
+"""Of the loop, within which whatever waits for nothing is answered."""
 
 
 class Numbers:
@@ -186,6 +189,8 @@ async def test_runtime_answers_nothing_before_the_followers_have_it(brokers: Bro
     await brokers.stop(1)
     written, read = runtime.put("a", 2), runtime.get("a")
     at_once = runtime.submit(lambda machine, token, now: Decision(replies=[Reply(token, 7)], at_once=True))
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
     assert (written.responses, read.responses, at_once.responses) == ([], [], [7])
     assert runtime.runtime.open_count == 2
     await brokers.start(1)
