@@ -28,11 +28,6 @@ def _nothing(entity: Any) -> Generator[None, None, list[bytes]]:
     return []
 
 
-def _nothing(entity: Any) -> Generator[None, None, list[bytes]]:
-    yield
-    return []
-
-
 @pytest.mark.parametrize("name", TARGETS)
 def test_input_of_the_corpus_is_stood_as_it_was_when_it_was_added(name: str) -> None:
     """What was found once is not to come back, and the targets must run, though few start the fuzzer."""
