@@ -135,6 +135,25 @@ class State:
             if batch.aborts is not None and batch.base_offset >= offset and batch.aborts[1] < up_to_offset
         ]
 
+    def next_offsets(self, offset: int, up_to_offset: int, max_bytes: int) -> list[int]:
+        """Return where a read may say that reading goes on: after a batch, or several while these are small.
+
+        Where nothing can be read, at `offset`. Segments are not known here, with which a result ends too.
+        """
+        ahead = [batch for batch in self.batches if batch.end_offset > offset]
+        found: list[int] = []
+        read_bytes = 0
+        for batch in ahead:
+            read_bytes += len(batch.content)
+            if batch.end_offset > up_to_offset:
+                if found and batch.base_offset < up_to_offset:
+                    found.append(up_to_offset)  # which was a batch's end before the log was cut
+                break
+            if found and read_bytes > max_bytes:
+                break
+            found.append(batch.end_offset)
+        return found or [offset]
+
     def region(self, offset: int, next_offset: int) -> bytes:
         return b"".join(
             batch.content
@@ -359,10 +378,11 @@ class LogUnderThreads:
     def _ask_read(self, random: Random) -> Asked:
         end = self.log.log_end_offset
         offset = max(end - random.randrange(80), 0)
+        max_bytes = random.randrange(1, 900)
         first_step = len(self.steps) - 1
 
         def ask() -> tuple[int, bytes | None]:
-            result = self.log.read(offset, max_bytes=random.randrange(1, 900), up_to_offset=end)
+            result = self.log.read(offset, max_bytes=max_bytes, up_to_offset=end)
             content: bytes | None = b""
             if result.region is not None:
                 try:
@@ -377,9 +397,9 @@ class LogUnderThreads:
         def expected(state: State) -> object:
             if not state.start <= offset <= state.end:
                 return ErrorCode.offset_out_of_range
-            return state, offset
+            return state, offset, state.next_offsets(offset, end, max_bytes)
 
-        return self._ask(f"the records from {offset} to {end}", ask, expected)
+        return self._ask(f"the records from {offset} to {end}, {max_bytes} bytes", ask, expected)
 
     # The thread that may block.
 
@@ -455,14 +475,13 @@ class LogUnderThreads:
             f"({self.kinds[asked.first_step : asked.last_step + 1]}): {answer}, not one of {expected}"
         )
 
-    def _region(self, answer: object, state: State, offset: int) -> object:
+    def _region(self, answer: object, state: State, offset: int, next_offsets: list[int]) -> object:
         """Return `answer` if it may be read of a state."""
-        ends = {offset} | {batch.end_offset for batch in state.batches if batch.end_offset > offset}
         if not isinstance(answer, tuple):
-            return sorted(ends)
+            return next_offsets
         next_offset, content = answer
-        if next_offset not in ends:
-            return sorted(ends)
+        if next_offset not in next_offsets:
+            return next_offsets
         return next_offset, None if content is None else state.region(offset, next_offset)
 
     def _check_what_is_left(self) -> None:
