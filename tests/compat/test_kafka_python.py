@@ -77,8 +77,10 @@ def test_command_line_topics_creates_lists_describes_and_deletes(
     )
     wait_until_all_tell_of(cluster.bootstrap_servers, topic, 2)
     assert topic in command_line(cluster, "topics", "list")
-    described = json.loads(command_line(cluster, "topics", "describe", "-t", topic))
-    assert topic in json.dumps(described)
+    (described,) = json.loads(command_line(cluster, "topics", "describe", "-t", topic))
+    assert (described["error_code"], described["name"]) == (0, topic)
+    partitions = {each["partition_index"]: sorted(each["replica_nodes"]) for each in described["partitions"]}
+    assert partitions == {0: [0, 1, 2], 1: [0, 1, 2]}
     command_line(cluster, "topics", "delete", "-t", topic)
     wait_until_all_tell_of(cluster.bootstrap_servers, topic, 0)
     assert topic not in command_line(cluster, "topics", "list")
