@@ -50,7 +50,7 @@ def test_standard_authorizer_decides_alike(kafka_program: KafkaProgram) -> None:
     with StandardAuthorizer() as kafka:
 
         @seed(20)
-        @settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=80, database=None, suppress_health_check=list(HealthCheck))
         @given(cases)
         def compare(case: Case) -> None:
             agree(case, kafka)

@@ -183,7 +183,7 @@ ACTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(ACTIONS, st.sampled_from(REPLICAS)), min_size=20, max_size=100))
 def test_any_story_with_clean_elections_loses_nothing_that_was_committed(
     steps: list[tuple[str, int]],

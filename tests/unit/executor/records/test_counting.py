@@ -32,7 +32,7 @@ def refused(payload: bytes, record_count: int) -> bool:
     st.integers(1, 40),
     st.lists(st.integers(1, 3_000), min_size=1, max_size=5),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_records_of_any_sizes_are_counted_however_the_pieces_part(
     sizes: list[int], times: int, parts: list[int]
 ) -> None:

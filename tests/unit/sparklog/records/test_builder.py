@@ -29,7 +29,7 @@ def test_java_batch_is_read(codec: Codec) -> None:
 
 
 @given(record_lists, st.sampled_from(Codec), st.integers(0, 2**62))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_batch_round_trip_keeps_the_records(
     records: list[SimpleRecord], codec: Codec, base_offset: int
 ) -> None:
@@ -40,7 +40,7 @@ def test_batch_round_trip_keeps_the_records(
 
 
 @given(record_lists)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_built_batch_is_read_by_others(records: list[SimpleRecord]) -> None:
     """kafka-python and kio have parsers of their own, which must agree."""
     batch = build_batch(records, producer_id=5, producer_epoch=1, base_sequence=9)

@@ -30,7 +30,7 @@ OTHERS = {
 
 
 @given(st.sampled_from(Codec), st.binary(max_size=5000), st.integers(1, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_codec_round_trip_gives_the_payload(codec: Codec, piece: bytes, times: int) -> None:
     """Views of larger buffers are what the encoder passes in."""
     payload = piece * times
@@ -162,7 +162,7 @@ def test_many_small_frames_in_a_row_are_read_as_one(codec: Codec) -> None:
 
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_garbage_raises_only_named_errors(codec: Codec, garbage: bytes) -> None:
     """The libraries raise a zoo of exceptions; callers see one family."""
     for payload in (garbage, compress(codec, b"abc")[:8] + garbage):

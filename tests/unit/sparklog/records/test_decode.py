@@ -71,7 +71,7 @@ def test_java_batch_becomes_rows(codec: Codec) -> None:
     st.integers(1, 70),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_decoding_round_trip_keeps_the_records(
     batches: list[tuple[list[SimpleRecord], Codec]], max_rows: int, as_view: bool
 ) -> None:
@@ -194,7 +194,7 @@ def test_damage_at_any_byte_is_noticed(codec: Codec) -> None:
 
 
 @given(st.data(), st.sampled_from([Codec.NONE, Codec.SNAPPY]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_wrong_records_under_a_good_crc_raise_only_named_errors(data: st.DataObject, codec: Codec) -> None:
     """A CRC only says that the bytes are the producer's; its lengths and counts may still be nonsense."""
     batch = JAVA_BATCHES[codec]

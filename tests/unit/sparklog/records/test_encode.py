@@ -69,7 +69,7 @@ def test_encoded_batch_is_byte_for_byte_javas() -> None:
 
 
 @given(record_lists, st.sampled_from(Codec), st.integers(62, 3000), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_encoding_round_trip_keeps_the_records(
     records: list[SimpleRecord], codec: Codec, batch_size_bytes: int, sliced: bool
 ) -> None:
@@ -90,7 +90,7 @@ def test_encoding_round_trip_keeps_the_records(
 
 
 @given(record_lists, st.sampled_from([Codec.NONE, Codec.GZIP]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_encoded_batches_are_read_by_kafka_python(records: list[SimpleRecord], codec: Codec) -> None:
     """An independent parser must see the same records."""
     theirs = [

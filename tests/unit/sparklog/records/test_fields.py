@@ -31,7 +31,7 @@ def walked(payload: bytes, count: int) -> list[int]:
     ),
     st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=2),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_records_start_where_a_plain_walk_finds_them(
     runs: list[tuple[int, int]], damage: list[tuple[int, int]]
 ) -> None:

@@ -30,7 +30,7 @@ def test_murmur2_gives_kafkas_hashes() -> None:
 
 
 @given(st.lists(st.none() | st.binary(max_size=70), max_size=80), st.integers(1, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_partitions_agree_with_other_clients(keys: list[bytes | None], partition_count: int) -> None:
     """All lengths side by side, nulls between them."""
     expected = [

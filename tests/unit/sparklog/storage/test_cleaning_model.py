@@ -299,6 +299,5 @@ TestCleanedLogs = CleanedLogs.TestCase
 TestCleanedLogs.settings = settings(
     max_examples=15,
     stateful_step_count=20,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

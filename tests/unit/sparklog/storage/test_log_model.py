@@ -152,6 +152,6 @@ class LogAgainstList(RuleBasedStateMachine):
 
 
 LogAgainstList.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )
 TestLogAgainstList = LogAgainstList.TestCase

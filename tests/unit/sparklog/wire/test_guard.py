@@ -71,7 +71,7 @@ def test_guard_of_every_entity_refuses_every_truncation(api_key: ApiKey) -> None
                     check_entity(entity_type, encoded[:length])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     entity_type=st.sampled_from(ALL_TYPES),
     seed=st.integers(min_value=0, max_value=2**32),
@@ -98,7 +98,7 @@ def test_decode_of_damaged_bytes_gives_an_entity_or_a_named_error(
         assert error.error_code is ErrorCode.invalid_request
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(entity_type=st.sampled_from(ALL_TYPES), garbage=st.binary(max_size=200))
 def test_decode_of_garbage_gives_an_entity_or_a_named_error(entity_type: type[Any], garbage: bytes) -> None:
     """Port scanners and other protocols' clients send anything."""

@@ -167,4 +167,4 @@ class ShardStories(RuleBasedStateMachine):
 
 
 TestShardStories = ShardStories.TestCase
-TestShardStories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestShardStories.settings = settings(max_examples=60, stateful_step_count=40)

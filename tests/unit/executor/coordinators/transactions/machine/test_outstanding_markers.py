@@ -314,7 +314,7 @@ def test_forgotten_coordinator_s_markers_end_silently(outstanding: OutstandingMa
     assert request is not None and request.markers[0].coordinator_epoch == 5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_whatever_fails_only_what_has_all_markers_is_complete_and_everything_becomes_so(
     data: st.DataObject,

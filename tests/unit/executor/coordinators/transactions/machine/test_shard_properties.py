@@ -133,7 +133,7 @@ class Clients:
         assert completed == self.written
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     version=st.sampled_from([0, 2]),
     first_epoch=st.sampled_from([0, EXHAUSTED_EPOCH - 2, EXHAUSTED_EPOCH]),
@@ -150,7 +150,7 @@ def test_whatever_is_asked_no_epoch_is_given_twice_and_replaying_gives_the_same_
         clients.act(operation, which, min(client_version, version))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     requests=st.lists(st.sampled_from(["init", "bump", "add", "commit", "abort"]), max_size=12),
     fails=st.integers(0, 11),

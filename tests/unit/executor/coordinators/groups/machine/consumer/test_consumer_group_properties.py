@@ -284,7 +284,7 @@ def durable(group: Any) -> Any:
     }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_consumer_group_any_story_keeps_its_rules_and_ends_with_all_read(seed: int) -> None:
     """A partition that two read at a time is processed twice, and one that nobody reads never."""
