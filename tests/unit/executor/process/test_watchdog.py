@@ -15,12 +15,21 @@ from tests.cluster import wait_for
 REPOSITORY = Path(__file__).parents[4]
 LIMIT_MS = 400
 WATCHED = f"""
-import asyncio, sys, time
+import asyncio, fcntl, os, sys, termios, time
+from pathlib import Path
 from executor.process.watched import beat
+
+def is_heard() -> bool:
+    for child in Path("/proc/thread-self/children").read_text().split():
+        with open(f"/proc/{{child}}/fd/0", "rb", buffering=0) as beats:
+            return fcntl.ioctl(beats, termios.FIONREAD, bytes(4)) == bytes(4)
+    return False
 
 async def live() -> None:
     watched = asyncio.create_task(beat({LIMIT_MS}))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0)  # the first beat is on its way
+    while not is_heard():
+        await asyncio.sleep(0.01)
     print("lives", flush=True)
     if sys.argv[1] == "blocked":
         time.sleep({4 * LIMIT_MS / 1000})
@@ -37,7 +46,7 @@ asyncio.run(live())
 
 @pytest.fixture
 def watched(request: pytest.FixtureRequest) -> Iterator["subprocess.Popen[str]"]:
-    """A process with a watchdog, which has lived for a moment."""
+    """A process with a watchdog, which has heard of it."""
     process = subprocess.Popen(
         [sys.executable, "-c", WATCHED, request.param], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
     )
