@@ -5,18 +5,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, current_thread
+from threading import Event, Lock, current_thread
 from typing import Any
 
+import pytest
+
 from sparklog.records.batch import read_header
+from sparklog.storage import segment_list, unwritten_snapshots
 from sparklog.storage.files import offset_file
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
+from tests.cluster import wait_for
 from tests.unit.sparklog.storage.batches import START_MS, make_batch
 
 CONFIG = LogConfig(segment_bytes=400, file_delete_delay_ms=0)
 TIMEOUT_S = 20
 WORKER = "worker"
+RENAMING = "renaming"
 
 
 @contextmanager
@@ -51,22 +56,49 @@ def filled(directory: Path) -> Log:
     return log
 
 
-def given_up_during(log: Log, work: Callable[[], object], name: str, suffix: str) -> None:
+class ToldLock:
+    """A lock that tells when the thread that renames has to wait for it."""
+
+    def __init__(self, waits: Event) -> None:
+        self._lock = Lock()
+        self._waits = waits
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            if current_thread().name.startswith(RENAMING):
+                self._waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Set when renaming a log has to wait for what another thread does with its files."""
+    waits = Event()
+    for module in (segment_list, unwritten_snapshots):
+        monkeypatch.setattr(module, "Lock", lambda: ToldLock(waits))
+    return waits
+
+
+def given_up_during(log: Log, waits: Event, work: Callable[[], object], name: str, suffix: str) -> None:
     """Give the log up while `work` is held in a thread, fill another of its name, and let the work go on."""
-    with ThreadPoolExecutor(1, WORKER) as worker, ThreadPoolExecutor(1) as other, held(name, suffix) as at:
-        reached, go_on = at
+    with (
+        ThreadPoolExecutor(1, WORKER) as worker,
+        ThreadPoolExecutor(1, RENAMING) as other,
+        held(name, suffix) as (reached, go_on),
+    ):
         working = worker.submit(work)
         assert reached.wait(TIMEOUT_S)
         directory = log.directory
         renaming = other.submit(log.rename_with_suffix, "-delete")
-        try:
-            # It may have to wait until the work has gone on: then that met its own files only.
-            renaming.result(0.5)
-            fill_again(directory)
-        except TimeoutError:
+        wait_for(lambda: waits.is_set() or renaming.done(), "the log is renamed, or waits for the work")
+        if waits.is_set():
+            # Until the work has gone on: then that met its own files only.
             go_on.set()
-            renaming.result(TIMEOUT_S)
-            fill_again(directory)
+        renaming.result(TIMEOUT_S)
+        fill_again(directory)
         before = files(directory)
         go_on.set()
         working.result(TIMEOUT_S)
@@ -86,15 +118,19 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_producers_of_a_deleted_log_get_no_snapshot_in_a_new_one_of_its_name(tmp_path: Path) -> None:
+def test_producers_of_a_deleted_log_get_no_snapshot_in_a_new_one_of_its_name(
+    tmp_path: Path, waits: Event
+) -> None:
     """The new log would begin with sequences of producers that never wrote to it."""
     log = filled(tmp_path / "t-0")
-    given_up_during(log, log.flush_rolled, "open", ".snapshot.tmp")
+    given_up_during(log, waits, log.flush_rolled, "open", ".snapshot.tmp")
 
 
-def test_segments_dropped_from_a_deleted_log_are_not_renamed_in_a_new_one_of_its_name(tmp_path: Path) -> None:
+def test_segments_dropped_from_a_deleted_log_are_not_renamed_in_a_new_one_of_its_name(
+    tmp_path: Path, waits: Event
+) -> None:
     """The new log's records would be unlinked."""
     log = filled(tmp_path / "t-0")
     log.advance_log_start_offset(log.log_end_offset)
     log.delete_old_segments(START_MS, log.log_end_offset)
-    given_up_during(log, lambda: log.delete_files_due(START_MS + 1), "rename", ".log")
+    given_up_during(log, waits, lambda: log.delete_files_due(START_MS + 1), "rename", ".log")
