@@ -13,6 +13,7 @@ APPLICATION = """
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -60,9 +61,14 @@ def brokers(admin):
     return leaders, listening_processes({broker.port for broker in listed.brokers.values()})
 
 
+def waits_for_jvm():
+    innermost = sys._current_frames()[threading.main_thread().ident].f_code
+    return innermost.co_filename == socket.__file__ and innermost.co_name == "readinto"
+
+
 def interrupt(user_jobs):
     wait_for(user_jobs, "the job runs")
-    time.sleep(0.5)  # for the main thread to wait for it, in the middle of a call of py4j's
+    wait_for(waits_for_jvm, "the main thread waits for it, in the middle of a call of py4j's")
     os.killpg(0, signal.SIGINT)
 
 
