@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.spark.sessions import SPARK_HOME
 FROM_ARCHIVE = "shared objects file (top)"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def properties() -> str:
     """The properties file of whatever make starts."""
     path = spark_properties_file()
@@ -23,12 +24,18 @@ def properties() -> str:
     return path
 
 
-def submit(
-    properties: str, directory: Path, code: str = "print('done')\n", **environment: str
-) -> tuple[str, int]:
-    """Run an application; return what was printed, and how many of the JVM's classes were archived."""
+class Submitted(NamedTuple):
+    """What became of an application."""
+
+    printed: str
+    archived: int
+    """How many of the JVM's classes were."""
+
+
+def submit(properties: str, directory: Path, **environment: str) -> Submitted:
+    """Run an application that prints where its PySpark is compiled."""
     script, log = directory / "application.py", directory / "classes"
-    script.write_text(code)
+    script.write_text("import pyspark\nprint(pyspark.__cached__)\n")
     done = subprocess.run(
         [
             *(str(SPARK_HOME / "bin" / "spark-submit"), "--properties-file", properties),
@@ -41,26 +48,29 @@ def submit(
         text=True,
         timeout=60,
     )
-    return done.stdout, log.read_text().count(FROM_ARCHIVE)
+    return Submitted(done.stdout, log.read_text().count(FROM_ARCHIVE))
 
 
-def test_driver_takes_its_classes_from_the_archive(properties: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def submitted(properties: str, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+    """An application as whoever uses make submits it."""
+    return submit(properties, tmp_path_factory.mktemp("submitted"))
+
+
+def test_driver_takes_its_classes_from_the_archive(submitted: Submitted) -> None:
     """An archive that fits no JVM would be 180 MB for nothing, and nobody would be told."""
-    _, archived = submit(properties, tmp_path)
-    assert archived > 1000
+    assert submitted.archived > 1000
 
 
 def test_driver_that_the_archive_does_not_fit_goes_on_without_it_and_says_nothing(
-    properties: str, tmp_path: Path
+    properties: str, submitted: Submitted, tmp_path: Path
 ) -> None:
     """Whoever has settings in SPARK_CONF_DIR, or another jar, must neither fail nor be warned by Java."""
     configuration = tmp_path / "conf"
     configuration.mkdir()
     (configuration / "core-site.xml").write_text("<configuration/>")
-    expected, _ = submit(properties, tmp_path)
-    printed, archived = submit(properties, tmp_path, SPARK_CONF_DIR=str(configuration))
-    assert archived == 0
-    assert printed == expected
+    without = submit(properties, tmp_path, SPARK_CONF_DIR=str(configuration))
+    assert without == Submitted(submitted.printed, archived=0)
 
 
 def test_standalone_master_takes_its_classes_from_the_archive(properties: str, tmp_path: Path) -> None:
@@ -90,7 +100,6 @@ def test_standalone_master_takes_its_classes_from_the_archive(properties: str, t
         master.wait(30)
 
 
-def test_application_under_make_has_pyspark_as_it_was_installed(properties: str, tmp_path: Path) -> None:
+def test_application_under_make_has_pyspark_as_it_was_installed(submitted: Submitted) -> None:
     """Spark's own zip of it holds sources only, which each Python process would spend a second to compile."""
-    printed, _ = submit(properties, tmp_path, "import pyspark\nprint(pyspark.__cached__)\n")
-    assert Path(printed.splitlines()[-1]).is_file()
+    assert Path(submitted.printed.splitlines()[-1]).is_file()
