@@ -31,17 +31,27 @@ VALUES_AND_PARTITIONS = StructType([COLUMNS["value"], COLUMNS["partition"]])
 OFFSETS = StructType([COLUMNS["offset"]])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(brokers=3, config={"min.insync.replicas": "1"}) as running:
-        create_topic(running.bootstrap_servers, "t", PARTITIONS)
         yield running
 
 
-def kill_a_leader(cluster: LocalCluster) -> None:
+@pytest.fixture
+def topic(cluster: LocalCluster, new_topic_name: Callable[[str], str]) -> str:
+    """A topic of a cluster all of whose brokers run, whatever the test before has killed."""
+    for broker_id in cluster.broker_ids:
+        if not cluster.is_running(broker_id):
+            cluster.restart(broker_id)
+    name = new_topic_name("t")
+    create_topic(cluster.bootstrap_servers, name, PARTITIONS)
+    return name
+
+
+def kill_a_leader(cluster: LocalCluster, topic: str) -> None:
     options = WriteOptions.parse({}, cluster.bootstrap_servers)
     with ClusterClient(options.client) as client:
-        leader = client.leader(TopicPartition("t", 0))
+        leader = client.leader(TopicPartition(topic, 0))
     cluster.kill(leader.broker_id)
 
 
@@ -54,8 +64,8 @@ def numbered_rows(in_the_middle: Callable[[], None]) -> Iterator[pa.RecordBatch]
         yield pa.record_batch({"key": numbers, "value": numbers})
 
 
-def write(cluster: LocalCluster, rows: Iterator[pa.RecordBatch]) -> WrittenRecords:
-    options = WriteOptions.parse({"topic": "t", "kafka.batch.size": "2048"}, cluster.bootstrap_servers)
+def write(cluster: LocalCluster, topic: str, rows: Iterator[pa.RecordBatch]) -> WrittenRecords:
+    options = WriteOptions.parse({"topic": topic, "kafka.batch.size": "2048"}, cluster.bootstrap_servers)
     writer = SparklogWriter(options, WRITTEN)
     writer.prepare()
     written = writer.write(rows)
@@ -65,36 +75,38 @@ def write(cluster: LocalCluster, rows: Iterator[pa.RecordBatch]) -> WrittenRecor
     return written
 
 
-def read(cluster: LocalCluster, schema: StructType, **options: str) -> Iterator[pa.RecordBatch]:
+def read(cluster: LocalCluster, topic: str, schema: StructType, **options: str) -> Iterator[pa.RecordBatch]:
     reader = SparklogReader(
-        ReadOptions.parse({"subscribe": "t"} | options, cluster.bootstrap_servers), schema
+        ReadOptions.parse({"subscribe": topic} | options, cluster.bootstrap_servers), schema
     )
     for partition in reader.partitions():
         yield from reader.read(partition)
 
 
-def test_write_while_a_leader_is_killed_has_each_row_once_and_in_order(cluster: LocalCluster) -> None:
+def test_write_while_a_leader_is_killed_has_each_row_once_and_in_order(
+    cluster: LocalCluster, topic: str
+) -> None:
     """Retries keep their sequence numbers across leaders, whatever was in flight."""
-    written = write(cluster, numbered_rows(lambda: kill_a_leader(cluster)))
+    written = write(cluster, topic, numbered_rows(lambda: kill_a_leader(cluster, topic)))
     assert written.counts.total() == BATCHES * ROWS_A_BATCH
     by_partition: dict[int, list[int]] = {}
-    for batch in read(cluster, VALUES_AND_PARTITIONS):
+    for batch in read(cluster, topic, VALUES_AND_PARTITIONS):
         numbers = [int(value) for value in batch.column("value").to_pylist()]
         by_partition.setdefault(batch.column("partition")[0].as_py(), []).extend(numbers)
     assert all(numbers == sorted(numbers) for numbers in by_partition.values())
     assert sorted(itertools.chain.from_iterable(by_partition.values())) == list(range(BATCHES * ROWS_A_BATCH))
 
 
-def test_read_while_a_leader_is_killed_has_each_record_once(cluster: LocalCluster) -> None:
+def test_read_while_a_leader_is_killed_has_each_record_once(cluster: LocalCluster, topic: str) -> None:
     """The reader goes on with the new leader where it was."""
-    write(cluster, numbered_rows(lambda: None))
+    write(cluster, topic, numbered_rows(lambda: None))
     small_fetches = {"kafka.max.partition.fetch.bytes": "4096"}
     count = 0
     killed = False
-    for batch in read(cluster, OFFSETS, **small_fetches):
+    for batch in read(cluster, topic, OFFSETS, **small_fetches):
         count += batch.num_rows
         if not killed and count > 1_000:
-            kill_a_leader(cluster)
+            kill_a_leader(cluster, topic)
             killed = True
     assert killed
     assert count == BATCHES * ROWS_A_BATCH
