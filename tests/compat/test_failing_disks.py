@@ -24,21 +24,30 @@ RECORDS = 2_000
 RECORD_BYTES = 1_000
 PARTITIONS = 4
 TOPIC = "t"
+CONFIG = {"min.insync.replicas": "2"}
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """A cluster of its own for every test: each loses a disk."""
-    with LocalCluster(brokers=3, config={"min.insync.replicas": "2"}) as running:
+    """A cluster of its own for a test that loses a disk."""
+    with LocalCluster(brokers=3, config=CONFIG) as running:
         create_topic(running.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster_of_two() -> Iterator[LocalCluster]:
+    """A cluster for the two tests that kill all its brokers: only the last one takes a directory away."""
+    with LocalCluster(brokers=3, config=CONFIG) as running:
         yield running
 
 
 class Load:
     """Numbered records with acks=all, idempotent, over all partitions."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, topic: str = TOPIC) -> None:
         self._cluster = cluster
+        self._topic = topic
         self.acknowledged: list[list[int]] = [[] for _ in range(PARTITIONS)]
         self.failed: list[str] = []
 
@@ -58,7 +67,7 @@ class Load:
             while True:
                 try:
                     producer.produce(
-                        TOPIC,
+                        self._topic,
                         b"%d" % number + b" " * RECORD_BYTES,
                         partition=number % PARTITIONS,
                         on_delivery=self._delivered,
@@ -83,7 +92,7 @@ class Load:
     def check(self) -> None:
         """Read everything: each acknowledged record once, in order."""
         for partition, expected in enumerate(self.acknowledged):
-            beginning = [TopicPartition(TOPIC, partition, OFFSET_BEGINNING)]
+            beginning = [TopicPartition(self._topic, partition, OFFSET_BEGINNING)]
             messages = consume(self._cluster.bootstrap_servers, beginning, len(expected))
             assert [int(message.value() or b"") for message in messages] == expected
 
@@ -140,7 +149,7 @@ def small_disk() -> Iterator[Callable[[Path], None]]:
 
 def test_broker_with_another_disk_goes_on_when_one_is_full(small_disk: Callable[[Path], None]) -> None:
     """Only what lies on the full disk gets other leaders; DescribeLogDirs names the directory."""
-    cluster = LocalCluster(brokers=3, config={"min.insync.replicas": "2"}, directories_each=2)
+    cluster = LocalCluster(brokers=3, config=CONFIG, directories_each=2)
     small_disk(cluster.broker_directories(1)[1])
     with cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
@@ -168,14 +177,14 @@ def test_broker_with_another_disk_goes_on_when_one_is_full(small_disk: Callable[
         load.check()
 
 
-def kill_all(cluster: LocalCluster) -> list[BrokerId]:
+def kill_all(cluster: LocalCluster, topic: str) -> list[BrokerId]:
     """Kill a broker, and when the ISRs are without it both others at once; return the order."""
-    leader = cluster.leader(TOPIC)
+    leader = cluster.leader(topic)
     assert leader is not None
     first, second = (broker_id for broker_id in cluster.broker_ids if broker_id != leader)
     cluster.kill(first)
     wait_for(
-        lambda: all(first not in cluster.in_sync(TOPIC, number) for number in range(PARTITIONS)),
+        lambda: all(first not in cluster.in_sync(topic, number) for number in range(PARTITIONS)),
         f"the ISRs without broker {first}",
     )
     # Nobody is left to note it: a majority of the voters is gone.
@@ -184,44 +193,50 @@ def kill_all(cluster: LocalCluster) -> list[BrokerId]:
     return [first, second, leader]
 
 
-def test_killed_eligible_replica_leads_without_the_disk_of_the_last_leader(cluster: LocalCluster) -> None:
-    """A killed process loses nothing that it wrote: the machine went on. So it still counts (KIP-966)."""
-    load = Load(cluster)
-    load.run(records=200)
-    first, second, last = kill_all(cluster)
-    shutil.rmtree(cluster.broker_directory(last))
-    for broker_id in (first, second):
-        cluster.launch(broker_id)
-    wait_for(
-        lambda: all(cluster.leader(TOPIC, number) == second for number in range(PARTITIONS)),
-        "the eligible replica that leads",
-    )
-    load.check()
-
-
 def test_replica_that_comes_back_damaged_leads_nothing_and_is_mended_by_the_others(
-    cluster: LocalCluster,
+    cluster_of_two: LocalCluster,
 ) -> None:
     """One bit of the last batch: the log ends before it, and the controller hears of that in time."""
-    load = Load(cluster)
+    cluster, topic = cluster_of_two, "damaged"
+    create_topic(cluster.bootstrap_servers, topic, partitions=PARTITIONS)
+    load = Load(cluster, topic)
     load.run(records=200)
-    first, second, last = kill_all(cluster)
-    path = next((cluster.broker_directory(second) / f"{TOPIC}-0").glob("*.log"))
+    first, second, last = kill_all(cluster, topic)
+    path = next((cluster.broker_directory(second) / f"{topic}-0").glob("*.log"))
     content = bytearray(path.read_bytes())
     content[-10] ^= 4
     path.write_bytes(content)
     for broker_id in (first, second):
         cluster.launch(broker_id)
     wait_for(
-        lambda: all(cluster.leader(TOPIC, number) == second for number in range(1, PARTITIONS)),
+        lambda: all(cluster.leader(topic, number) == second for number in range(1, PARTITIONS)),
         "the sound replicas that lead",
     )
-    assert cluster.leader(TOPIC, 0) is None
+    assert cluster.leader(topic, 0) is None
     assert "lacks what this replica had" in log_of(cluster, second)
     assert list(path.parent.glob("*.cut-1"))
     cluster.launch(last)
-    wait_for(lambda: cluster.leader(TOPIC, 0) == last, "the replica that has everything")
-    wait_for(lambda: second in cluster.in_sync(TOPIC, 0), "the mended replica back in the ISR")
+    wait_for(lambda: cluster.leader(topic, 0) == last, "the replica that has everything")
+    wait_for(lambda: second in cluster.in_sync(topic, 0), "the mended replica back in the ISR")
     load.check()
     cluster.wait_until_unfenced(*cluster.broker_ids)
-    produce(cluster.bootstrap_servers, TOPIC, [{"value": b"after", "partition": 0}])
+    produce(cluster.bootstrap_servers, topic, [{"value": b"after", "partition": 0}])
+
+
+def test_killed_eligible_replica_leads_without_the_disk_of_the_last_leader(
+    cluster_of_two: LocalCluster,
+) -> None:
+    """A killed process loses nothing that it wrote: the machine went on. So it still counts (KIP-966)."""
+    cluster, topic = cluster_of_two, "last-disk-gone"
+    create_topic(cluster.bootstrap_servers, topic, partitions=PARTITIONS)
+    load = Load(cluster, topic)
+    load.run(records=200)
+    first, second, last = kill_all(cluster, topic)
+    shutil.rmtree(cluster.broker_directory(last))
+    for broker_id in (first, second):
+        cluster.launch(broker_id)
+    wait_for(
+        lambda: all(cluster.leader(topic, number) == second for number in range(PARTITIONS)),
+        "the eligible replica that leads",
+    )
+    load.check()
