@@ -58,6 +58,9 @@ class Load:
                 "bootstrap.servers": self._cluster.bootstrap_servers,
                 "enable.idempotence": True,
                 "acks": "all",
+                # With more, librdkafka begins another epoch when what it sent ahead is refused, and then
+                # sends again what other partitions may have already (its issue 4953), to Kafka's brokers too.
+                "max.in.flight.requests.per.connection": 1,
                 "linger.ms": 1,
                 "batch.num.messages": 10,
                 "queue.buffering.max.messages": 200,
