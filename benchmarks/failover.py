@@ -72,7 +72,7 @@ class Recovery:
     """How a cluster gets over a fault, from one look at it after the other.
 
     A broker that is gone is believed in for a while, and is in every ISR that long: it is back only when it
-    is in all of them after it was out of one.
+    is in all of them after it was out of one, or was seen to lead nothing any more.
     """
 
     victim: int
@@ -99,7 +99,8 @@ class Recovery:
             self._led_elsewhere_s = now_s
         elif self.written_again_s is None and min(acknowledged_s) > self._led_elsewhere_s:
             self.written_again_s = now_s
-        if any(self.victim not in partition.isr for partition in partitions):
+        # Whoever led and leads no more was out of that ISR, however short: no look may have come in time.
+        if self._led_elsewhere_s is not None or any(self.victim not in each.isr for each in partitions):
             self._was_out = True
         if not self._was_out or not _are_whole(partitions):
             self.back_s = None

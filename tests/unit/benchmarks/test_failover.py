@@ -36,6 +36,12 @@ def test_recovery_broker_that_left_an_isr_is_back_since_the_first_look_that_has_
     assert (recovery.is_over(13.9), recovery.is_over(14.1)) == (False, True)
 
 
+def test_recovery_broker_that_came_back_between_two_looks_is_back() -> None:
+    """Ours is away for a second, and who is asked may be the one that was killed."""
+    recovery = looked((partitions(0, EVERYBODY), 0.9, 1.0), (partitions(1, EVERYBODY), 1.9, 2.0))
+    assert recovery.back_s == 2.0
+
+
 def test_recovery_broker_that_is_behind_says_that_the_victim_is_back_and_is_not_believed() -> None:
     """Looks go to any broker, and one may not know yet what another has said already."""
     recovery = looked(
