@@ -21,7 +21,6 @@ MAX_REQUEST_MEMORY_BYTES: Final = 28 << 20
 
 _TIMES: Final[Mapping[int, int]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: 6,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: 40,
     ApiKey.CREATE_TOPICS: 11,
     ApiKey.DESCRIBE_GROUPS: 9,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 10,
@@ -33,11 +32,7 @@ _TIMES: Final[Mapping[int, int]] = {
     ApiKey.PRODUCE: 6,
     ApiKey.WRITE_TXN_MARKERS: 9,
 }
-"""What a request takes at its peak, answer included, in multiples of what its items are counted for.
-
-Of a consumer group's heartbeat it is not the memory: what a member subscribes to becomes part of its group in
-one turn of the loop, some 65 ms of 10,000 names.
-"""
+"""What a request takes at its peak, answer included, in multiples of what its items are counted for."""
 _TIMES_OF_OTHERS: Final = 5
 
 

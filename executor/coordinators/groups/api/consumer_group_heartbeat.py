@@ -17,6 +17,8 @@ from sparklog.wire.requests import Deferred, Request, Response
 __all__ = ["ConsumerGroupHeartbeatHandler", "serves_consumer_groups"]
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+MAX_NAMED_TOPICS: Final = 10_000
+"""What a member subscribes to by name becomes part of its group in one turn of the loop: 65 ms of so many."""
 
 
 def serves_consumer_groups(image: MetadataImage) -> bool:
@@ -37,6 +39,12 @@ class ConsumerGroupHeartbeatHandler:
             return heartbeat_error(ErrorCode.unsupported_version)
         body = request.body
         names = body.subscribed_topic_names
+        if names is not None and len(names) > MAX_NAMED_TOPICS:
+            return heartbeat_error(
+                ErrorCode.invalid_request,
+                f"SubscribedTopicNames has {len(names)} topics, and {MAX_NAMED_TOPICS} is the most that a "
+                "member may name; subscribe by a regular expression.",
+            )
         heartbeat = ConsumerGroupHeartbeat(
             group_id=body.group_id,
             member_id=body.member_id,

@@ -13,7 +13,10 @@ from kio.schema.consumer_group_heartbeat.v0 import request as heartbeat_v0
 from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat_v1
 
 from executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
-from executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from executor.coordinators.groups.api.consumer_group_heartbeat import (
+    MAX_NAMED_TOPICS,
+    ConsumerGroupHeartbeatHandler,
+)
 from sparklog.acls.access import Access
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
@@ -157,6 +160,19 @@ def test_heartbeat_version_1_subscribes_by_a_regular_expression() -> None:
     talk.heartbeat_request(subscribed_topic_regex="t+", rebalance_timeout=timedelta(seconds=1))
 
     assert set(talk.group.resolved) == {"t+"}
+
+
+def test_heartbeat_that_names_more_topics_than_a_member_may_is_refused() -> None:
+    """Half a second of the loop, for whoever likes to ask for it."""
+    talk = ConsumerGroupApis()
+    names = tuple(f"topic-{number}" for number in range(MAX_NAMED_TOPICS + 1))
+
+    refused = talk.heartbeat_request(subscribed_topic_names=names, rebalance_timeout=timedelta(seconds=1))
+
+    assert refused.error_code is ErrorCode.invalid_request
+    assert "10001 topics" in refused.error_message
+    taken = talk.heartbeat_request(subscribed_topic_names=names[1:], rebalance_timeout=timedelta(seconds=1))
+    assert taken.error_code is ErrorCode.none
 
 
 def test_heartbeat_is_refused_with_what_the_runtime_says() -> None:
