@@ -26,30 +26,26 @@ _SERVED_PROTOCOLS: Final = frozenset({"classic", "consumer"})
 _PROTOCOLS: Final = _SERVED_PROTOCOLS | {"share", "streams"}
 
 
-def _of_the_coordinator(
+def _kept(
     name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
 ) -> ConfigKey:
     return ConfigKey(name, config_type, default, f"{WITHOUT_EFFECT} {because}.", rule)
 
 
-def _of_share_groups(name: str, default: int, rule: Rule) -> ConfigKey:
-    return ConfigKey(
-        f"group.share.{name}", ConfigType.INT, default, f"{WITHOUT_EFFECT} there are no share groups.", rule
-    )
+def _of_share_groups(
+    name: str, default: ConfigValue, rule: Rule | None = None, config_type: ConfigType = ConfigType.INT
+) -> ConfigKey:
+    return _kept(f"group.share.{name}", config_type, default, "there are no share groups", rule)
 
 
-def _of_streams_groups(name: str, default: int, rule: Rule) -> ConfigKey:
-    return ConfigKey(
-        f"group.streams.{name}",
-        ConfigType.INT,
-        default,
-        f"{WITHOUT_EFFECT} there are no streams groups.",
-        rule,
-    )
+def _of_streams_groups(
+    name: str, default: ConfigValue, rule: Rule | None = None, config_type: ConfigType = ConfigType.INT
+) -> ConfigKey:
+    return _kept(f"group.streams.{name}", config_type, default, "there are no streams groups", rule)
 
 
 _KEYS: Final = (
-    _of_the_coordinator(
+    _kept(
         "group.coordinator.rebalance.protocols",
         ConfigType.LIST,
         ("classic", "consumer", "streams"),
@@ -60,58 +56,51 @@ _KEYS: Final = (
             lambda names: len(set(names)) == len(names) and _SERVED_PROTOCOLS <= set(names) <= _PROTOCOLS,
         ),
     ),
-    _of_the_coordinator(
+    _kept(
         "group.coordinator.threads",
         ConfigType.INT,
         4,
         "groups are decided about on the broker's event loop",
         at_least(1),
     ),
-    _of_the_coordinator(
+    _kept(
         "group.coordinator.background.threads",
         ConfigType.INT,
         2,
         "large groups are assigned, and regular expressions read, in the broker's own threads",
         at_least(1),
     ),
-    _of_the_coordinator(
+    _kept(
         "group.coordinator.append.linger.ms",
         ConfigType.INT,
         -1,
         "what is decided is written at once, and nothing waits for more",
         at_least(-1),
     ),
-    _of_the_coordinator(
+    _kept(
         "group.coordinator.cached.buffer.max.bytes",
         ConfigType.INT,
         1048588,
         "buffers are not kept to be used again",
         at_least(524288),
     ),
-    _of_the_coordinator(
+    _kept(
         "group.consumer.assignor.offload.enable",
         ConfigType.BOOLEAN,
         True,
         "a group's size decides whether it is assigned beside what is served",
     ),
-    ConfigKey(
-        "group.share.assignors",
-        ConfigType.LIST,
+    _of_share_groups(
+        "assignors",
         ("simple",),
-        f"{WITHOUT_EFFECT} there are no share groups.",
         Rule("at least one, none of them twice", lambda names: 0 < len(names) == len(set(names))),
+        ConfigType.LIST,
     ),
-    ConfigKey(
-        "group.share.assignor.offload.enable",
-        ConfigType.BOOLEAN,
-        True,
-        f"{WITHOUT_EFFECT} there are no share groups.",
-    ),
-    ConfigKey(
-        "group.share.persister.class.name",
-        ConfigType.STRING,
+    _of_share_groups("assignor.offload.enable", True, config_type=ConfigType.BOOLEAN),
+    _of_share_groups(
+        "persister.class.name",
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
-        f"{WITHOUT_EFFECT} there are no share groups.",
+        config_type=ConfigType.STRING,
     ),
     _of_share_groups("assignment.interval.ms", 1000, at_least(0)),
     _of_share_groups("min.assignment.interval.ms", 0, at_least(0)),
@@ -134,12 +123,7 @@ _KEYS: Final = (
     _of_share_groups("session.timeout.ms", 45000, at_least(1)),
     _of_share_groups("min.session.timeout.ms", 45000, at_least(1)),
     _of_share_groups("max.session.timeout.ms", 60000, at_least(1)),
-    ConfigKey(
-        "group.streams.assignor.offload.enable",
-        ConfigType.BOOLEAN,
-        True,
-        f"{WITHOUT_EFFECT} there are no streams groups.",
-    ),
+    _of_streams_groups("assignor.offload.enable", True, config_type=ConfigType.BOOLEAN),
     _of_streams_groups("assignment.interval.ms", 1000, at_least(0)),
     _of_streams_groups("min.assignment.interval.ms", 0, at_least(0)),
     _of_streams_groups("max.assignment.interval.ms", 15000, at_least(0)),
