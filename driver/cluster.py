@@ -23,6 +23,8 @@ from driver.monitoring.spark_metrics import SparkMetrics
 from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
+from driver.spark.directory_search import find_directories
+from driver.spark.placement import Placement
 from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots, SlotClaims
 from driver.ui.tab_thread import TabThread
@@ -80,15 +82,23 @@ class SparkCluster:
         self._refusal: str | None = None
         claims = SlotClaims(slots.broker_capacity)
         jobs = BrokerJobs(slots.spark_context)
+        self._slots = slots
+        self._jobs = jobs
+        self._job_group = f"sparklog-{name}"
         self._context = slots.spark_context
+        self._placement = Placement(
+            slots.spark_context,
+            {assignment.node_id: assignment.rack for assignments in racks for assignment in assignments},
+        )
         self._context_guard = ContextGuard(slots.spark_context, jobs, self.stop)
         self._racks = [
             Rack(
                 slots,
                 assignments,
                 claims=claims,
+                placement=self._placement,
                 jobs=jobs,
-                job_group=f"sparklog-{name}",
+                job_group=self._job_group,
                 on_failed=self._rack_failed,
                 on_refused=self._broker_refused,
                 on_ended=self._rack_ended,
@@ -142,6 +152,7 @@ class SparkCluster:
         stop_at_exit(self)
         try:
             self._context_guard.install()
+            self._find_homes()
             for rack in self._racks:
                 rack.start()
             self._decommissions.start()
@@ -182,6 +193,12 @@ class SparkCluster:
             self._context_guard.remove()
             forget_at_exit(self)
             self._ended = True
+
+    def _find_homes(self) -> None:
+        kept = [each for rack in self._racks for each in rack.assignments if not each.temporary]
+        if kept:
+            job_group = f"{self._job_group}-directories"
+            self._placement.set_homes(find_directories(self._slots, self._jobs, job_group, kept))
 
     def _end_racks(self) -> None:
         for rack in self._racks:

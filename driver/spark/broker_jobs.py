@@ -15,10 +15,19 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 
-__all__ = ["BrokerJobs"]
+__all__ = ["BrokerJobs", "forget_local_properties"]
 
 REASON: Final = "as part of cancellation of all jobs"
 """Spark's own words."""
+
+
+def forget_local_properties(spark_context: SparkContext) -> None:
+    """Have none from whoever started the cluster: tags by which he cancels queries may be among them.
+
+    They are the calling thread's, and jobs that it submits have them.
+    """
+    java_virtual_machine: Any = spark_context._jvm
+    spark_context._jsc.sc().setLocalProperties(java_virtual_machine.java.util.Properties())
 
 
 class BrokerJobs:

@@ -6,7 +6,7 @@ brokers are.
 
 from typing import Any, Final, NamedTuple
 
-__all__ = ["RunningTask", "executor_logs", "running_tasks"]
+__all__ = ["RunningTask", "executor_logs", "hosts_of_last_job", "running_tasks"]
 
 _MANY: Final = 10_000
 
@@ -41,6 +41,24 @@ def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
                         RunningTask(stage_id, task.index(), str(task.executorId()), str(task.host()))
                     )
     return running
+
+
+def hosts_of_last_job(java_context: Any, job_group: str) -> dict[int, str]:
+    """Return on which host each task of the group's latest job was started last, whatever became of it.
+
+    Raises:
+        Py4JError: the application ends.
+    """
+    tracker, store = java_context.statusTracker(), java_context.statusStore()
+    job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(job_group), default=-1))
+    hosts: dict[int, tuple[int, str]] = {}
+    for stage_id in () if job.isEmpty() else job.get().stageIds():
+        tasks = store.taskList(stage_id, 0, _MANY)
+        for number in range(tasks.size()):
+            task = tasks.apply(number)
+            started = (task.attempt(), str(task.host()))
+            hosts[task.index()] = max(hosts.get(task.index(), started), started)
+    return {number: host for number, (_, host) in hosts.items()}
 
 
 def executor_logs(java_context: Any, executor_id: str) -> tuple[tuple[str, str], ...]:

@@ -30,6 +30,17 @@ def executor_hosts(spark_context: SparkContext, executor_count: int) -> set[str]
         time.sleep(0.05)
 
 
+def hosts_with_executors(java_context: Any) -> set[str]:
+    """Return the hosts on which Spark's scheduler has executors now, as it names them.
+
+    Raises:
+        Py4JError: the application ends.
+    """
+    scheduler = java_context.taskScheduler()
+    hosts = {str(executor.host()) for executor in java_context.statusTracker().getExecutorInfos()}
+    return {host for host in hosts if scheduler.hasExecutorsAliveOnHost(host)}
+
+
 def is_this_machine(host: str) -> bool:
     """Return whether one of the host's addresses is one of this machine's."""
     for family, address in _addresses(host):

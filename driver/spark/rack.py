@@ -6,8 +6,9 @@ runs, and the other racks never notice. A task that ends without an exception le
 or was refused for a reason that no other attempt changes (`BrokerEnd.refusal`); one whose broker left alone,
 on a signal or with its executor, fails and so is started again.
 
-A rack for which Spark has too few executors waits for one, and the cluster goes on without it. While it
-waits, a job in Spark's UI says so: one that asks for the same slots and does nothing once it has one.
+A rack for which Spark has too few executors, or for a moment none where its directories are, waits for one,
+and the cluster goes on without it. While it waits, a job in Spark's UI says so: one that asks for the same
+slots and does nothing once it has one.
 """
 
 import contextlib
@@ -18,12 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pyspark import InheritableThread
 
-from driver.spark.broker_jobs import BrokerJobs
+from driver.spark.broker_jobs import BrokerJobs, forget_local_properties
+from driver.spark.broker_tasks import hosts_of_last_job
 from driver.spark.calls import JVM_GONE, answered, is_stopped
+from driver.spark.placement import HOME_WAIT_S, Placement, tasks_on
 from driver.spark.slots import BrokerSlots, SlotClaims, waiting_job
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
@@ -52,6 +55,7 @@ class Rack:
         assignments: Sequence[BrokerAssignment],
         *,
         claims: SlotClaims,
+        placement: Placement,
         jobs: BrokerJobs,
         job_group: str,
         on_failed: Callable[["Rack", str], None],
@@ -60,6 +64,7 @@ class Rack:
     ) -> None:
         self.name = assignments[0].rack
         self.assignments = tuple(assignments)
+        self._node_ids = [assignment.node_id for assignment in assignments]
         self.attempt = 0
         """How often the job has been tried; it is submitted when there are slots for it."""
         self.last_failure: str | None = None
@@ -68,6 +73,7 @@ class Rack:
         """How many attempts have failed in a row."""
         self._slots = slots
         self._claims = claims
+        self._placement = placement
         self._jobs = jobs
         self._on_failed = on_failed
         self._on_refused = on_refused
@@ -109,7 +115,7 @@ class Rack:
             self.attempt += 1
             submitted_s = time.monotonic()
             try:
-                self._forget_local_properties()
+                forget_local_properties(self._slots.spark_context)
                 if not self._take_slots():
                     return
                 submitted_s = time.monotonic()
@@ -117,6 +123,7 @@ class Rack:
                     ends = self._run_job()
                 finally:
                     self._claims.give_back(len(self.assignments))
+                    self._note_homes()
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():
                     return
@@ -137,21 +144,21 @@ class Rack:
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)
 
-    def _forget_local_properties(self) -> None:
-        """Have none from whoever started the cluster: tags by which he cancels queries may be among them."""
-        context = self._slots.spark_context
-        java_virtual_machine: Any = context._jvm
-        context._jsc.sc().setLocalProperties(java_virtual_machine.java.util.Properties())
-
     def _take_slots(self) -> bool:
         """Return when there are slots for the rack, with them taken, or False when it is to end.
 
         Spark would check a barrier job's slots every 15 s and give it up after a while.
         """
         wanted = len(self.assignments)
-        if self._claims.take(wanted):
-            return True
         since_s = time.monotonic()
+
+        def taken() -> bool:
+            if time.monotonic() < since_s + HOME_WAIT_S and self._placement.lacks_a_home(self._node_ids):
+                return False
+            return self._claims.take(wanted)
+
+        if taken():
+            return True
         what = "an executor" if wanted == 1 else f"{wanted} executors"
         logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
         description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
@@ -159,7 +166,7 @@ class Rack:
         with waiting_job(
             self._slots, self._jobs, f"{self.job_group}-waiting", description, call_site, wanted
         ):
-            while not self._claims.take(wanted):
+            while not taken():
                 if self._stopping.wait(SLOT_POLL_S) or self._is_over():
                     return False
         logger.warning("%s has %s after %.1f s", self.name, what, time.monotonic() - since_s)
@@ -174,13 +181,19 @@ class Rack:
         # Spark's own pages make a link of it, and put before the path whatever a proxy needs.
         return f'sparklog {self.name}: <a href="/log/">broker {self._brokers}</a>'
 
+    def _note_homes(self) -> None:
+        """Where the brokers have just run, their directories are."""
+        with contextlib.suppress(*JVM_GONE):
+            hosts = hosts_of_last_job(self._slots.spark_context._jsc.sc(), self.job_group)
+            self._placement.set_homes({self._node_ids[number]: {host} for number, host in hosts.items()})
+
     def _run_job(self) -> list[BrokerEnd]:
         context = self._slots.spark_context
         description = self._description
         if self.attempt > 1:
             description += f" (attempt {self.attempt})"
         context.setJobGroup(self.job_group, description, interruptOnCancel=True)
-        tasks = context.parallelize(range(len(self.assignments)), len(self.assignments))
+        tasks = tasks_on(context, self._placement.preferred(self._node_ids))
         if self._slots.profile is not None:
             tasks = tasks.withResources(self._slots.profile)
         brokers_run = tasks.barrier().mapPartitionsWithIndex(partial(run_broker, self.assignments))

@@ -1,7 +1,6 @@
 """`spark-submit jobs/serve.py` on a real standalone cluster, with an environment shipped as an archive."""
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -13,21 +12,17 @@ from pathlib import Path
 from typing import IO
 
 import psutil
-import pyspark
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from tests.chaos.application import free_port, spark_properties_file
+from tests.chaos.application import free_port
 from tests.cluster import wait_for
-from tests.spark.sessions import DISCOVERY_SCRIPT, REPOSITORY, SPARK_HOME
+from tests.spark.sessions import REPOSITORY, SPARK_HOME
+from tests.spark.standalone import STOP_TIMEOUT_S, spark_environment, spark_properties, standalone_cluster
 from tests.spark.test_application import consume, listening_processes, produce
-
-WHOLE_SPARK_HOME = Path(pyspark.__file__).parent
-"""As on a machine of a cluster: a Python without PySpark has PySpark from there."""
-STOP_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -44,96 +39,11 @@ def environment_archive(master: str, packaging: "subprocess.Popen[bytes]") -> Pa
     return REPOSITORY / "dist" / "sparklog-environment.tar.gz"
 
 
-def archive_options() -> str:
-    """Return how JVMs take Spark's classes from the archive that make has made, as docs/deploy.md says.
-
-    Without what else make sets: Spark's own logs say when its processes are up. Empty where there is none.
-    """
-    defaults = re.search(
-        r"^spark\.driver\.defaultJavaOptions (.*)$", Path(spark_properties_file()).read_text(), re.MULTILINE
-    )
-    return "" if defaults is None else " ".join(re.findall(r"-X\S+", defaults[1]))
-
-
-def spark_environment() -> dict[str, str]:
-    """Return an environment for Spark's own processes."""
-    return {
-        **os.environ,
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": archive_options(),
-    }
-
-
 @pytest.fixture(scope="module")
 def master(packaging: "subprocess.Popen[bytes]", tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Master and three Workers as processes on loopback; the Master's address."""
-    directory = tmp_path_factory.mktemp("standalone")
-    environment = {
-        **spark_environment(),
-        "SPARK_WORKER_OPTS": (
-            "-Dspark.worker.resource.broker.amount=1 "
-            f"-Dspark.worker.resource.broker.discoveryScript={DISCOVERY_SCRIPT}"
-        ),
-    }
-    with contextlib.ExitStack() as stack:
-
-        def launch(name: str, *arguments: str) -> Path:
-            log = directory / f"{name}.log"
-            process = subprocess.Popen(
-                [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
-                env=environment,
-                cwd=directory,
-                stdout=stack.enter_context(log.open("wb")),
-                stderr=subprocess.STDOUT,
-            )
-            stack.callback(process.wait, STOP_TIMEOUT_S)
-            stack.callback(process.terminate)
-            return log
-
-        master_log = launch(
-            "master",
-            *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
-            *("--port", "0", "--webui-port", "0"),
-        )
-        address = wait_for(
-            lambda: re.search(r"Starting Spark master at (spark://\S+)", master_log.read_text()),
-            "the Master starts",
-            timeout_s=60,
-        )[1]
-        worker_logs = [
-            launch(
-                f"worker-{number}",
-                *("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"),
-                *("--cores", "2", "--memory", "1g", "--work-dir", str(directory / f"work-{number}"), address),
-            )
-            for number in range(3)
-        ]
-        for log in worker_logs:
-            wait_for(
-                lambda log=log: "Successfully registered with master" in log.read_text(),
-                "a Worker registers",
-                timeout_s=60,
-            )
+    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as address:
         yield address
-
-
-def spark_properties() -> dict[str, str]:
-    """Return what docs/deploy.md says to set, where executors have all that they need."""
-    return {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.executor.cores": "2",
-        "spark.executor.memory": "512m",
-        "spark.executor.resource.broker.amount": "1",
-        "spark.executor.resource.broker.discoveryScript": str(DISCOVERY_SCRIPT),
-        "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
-        "spark.executorEnv.SPARK_HOME": str(WHOLE_SPARK_HOME),
-        "spark.driver.extraJavaOptions": archive_options(),
-        "spark.executor.extraJavaOptions": archive_options(),
-        "spark.pyspark.python": sys.executable,
-    }
 
 
 def shipped_environment(archive: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 from driver.spark.broker_jobs import BrokerJobs
+from driver.spark.placement import Placement
 from driver.spark.rack import BACKOFF, STEADY_S, Rack, failures_in_a_row
 from driver.spark.slots import BrokerSlots, SlotClaims
 from sparklog.hosting import BrokerAssignment
@@ -60,6 +61,7 @@ def test_rack_that_waits_for_an_executor_ends_with_the_application() -> None:
         slots,
         [assignment],
         claims=SlotClaims(no_capacity),
+        placement=Placement(context, {0: assignment.rack}),
         jobs=BrokerJobs(context),
         job_group="test",
         on_failed=lambda rack, cause: None,

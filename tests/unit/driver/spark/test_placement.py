@@ -1,0 +1,74 @@
+"""Which hosts brokers prefer: those of their directories, and for each rack others."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.spark.directory_search import homes_of
+from driver.spark.placement import preferred_hosts
+
+RACKS = {0: "rack-0", 1: "rack-1", 2: "rack-2"}
+PAIRS = {0: "rack-0", 1: "rack-0", 2: "rack-1", 3: "rack-1"}
+
+
+def preferred(
+    homes: dict[int, list[str]], hosts: str, racks: dict[int, str] | None = None
+) -> list[list[str]]:
+    """Return what every broker prefers of hosts that are named by a letter each."""
+    racks = racks or RACKS
+    return [preferred_hosts(node_id, racks, homes, list(hosts)) for node_id in racks]
+
+
+@pytest.mark.parametrize(
+    ("homes", "hosts", "expected"),
+    [
+        pytest.param({}, "a", [[], [], []], id="one host"),
+        pytest.param({}, "abc", [["a"], ["b"], ["c"]], id="as many hosts as racks"),
+        pytest.param({}, "ab", [["a"], ["b"], []], id="fewer hosts than racks"),
+        pytest.param({0: ["c"], 1: ["a"], 2: ["b"]}, "abc", [["c"], ["a"], ["b"]], id="all at home"),
+        pytest.param({1: ["a"]}, "abc", [["b"], ["a"], ["c"]], id="one at home"),
+        pytest.param({0: ["gone"]}, "abc", [["a"], ["b"], ["c"]], id="a home without executors"),
+        pytest.param({0: ["gone"], 1: ["b"], 2: ["c"]}, "bcde", [["d", "e"], ["b"], ["c"]], id="spare hosts"),
+        pytest.param(
+            {node_id: list("abc") for node_id in RACKS}, "abc", [["a"], ["b"], ["c"]], id="one storage"
+        ),
+    ],
+)
+def test_brokers_prefer_their_homes_and_the_others_hosts_that_are_nobodys(
+    homes: dict[int, list[str]], hosts: str, expected: list[list[str]]
+) -> None:
+    """A host that is lost takes one replica of a partition with it."""
+    assert preferred(homes, hosts) == expected
+
+
+def test_brokers_of_one_rack_share_its_hosts() -> None:
+    """A rack fails as a whole: two of its brokers on one host are no loss."""
+    assert preferred({}, "abcd", PAIRS) == [["a", "c"], ["a", "c"], ["b", "d"], ["b", "d"]]
+    assert preferred({0: ["b"]}, "ab", PAIRS) == [["b"], ["a", "b"], ["a"], ["a"]]
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(RACKS)), st.lists(st.sampled_from("abcdef"), max_size=2)),
+    st.sets(st.sampled_from("abcdef"), max_size=5),
+)
+def test_nobody_prefers_a_host_without_executors_or_another_ones_home(
+    homes: dict[int, list[str]], hosts: set[str]
+) -> None:
+    """Whatever was found: Spark would wait for the one, and the other's directories lie idle."""
+    chosen = {node_id: set(preferred_hosts(node_id, RACKS, homes, hosts)) for node_id in RACKS}
+    assert all(there <= hosts for there in chosen.values())
+    for node_id in RACKS:
+        at_home = set(homes.get(node_id, ())) & hosts
+        if at_home and at_home != hosts:
+            assert chosen[node_id] == at_home
+            others = [other for other in RACKS if not set(homes.get(other, ())) & hosts]
+            assert not any(chosen[other] & at_home for other in others)
+
+
+def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -> None:
+    """What it left behind on another disk is older, whatever task found it first."""
+    found = [(0, {7: 5.0, 8: 2.0}), (1, {7: 9.0}), (2, {7: 6.0, 8: 2.0})]
+    hosts = {0: "a", 1: "b", 2: "c"}
+    expected = {7: {"b"}, 8: {"a", "c"}}
+    assert homes_of(found, hosts) == expected
+    assert homes_of(reversed(found), hosts) == expected
