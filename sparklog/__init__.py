@@ -4,7 +4,7 @@ import sparklog
 
 cluster = sparklog.start(spark)
 cluster.bootstrap_servers        # for any Kafka client
-df.write.format("sparklog").option("topic", "events").save()
+df.write.format("sparklog").option("topic", "events").mode("append").save()
 spark.read.format("sparklog").option("subscribe", "events").load()
 """
 

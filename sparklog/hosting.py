@@ -127,18 +127,22 @@ def start(
     Args:
         spark: The session; its own tasks keep slots beside the brokers'. Or the context of an application
             that only serves: Spark SQL, which takes seconds to load, then stays out of it.
-        racks: Failure domains, each one Spark barrier job. Replicas of a partition go to different racks.
+        racks: Failure domains, each one Spark barrier job. Replicas of a partition go to different racks, and
+            racks to different hosts where there are executors on several.
         brokers_per_rack: Brokers that start and fail together.
         log_directories: Where brokers keep their logs, on the machines that they run on; each broker
             has a `broker-<id>` of its own in each. Without them logs are temporary: they are removed
             when the cluster stops. Those that are named are kept, and a later start over them goes on with
-            the cluster that was there; it waits until a majority of the metadata log's voters has come.
+            the cluster that was there; it waits until a majority of the metadata log's voters has come. Each
+            broker goes to the host that has its directories, if Spark has an executor free there, and begins
+            empty elsewhere if not; where all begin empty a new cluster is formed (docs/deploy.md).
         config: Kafka's configuration keys, as a mapping or as the path of a properties file.
 
     Raises:
         StartError: Something is missing, or another cluster runs; raised before a job is submitted where that
             can be known.
         ConfigError: (sparklog.config) An unknown key or a malformed value.
+        PropertiesError: (sparklog.config) The file can't be read, or is no properties file.
     """
     cluster: Cluster = _side("driver")(
         spark,
