@@ -50,34 +50,26 @@ class Settings:
     def session_timeout_ms(self, group_id: str) -> int:
         """Return after which silence a member of the group is removed."""
         keys = self.keys
-        own = self._of_group(group_id, "consumer.session.timeout.ms")
-        bounds = (keys.group_consumer_min_session_timeout_ms, keys.group_consumer_max_session_timeout_ms)
-        return keys.group_consumer_session_timeout_ms if own is None else _clamped(own, *bounds)
+        least, most = keys.group_consumer_min_session_timeout_ms, keys.group_consumer_max_session_timeout_ms
+        own = self._of_group(group_id, "consumer.session.timeout.ms", least, most)
+        return keys.group_consumer_session_timeout_ms if own is None else own
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often members of the group are to send heartbeats."""
         keys = self.keys
-        own = self._of_group(group_id, "consumer.heartbeat.interval.ms")
-        bounds = (
-            keys.group_consumer_min_heartbeat_interval_ms,
-            keys.group_consumer_max_heartbeat_interval_ms,
-        )
-        return keys.group_consumer_heartbeat_interval_ms if own is None else _clamped(own, *bounds)
+        least = keys.group_consumer_min_heartbeat_interval_ms
+        most = keys.group_consumer_max_heartbeat_interval_ms
+        own = self._of_group(group_id, "consumer.heartbeat.interval.ms", least, most)
+        return keys.group_consumer_heartbeat_interval_ms if own is None else own
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """Return how much time lies between two assignments of the group, at least."""
         keys = self.keys
-        own = self._of_group(group_id, "consumer.assignment.interval.ms")
-        bounds = (
-            keys.group_consumer_min_assignment_interval_ms,
-            keys.group_consumer_max_assignment_interval_ms,
-        )
-        return keys.group_consumer_assignment_interval_ms if own is None else _clamped(own, *bounds)
+        least = keys.group_consumer_min_assignment_interval_ms
+        most = keys.group_consumer_max_assignment_interval_ms
+        own = self._of_group(group_id, "consumer.assignment.interval.ms", least, most)
+        return keys.group_consumer_assignment_interval_ms if own is None else own
 
-    def _of_group(self, group_id: str, key: str) -> int | None:
+    def _of_group(self, group_id: str, key: str, least: int, most: int) -> int | None:
         configs = self.image.configs.get((ResourceType.GROUP, group_id))
-        return None if configs is None or key not in configs else int(configs[key])
-
-
-def _clamped(value: int, least: int, most: int) -> int:
-    return min(max(value, least), most)
+        return None if configs is None or key not in configs else min(max(int(configs[key]), least), most)
