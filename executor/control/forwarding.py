@@ -11,9 +11,8 @@ from typing import Final
 from kio.schema.envelope.v0 import EnvelopeRequest
 
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.encoder import encode_varint
+from sparklog.wire.principal_data import encode_principal
 from sparklog.wire.requests import RawResponse, Request
 
 __all__ = ["Forwarder", "envelope"]
@@ -54,19 +53,9 @@ def envelope(request: Request, frame: bytes | None = None) -> EnvelopeRequest:
     """Return the Envelope around a request as it came, or around another `frame` on behalf of who made it."""
     return EnvelopeRequest(
         request_data=bytes(request.frame) if frame is None else frame,
-        request_principal=_principal_bytes(request.principal),
+        request_principal=encode_principal(request.principal),
         client_host_address=_address_bytes(request.connection.peer),
     )
-
-
-def _principal_bytes(principal: Principal) -> bytes:
-    """Return DefaultPrincipalData v0: the version, two compact strings, no token, no tags.
-
-    >>> _principal_bytes(Principal("User", "ANONYMOUS"))
-    b'\\x00\\x00\\x05User\\nANONYMOUS\\x00\\x00'
-    """
-    names = [part.encode() for part in principal]
-    return b"\0\0" + b"".join(encode_varint(len(name) + 1) + name for name in names) + b"\0\0"
 
 
 def _address_bytes(peer: str) -> bytes:

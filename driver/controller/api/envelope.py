@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Mapping
 from datetime import timedelta
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any
 
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from sparklog.acls.acl import Principal
 from sparklog.acls.host import shown_address
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
@@ -20,14 +18,13 @@ from sparklog.wire.frames import (
     encode_response_in_steps,
     request_codec,
 )
+from sparklog.wire.principal_data import decode_principal
 from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
 from sparklog.wire.throttling import throttled
 
 __all__ = ["EnvelopeHandler"]
 
 logger = logging.getLogger(__name__)
-
-_VERSION: Final = struct.Struct(">h")
 
 
 class EnvelopeHandler:
@@ -43,7 +40,7 @@ class EnvelopeHandler:
             header, body = yield from decode_request_in_steps(request.body.request_data)
             if header.api_key not in self._forwardable:
                 raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
-            principal = _principal(request.body.request_principal)
+            principal = decode_principal(request.body.request_principal)
             host = _host(request.body.client_host_address)
         except KafkaError as error:
             logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)
@@ -88,25 +85,6 @@ def _failed(header: RequestHeader, error: Exception) -> EnvelopeResponse:
     return EnvelopeResponse(response_data=None, error_code=ErrorCode.unknown_server_error)
 
 
-def _principal(data: bytes) -> Principal:
-    """Return who asked the broker: DefaultPrincipalData v0, as `executor/control/forwarding.py` makes it.
-
-    Raises:
-        KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE.
-    """
-    try:
-        (version,) = _VERSION.unpack_from(data)
-        if version != 0:
-            raise ValueError(f"version {version}")
-        principal_type, position = _compact_string(data, _VERSION.size)
-        name, _ = _compact_string(data, position)
-    except (ValueError, IndexError, struct.error) as error:
-        raise KafkaError(
-            ErrorCode.principal_deserialization_failure, f"the principal cannot be read: {error}"
-        ) from error
-    return Principal(principal_type, name)
-
-
 def _host(address: bytes) -> str:
     """Return whence somebody asked the broker.
 
@@ -119,21 +97,6 @@ def _host(address: bytes) -> str:
         raise KafkaError(
             ErrorCode.invalid_request, f"the client's address cannot be read: {error}"
         ) from error
-
-
-def _compact_string(data: bytes, position: int) -> tuple[str, int]:
-    length, shift = 0, 0
-    while True:
-        byte = data[position]
-        position += 1
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    end = position + length - 1
-    if not position <= end <= len(data):
-        raise ValueError(f"a string of {length - 1} bytes in {len(data)}")
-    return str(data[position:end], "utf-8"), end
 
 
 def _enveloped(header: RequestHeader, reply: Any) -> Steps:
