@@ -20,7 +20,7 @@ from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from driver.given_configuration import configuration_told
 from driver.running_cluster import RunningCluster, Shape
-from driver.spark import preflight
+from driver.spark import open_network, preflight
 from driver.spark.calls import is_stopped
 from driver.spark.slots import broker_slots, is_local_mode
 from sparklog.client.config import parse_bootstrap_servers
@@ -59,8 +59,8 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
     broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
-    preflight.check_listeners(broker_config)
-    preflight.check_spark(context, broker_config)
+    open_network.check_listeners(broker_config)
+    open_network.check_spark_authenticates(context, broker_config)
     preflight.check_certificates(broker_config)
     preflight.check_size(context, broker_config)
     first_users = _first_users(broker_config)

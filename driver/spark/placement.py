@@ -97,11 +97,14 @@ def preferred_hosts(
     return free[of_nowhere.index(rack) :: len(of_nowhere)] if rack in of_nowhere else free
 
 
-def tasks_on(spark_context: SparkContext, preferred: Sequence[Sequence[str]]) -> "RDD[bytes]":
-    """Return an RDD without elements, whose partitions' tasks prefer these hosts.
+def tasks_on(spark_context: SparkContext, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
+    """Return an RDD of a partition for each of `preferred`, whose task prefers these hosts.
 
-    As `SparkContext.parallelize`, which takes no preferences from Python.
+    What its elements are is nobody's concern.
     """
+    if not any(preferred):
+        return spark_context.parallelize(range(len(preferred)), len(preferred))
+    # There is no way to say so from Python.
     java_virtual_machine: Any = spark_context._jvm
     located = [
         java_virtual_machine.scala.Tuple2(b"", java_virtual_machine.PythonUtils.toSeq(list(hosts)))

@@ -16,38 +16,27 @@ from pyspark.sql import SparkSession
 
 from driver.spark.calls import is_stopped
 from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
+from driver.spark.open_network import warn_of_readable_spark
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.config.listener_overrides import ListenerKey
-from sparklog.config.listener_tls import listener_tls, listener_tls_settings
-from sparklog.endpoints import SecurityProtocol
+from sparklog.config.listener_tls import listener_tls
 from sparklog.hosting import (
     DynamicAllocationError,
     LoopbackAddressError,
     NoWritableDirectoryError,
-    OpenNetworkError,
     StartError,
     TooFewTaskSlotsError,
 )
 from sparklog.security.inside import ApplicationSecret
-from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 from sparklog.storage.private_directories import (
     OthersDirectoryError,
     make_own_directory,
     make_private_directory,
 )
-from sparklog.wire.requests import ANONYMOUS
 
 logger = logging.getLogger(__name__)
 
-TRUSTED_NETWORK = "sparklog.trusted.network"
-_ENCRYPTING = (
-    "spark.network.crypto.enabled",
-    "spark.authenticate.enableSaslEncryption",
-    "spark.ssl.rpc.enabled",
-)
-"""Any of these has Spark's RPC encrypted."""
 SLOT_WAIT_S = 30.0
 """How long executors may take to register and tasks to end; Spark's own wait has the same default."""
 _OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
@@ -186,119 +175,6 @@ def _wait_until(is_so: Callable[[], bool]) -> bool:
     return True
 
 
-def check_listeners(config: BrokerConfig) -> None:
-    """Check that whoever comes from another host has to say who he is, or may do what ACLs say alone.
-
-    Raises:
-        OpenNetworkError: He does not, and the configuration does not trust everybody.
-    """
-    if config.sparklog_trusted_network:
-        return
-    for name, host in _bound(config):
-        reason = None if is_loopback(host) else _why_open(config, name)
-        if reason is not None:
-            raise OpenNetworkError(
-                f"{name}://{host} is reached from other hosts, and {reason}, or, in a network whose hosts "
-                f"you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
-            )
-
-
-def check_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Check that Spark asks who comes, by whose ports one gets at all of the cluster, where that does.
-
-    Where all is on loopback it is said only: there may be but one user of the machine, and a session that
-    runs can't be told any more.
-
-    Raises:
-        OpenNetworkError: The cluster is reached from other hosts, and Spark asks nobody.
-    """
-    if config.sparklog_trusted_network or _is_authenticated(spark_context):
-        return
-    bound = _bound(config)
-    for name, host in bound:
-        if not is_loopback(host):
-            raise OpenNetworkError(
-                f"{name}://{host} is reached from other hosts, and spark.authenticate is false: whoever "
-                "reaches Spark's own ports could run code in the application, or take an executor's place "
-                "with all it is told. Set spark.authenticate=true (and a spark.authenticate.secret, but in "
-                "local mode, on YARN and on Kubernetes), or, in a network whose hosts you all trust, set "
-                f"{TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
-            )
-    if config.authorizer is not None or any(_why_open(config, name) is None for name, _ in bound):
-        logger.warning(
-            "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches "
-            "those can run code in the application. Set spark.authenticate=true (docs/security.md)"
-        )
-
-
-def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Say so if clients' connections are encrypted, and Spark's, by which secrets go to other hosts, not."""
-    is_encrypted = any(endpoint.security_protocol.is_encrypted for endpoint in config.listeners)
-    settings = spark_context.getConf()
-    if is_encrypted and not any(settings.get(key, "false").lower() == "true" for key in _ENCRYPTING):
-        logger.warning(
-            "Clients' connections are encrypted, and Spark's between the application's hosts are not: the "
-            "secret of driver and brokers, and the passwords of their configuration, go by those. Set "
-            "spark.network.crypto.enabled=true (docs/security.md)"
-        )
-
-
-def _bound(config: BrokerConfig) -> list[tuple[str, str]]:
-    """Return the listeners' names, and the hosts at which brokers and driver listen for each."""
-    bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
-    servers = config.controller_quorum_bootstrap_servers
-    return bound + [(server.listener_name, server.address.host) for server in servers]
-
-
-def _why_open(config: BrokerConfig, listener_name: str) -> str | None:
-    """Return why a listener lets anybody in, with the remedy; None if it does not."""
-    protocol = config.security_protocol(listener_name)
-    if protocol.is_sasl:
-        if config.of_listener(listener_name, OAUTHBEARER).takes_unsecured_tokens:
-            return (
-                "takes unsecured tokens, by which anybody may say that he is anybody: remove "
-                "sasl.server.callback.handler.class and set sasl.oauthbearer.jwks.endpoint.url"
-            )
-        return None
-    if protocol is SecurityProtocol.PLAINTEXT:
-        return (
-            "PLAINTEXT asks nobody who he is: give it SASL_SSL, SASL_PLAINTEXT, or SSL with "
-            "ssl.client.auth=required in listener.security.protocol.map"
-        )
-    settings = listener_tls_settings(config, listener_name)
-    if _is_denied_to_strangers(config):
-        return None
-    client_auth = settings.client_auth
-    if client_auth == "required":
-        # With neither it is the brokers' own, and takes those of the inside.
-        if settings.truststore.is_given or not settings.keystore.is_given:
-            return None
-        return (
-            "without a trust store it takes a certificate of any authority that the system trusts, which "
-            f"anybody can have: set {ListenerKey(listener_name, 'ssl.truststore.location')}"
-        )
-    key = ListenerKey(listener_name, "ssl.client.auth")
-    return (
-        f"with ssl.client.auth={client_auth} SSL asks nobody who he is: give it SASL_SSL or SASL_PLAINTEXT "
-        f"in listener.security.protocol.map, or SSL with {key}=required, or have an authorizer without "
-        "allow.everyone.if.no.acl.found"
-    )
-
-
-def _is_denied_to_strangers(config: BrokerConfig) -> bool:
-    """Whether who has not said who he is may do nothing but what ACLs allow him.
-
-    With allow.everyone.if.no.acl.found that is so of nothing until there are ACLs: a cluster begins without
-    any, and anybody may make topics, users and ACLs.
-    """
-    settings = config.authorizer
-    return (
-        settings is not None
-        and not settings.allow_everyone_if_no_acl_found
-        and ANONYMOUS not in settings.super_users
-    )
-
-
 def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:
     """Check that brokers are told their configuration without a file.
 
@@ -382,7 +258,3 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
             f"{'; '.join(remedies)} (docs/deploy.md)"
         )
     warn_of_readable_spark(spark_context, config)
-
-
-def _is_authenticated(spark_context: SparkContext) -> bool:
-    return str(spark_context.getConf().get("spark.authenticate", "false")).lower() == "true"

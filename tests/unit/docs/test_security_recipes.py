@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from driver.controller.first_users import read_first_users
-from driver.spark import preflight
+from driver.spark import open_network
 from sparklog.acls.acl import Principal
 from sparklog.client.connecting import connected
 from sparklog.config import BrokerConfig, read_properties
@@ -57,7 +57,7 @@ def recipe(title: str, directory: Path) -> Recipe:
     """Return a recipe whose files are in a directory, and whose hosts are this one."""
     cluster, client = (_here(block, directory) for block in blocks(section(title), "properties"))
     config = BrokerConfig.from_mapping(cluster)
-    preflight.check_listeners(config)
+    open_network.check_listeners(config)
     loopback = {"controller.quorum.bootstrap.servers": "127.0.0.1:0"}
     loopback["listeners"] = cluster["listeners"].replace("0.0.0.0:9093", "127.0.0.1:0")
     return Recipe(BrokerConfig.from_mapping(cluster | loopback), client)
@@ -170,7 +170,7 @@ def test_recipe_has_spark_ask_who_comes_as_well(
     context = context_of(None)
     for given, warnings in ((settings, 0), ({**settings, "spark.authenticate": "false"}, 1)):
         context.getConf.return_value = given
-        preflight.check_spark(context, recipe(title, files).cluster)
+        open_network.check_spark_authenticates(context, recipe(title, files).cluster)
         assert len(caplog.records) == warnings
 
 
@@ -180,7 +180,7 @@ def test_listener_of_brokers_alone_lets_in_the_application_s_sessions_and_the_ot
     """Nobody comes in who is not known, though only one of the two has been given certificates."""
     (block,) = blocks(section("TLS", "##"), "properties")
     config = BrokerConfig.from_mapping(_here(block, files))
-    preflight.check_listeners(config)
+    open_network.check_listeners(config)
     inside, outside = config.listeners
     certificates = {
         "security.protocol": "SSL",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.spark.preflight import check_listeners
+from driver.spark.open_network import check_listeners
 from sparklog.acls.acl import Principal
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
