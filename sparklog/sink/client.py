@@ -13,8 +13,8 @@ from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
-from sparklog.client.errors import ApiTimeoutError
 from sparklog.client.group_offsets import CommittedOffset, OffsetOfTransaction, committed_offsets
+from sparklog.client.producer import ProducerIdentity
 from sparklog.client.transactional_ids import Transactions
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import ErrorCode, KafkaError
@@ -44,6 +44,7 @@ from sparklog.sink.machine.steps import (
     Protocol,
     Step,
     TransactionEnd,
+    WarnOfLeftovers,
     WriteDecision,
     carry_out,
 )
@@ -104,6 +105,8 @@ class SinkClient:
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
+        self.last_producer: ProducerIdentity | None = None
+        """As whom a task without a transaction wrote last, if nobody has gone on from there."""
         self._coordinators = Coordinators(cluster)
         self._transactions = Transactions(cluster, self._coordinators)
         self._decisions = DecisionsTopic(cluster)
@@ -122,6 +125,7 @@ class SinkClient:
             AwaitEnds: self._await_ends,
             AwaitDecision: self._await_decision,
             ForgetDecision: self._forget_decision,
+            WarnOfLeftovers: self._warn_of_leftovers,
         }
 
     def carry_out(self, protocol: Protocol[Result]) -> Result:
@@ -311,7 +315,7 @@ class SinkClient:
         # Asked again for what it has decided, the coordinator says when all partitions have their markers.
         try:
             self._transactions.end(step.transactions, commit=step.commit)
-        except ApiTimeoutError as error:
+        except KafkaError as error:
             # It is durable: to say that it failed would have it done twice.
             logger.warning(
                 "%d transactions of %s are %s, and %s. Brokers go on with it, whoever waits: %s",
@@ -346,6 +350,17 @@ class SinkClient:
             self._decisions.forget(step.sink)
         except KafkaError as error:  # nobody asks for it
             logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
+
+    def _warn_of_leftovers(self, step: WarnOfLeftovers) -> None:
+        sink = step.sink.text
+        logger.warning(
+            "A batch of %s is written. What tasks may have left open beside it could not be ended (%s), and "
+            "readers of committed records wait behind that. Its next batch or write ends it; where there is "
+            "none, python -m jobs.sinks BOOTSTRAP --end %s does",
+            sink,
+            step.cause,
+            sink,
+        )
 
     def _look_up(self, sink: SinkId, writer_ids: list[str]) -> None:
         self.cluster.retry("finding coordinators", lambda: self._find(sink, writer_ids))

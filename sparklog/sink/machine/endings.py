@@ -7,14 +7,25 @@ committed if its end says so.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+from sparklog.errors import KafkaError
 from sparklog.sink.machine.decisions import Decision, WriterTransaction
-from sparklog.sink.machine.errors import TransactionsLostError
-from sparklog.sink.machine.names import SinkKind, kind_of
+from sparklog.sink.machine.errors import TransactionsLostError, UnfinishedDecisionError
+from sparklog.sink.machine.names import SinkId, SinkKind, kind_of
 from sparklog.sink.machine.steps import AwaitEnds, EndTransactions, Protocol, TransactionEnd, TransactionEnds
 
-__all__ = ["Transactions", "abort_all", "commit_all", "commit_all_but_lost", "distinct", "lost_error"]
+__all__ = [
+    "Transactions",
+    "abort_all",
+    "commit_all",
+    "commit_all_but_lost",
+    "distinct",
+    "finishing",
+    "lost_error",
+]
 
+Result = TypeVar("Result")
 Transactions = tuple[WriterTransaction, ...]
 
 
@@ -49,6 +60,19 @@ def commit_all_but_lost(
             fine.add(TransactionEnd.MOVED_ON)
     committed = tuple(each for each in transactions if ends[each] is TransactionEnd.DONE)
     return committed, tuple(each for each in transactions if ends[each] not in fine)
+
+
+def finishing(sink: SinkId, decided: Decision, committing: Protocol[Result]) -> Protocol[Result]:
+    """Do what commits a decision's transactions, for whoever has its batch in hand.
+
+    Raises:
+        UnfinishedDecisionError: some coordinator could not be asked, or refused.
+        TransactionsLostError: as `committing` does.
+    """
+    try:
+        return (yield from committing)
+    except KafkaError as error:
+        raise UnfinishedDecisionError(sink, decided.batch_id, decided.rows, error) from error
 
 
 def abort_all(transactions: Transactions) -> Protocol[None]:

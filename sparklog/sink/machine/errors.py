@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from sparklog.errors import KafkaError
+from sparklog.sink.machine.names import SinkId, SinkKind
+
 __all__ = [
     "ContestedSinkError",
     "DeciderFencedError",
@@ -15,6 +18,7 @@ __all__ = [
     "SupersededRunError",
     "TransactionsEndedError",
     "TransactionsLostError",
+    "UnfinishedDecisionError",
     "UnreadableDecisionError",
     "some_of",
 ]
@@ -23,6 +27,11 @@ _ONCE_MORE: Final = (
     "If rows may be written twice rather than be missing, start the query with the option "
     "deliveryGuarantee=atLeastOnce until this batch is done, and without it from then on"
 )
+_ALSO_FINISHED_BY: Final = {
+    SinkKind.QUERY: ". So does the query, if it is started again from its checkpoint",
+    SinkKind.APPLICATION: ". So does the next write with this txnAppId to the same topic",
+    SinkKind.JOB: "",
+}
 
 
 class SinkError(RuntimeError):
@@ -132,6 +141,18 @@ class TransactionsLostError(SinkError):
             "transaction.max.timeout.ms bound, or an operator aborted them. Their rows are missing. "
             f"{_ONCE_MORE}. A txnAppId goes on with its next version once python -m jobs.sinks BOOTSTRAP "
             "--end has said so, too"
+        )
+
+
+class UnfinishedDecisionError(SinkError):
+    """A batch is decided, and it could not be seen to that its transactions are committed."""
+
+    def __init__(self, sink: SinkId, batch_id: int, rows: int, cause: KafkaError) -> None:
+        super().__init__(
+            f"batch {batch_id} ({rows} rows) is decided and must not be run again as another write: its rows "
+            "would be there twice. Readers of committed records may not see them all yet: its transactions "
+            f"could not be committed ({cause}). python -m jobs.sinks BOOTSTRAP --end {sink.text} finishes it"
+            f"{_ALSO_FINISHED_BY[sink.kind]}"
         )
 
 

@@ -24,6 +24,7 @@ on from wherever a process ended before it.
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from sparklog.errors import KafkaError
 from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision
 from sparklog.sink.machine.endings import (
     Transactions,
@@ -31,6 +32,7 @@ from sparklog.sink.machine.endings import (
     commit_all,
     commit_all_but_lost,
     distinct,
+    finishing,
     lost_error,
 )
 from sparklog.sink.machine.errors import (
@@ -56,6 +58,7 @@ from sparklog.sink.machine.steps import (
     InitializeDecider,
     ListOpenTransactions,
     Protocol,
+    WarnOfLeftovers,
     WriteDecision,
 )
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
@@ -232,9 +235,9 @@ class Commit:
         committed: Transactions = ()
         if decided.batch_id == batch.batch_id:
             is_new = decided.transactions == batch.transactions
-            committed, lost = yield from commit_all_but_lost(decided, decided.transactions, is_new=is_new)
-        yield AwaitDecision(batch.sink)
-        aborted, left = yield from self._abort_undecided(decided)
+            commit = commit_all_but_lost(decided, decided.transactions, is_new=is_new)
+            committed, lost = yield from finishing(batch.sink, decided, commit)
+        aborted, left = yield from self._end_leftovers(decided)
         if aborted:
             yield AwaitEnds(aborted, False)
         if committed:
@@ -245,6 +248,18 @@ class Commit:
             yield ForgetDecision(batch.sink)
             return None
         return decider._replace(leftovers=left)
+
+    def _end_leftovers(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
+        """Do `_abort_undecided` if that is possible; else the next batch's commit does.
+
+        The batch is written: were this to fail, it would be written again.
+        """
+        try:
+            yield AwaitDecision(self._batch.sink)
+            return (yield from self._abort_undecided(decided))
+        except KafkaError as error:
+            yield WarnOfLeftovers(self._batch.sink, error)
+            return (), ()
 
     def _abort_undecided(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
         """Abort what nobody can decide for any more; return that, and what else is open of other runs.
@@ -301,7 +316,7 @@ class Abort:
             decided is not None and decided.batch_id == batch.batch_id and decided.run_id == batch.run_id
         )
         if is_decided and decided is not None:
-            yield from commit_all(decided, decided.transactions)
+            yield from finishing(batch.sink, decided, commit_all(decided, decided.transactions))
         yield AwaitDecision(batch.sink)
         open_ones = yield ListOpenTransactions(batch.sink.run_prefix(batch.run_id))
         named = frozenset(() if decided is None else decided.transactions)

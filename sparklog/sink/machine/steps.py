@@ -1,15 +1,16 @@
 """The steps of which the protocols consist: each is one thing to be asked of the cluster.
 
 A protocol is a generator: it yields a step, is sent what came of it, and returns its result. Whoever carries
-steps out tries again by himself what may be tried again; what he raises otherwise ends the protocol, but for
-`DeciderFencedError`, which is thrown into it. Between two steps the process may end, and everything still has
-to come right: whoever comes next has to be able to go on from any of them.
+steps out tries again by himself what may be tried again; what he raises then, a `DeciderFencedError` or a
+`KafkaError`, is thrown into the protocol, which may go on otherwise. Between two steps the process may end,
+and everything still has to come right: whoever comes next has to be able to go on from any of them.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from sparklog.errors import KafkaError
 from sparklog.sink.machine.decisions import Decision, IndexEntry, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
 from sparklog.sink.machine.names import SinkId
@@ -31,6 +32,7 @@ __all__ = [
     "Protocol",
     "Step",
     "TransactionEnd",
+    "WarnOfLeftovers",
     "WriteDecision",
     "carry_out",
 ]
@@ -166,6 +168,13 @@ class ForgetDecision(NamedTuple):
     sink: SinkId
 
 
+class WarnOfLeftovers(NamedTuple):
+    """Say that a batch is written, and that what else may be open of its sink could not be ended."""
+
+    sink: SinkId
+    cause: KafkaError
+
+
 Step: TypeAlias = (
     InitializeDecider
     | FindAbortedDecider
@@ -179,6 +188,7 @@ Step: TypeAlias = (
     | AwaitEnds
     | AwaitDecision
     | ForgetDecision
+    | WarnOfLeftovers
 )
 Protocol: TypeAlias = Generator[Step, Any, Result]
 TransactionEnds: TypeAlias = Mapping[WriterTransaction, TransactionEnd]
@@ -191,7 +201,7 @@ def carry_out(protocol: Protocol[Result], perform: Callable[[Step], Any]) -> Res
         while True:
             try:
                 came_of_it = perform(step)
-            except DeciderFencedError as error:
+            except (DeciderFencedError, KafkaError) as error:
                 step = protocol.throw(error)
             else:
                 step = protocol.send(came_of_it)

@@ -1,14 +1,20 @@
-"""What a task asks of a cluster that does not answer."""
+"""What a task or a driver asks of a cluster that does not answer, or refuses."""
 
+import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.init_producer_id.v5 import response as initialized
 
 from sparklog.dataframe.worker_process import WorkerProcess
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.client import SinkClient
+from sparklog.sink.machine.decisions import WriterTransaction
 from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.sink.machine.steps import AwaitEnds, WarnOfLeftovers
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Deferred, Request
@@ -55,3 +61,41 @@ def test_id_that_was_asked_for_without_an_answer_is_not_used_nor_asked_for_again
         assert len(answered) == 2
 
     with_brokers(use, BrokersThatAreSlowAtFirst())
+
+
+class BrokersThatKnowNoCoordinator(CoordinatingBrokers):
+    """They refuse to say who coordinates, and trying again would not help."""
+
+    def _coordinators(self, body: Any) -> coordinators.FindCoordinatorResponse:
+        answer = super()._coordinators(body)
+        refused = ErrorCode.transactional_id_authorization_failed
+        return replace(
+            answer, coordinators=tuple(replace(each, error_code=refused) for each in answer.coordinators)
+        )
+
+
+def test_end_that_is_durable_and_cannot_be_awaited_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The batch is written, whatever the reason: were it to fail, it would be written again."""
+    transaction = WriterTransaction(QUERY.writer_id("run", "p", 0), 7, 0)
+
+    def use(brokers: Any) -> None:
+        with brokers.client() as cluster:
+            assert SinkClient(cluster).perform(AwaitEnds([transaction], True)) == [transaction]
+
+    with_brokers(use, BrokersThatKnowNoCoordinator())
+    assert "1 transactions of query-q are committed" in caplog.text
+
+
+def test_warning_of_leftovers_names_who_ends_them(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody comes back for a job, and readers of its topic stop before what it left."""
+    job = SinkId(SinkKind.JOB, "j")
+
+    def use(brokers: Any) -> None:
+        with brokers.client() as cluster, caplog.at_level(logging.WARNING):
+            cause = KafkaError(ErrorCode.coordinator_not_available, "nobody coordinates")
+            SinkClient(cluster).perform(WarnOfLeftovers(job, cause))
+
+    with_brokers(use)
+    (warning,) = caplog.messages
+    assert "COORDINATOR_NOT_AVAILABLE: nobody coordinates" in warning
+    assert "python -m jobs.sinks BOOTSTRAP --end job-j" in warning

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision, Position
 from sparklog.sink.machine.errors import (
     ContestedSinkError,
@@ -18,6 +19,7 @@ from sparklog.sink.machine.errors import (
     SupersededRunError,
     TransactionsEndedError,
     TransactionsLostError,
+    UnfinishedDecisionError,
 )
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, Settle, SinkBatch
@@ -31,6 +33,7 @@ from sparklog.sink.machine.steps import (
     InitializeDecider,
     ListOpenTransactions,
     Step,
+    WarnOfLeftovers,
     WriteDecision,
     carry_out,
 )
@@ -86,6 +89,78 @@ def test_commit_by_whom_is_the_decider_still_takes_three_requests_and_the_ends()
         AwaitEnds(batch.transactions, True),
     ]
     assert cluster.visible == rows_of(0, 1)
+
+
+UNREACHABLE = KafkaError(ErrorCode.coordinator_not_available, "nobody coordinates")
+
+
+class UnreachableSince:
+    """A cluster that cannot be asked for one kind of step once a decision is committed."""
+
+    def __init__(self, cluster: Coordinated, failing: type[Any], *, commit: bool | None = None) -> None:
+        self._cluster = cluster
+        self._failing = failing
+        self._commit = commit
+        """Of `EndTransactions`: those that commit, or those that abort."""
+        self._is_decided = False
+        self.warned: list[Step] = []
+
+    def perform(self, step: Step) -> object:
+        if isinstance(step, WarnOfLeftovers):
+            self.warned.append(step)
+        is_failing = isinstance(step, self._failing) and getattr(step, "commit", self._commit) is self._commit
+        if self._is_decided and is_failing:
+            raise UNREACHABLE
+        came_of_it = self._cluster.perform(step)
+        self._is_decided = self._is_decided or isinstance(step, CommitDecision)
+        return came_of_it
+
+
+@pytest.mark.parametrize("failing", [AwaitDecision, ListOpenTransactions, EndTransactions])
+@pytest.mark.parametrize("sink", [QUERY, APPLICATION, JOB], ids=lambda sink: sink.kind.name)
+def test_batch_that_is_committed_succeeds_though_nobody_can_be_asked_what_else_is_open(
+    sink: SinkId, failing: type[Any]
+) -> None:
+    """It failed, so whoever ran the job ran it again, and its rows were there twice."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(sink).steps(), cluster.perform) if sink is JOB else None
+    unsaid = cluster.initialize(sink.writer_id("r1", "killed", 0))
+    cluster.write(unsaid, ("never",))
+    unreachable = UnreachableSince(cluster, failing, commit=False)
+    carry_out(Commit(prepared(cluster, 0, "r1", sink), decider).steps(), unreachable.perform)
+    assert (cluster.visible, unreachable.warned) == (rows_of(0), [WarnOfLeftovers(sink, UNREACHABLE)])
+    assert cluster.open_ids() == [unsaid.transactional_id]
+    carry_out(Settle(sink).steps(), cluster.perform)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
+
+
+def test_what_could_not_be_aborted_after_a_batch_is_aborted_by_the_next_one() -> None:
+    """A query goes on, and readers of its topic wait behind what others have left open there."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 0, "r1"))
+    left_by_another_run = prepared(cluster, 1, "r1").transactions
+    unreachable = UnreachableSince(cluster, EndTransactions, commit=False)
+    decider = carry_out(Commit(prepared(cluster, 1, "r2"), None).steps(), unreachable.perform)
+    assert cluster.open_ids() == [each.transactional_id for each in left_by_another_run]
+    commit(cluster, prepared(cluster, 2, "r2"), decider)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0, 1, 2), [])
+
+
+@pytest.mark.parametrize("sink", [QUERY, APPLICATION, JOB], ids=lambda sink: sink.kind.name)
+def test_decision_that_cannot_be_carried_out_says_so_and_who_finishes_it(sink: SinkId) -> None:
+    """It read as if nothing was decided: whoever ran the job ran it again, and its rows were there twice."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(sink).steps(), cluster.perform) if sink is JOB else None
+    batch = prepared(cluster, 0, "r1", sink)
+    unreachable = UnreachableSince(cluster, EndTransactions, commit=True)
+    for attempt in (Commit(batch, decider), Abort(batch)):
+        with pytest.raises(UnfinishedDecisionError) as raised:
+            carry_out(attempt.steps(), unreachable.perform)
+        assert "batch 0 (2 rows) is decided and must not be run again" in str(raised.value)
+        assert "COORDINATOR_NOT_AVAILABLE: nobody coordinates" in str(raised.value)
+        assert f"python -m jobs.sinks BOOTSTRAP --end {sink.text} finishes it" in str(raised.value)
+    carry_out(Settle(sink).steps(), cluster.perform)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
 
 
 @pytest.mark.parametrize("stop", range(8))
