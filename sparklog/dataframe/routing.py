@@ -30,6 +30,7 @@ _FEWEST_RUNS_TO_SORT: Final = 16
 _FEWEST_ROWS_A_RUN: Final = 64
 """Rows that come in long runs of one partition, as rows without keys do, are sliced and not sorted."""
 
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 
@@ -72,9 +73,10 @@ class _Sticky:
 class RowRouter:
     """Collects rows by partition until there is a batch of them.
 
-    `topic` None takes each row's from its `topic` column. `targets` is asked once a topic. The rows held back
-    are bounded by `buffer_bytes`, beyond which partial batches are given out. They keep at most as much more
-    in memory of the batches that they came in.
+    `topic` None takes each row's from its `topic` column. `targets` is asked once a topic, and
+    `newest_targets`, which may not answer from memory, when a row names a partition that is not among those:
+    once an Arrow batch and topic at most. The rows held back are bounded by `buffer_bytes`, beyond which
+    partial batches are given out. They keep at most as much more in memory of the batches that they came in.
     """
 
     def __init__(
@@ -82,17 +84,19 @@ class RowRouter:
         *,
         topic: str | None,
         targets: Callable[[str], Targets],
+        newest_targets: Callable[[str], Targets],
         batch_size_bytes: int,
         buffer_bytes: int,
         seed: int | None = None,
     ) -> None:
         self._topic = topic
         self._targets = targets
+        self._newest_targets = newest_targets
         self._batch_size_bytes = max(batch_size_bytes, 1)
         self._buffer_bytes = buffer_bytes
         self._random = random.Random(seed)
         self._counts: dict[str, int] = {}
-        self._free: dict[str, npt.NDArray[np.int32]] = {}
+        self._free: dict[str, Int32s] = {}
         self._sticky: dict[str, _Sticky] = {}
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._waiting_bytes = 0
@@ -160,9 +164,7 @@ class RowRouter:
         self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None
     ) -> Iterator[RoutedRows]:
         if topic not in self._counts:
-            targets = self._targets(topic)
-            self._counts[topic] = targets.partition_count
-            self._free[topic] = np.array(targets.free, dtype=np.int32)
+            self._learn(topic, self._targets(topic))
         if (oldest_ms := _oldest(rows)) is not None:
             self.oldest_timestamps_ms[topic] = min(oldest_ms, self.oldest_timestamps_ms.get(topic, oldest_ms))
         sizes = _sizes(rows)
@@ -180,32 +182,49 @@ class RowRouter:
                 sizes[start:end],
             )
 
-    def _partitions(
-        self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None, sizes: Int64s
-    ) -> npt.NDArray[np.int32]:
+    def _learn(self, topic: str, targets: Targets) -> None:
+        self._counts[topic] = targets.partition_count
+        self._free[topic] = np.array(targets.free, dtype=np.int32)
+
+    def _partitions(self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None, sizes: Int64s) -> Int32s:
         """Return the partition of each row."""
-        count = self._counts[topic]
+        own = None
+        if chosen is not None and chosen.null_count < len(chosen):
+            own = self._own_partitions(topic, chosen)
         keys = _column(rows, "key")
         if keys is None or keys.null_count == len(keys):
             partitions = np.full(rows.num_rows, -1, dtype=np.int32)
         else:
-            partitions = partition_for_keys(keys, count)
-        if chosen is not None and chosen.null_count < len(chosen):
-            own = chosen.fill_null(-1).to_numpy(zero_copy_only=False)
-            given = ~chosen.is_null().to_numpy(zero_copy_only=False)
-            wrong = given & ((own < 0) | (own >= count))
-            if wrong.any():
-                raise InvalidRowError(
-                    f"partition {int(own[wrong][0])} does not exist: topic {topic} has {count}, from 0 on"
-                )
-            partitions = np.where(given, own, partitions).astype(np.int32, copy=False)
+            partitions = partition_for_keys(keys, self._counts[topic])
+        if own is not None:
+            partitions = np.where(own < 0, partitions, own).astype(np.int32, copy=False)
         free = partitions < 0
         if free.any():
             partitions = partitions.copy()
             partitions[free] = self._sticky_partitions(topic, sizes[free])
         return partitions
 
-    def _sticky_partitions(self, topic: str, sizes: Int64s) -> npt.NDArray[np.int32]:
+    def _own_partitions(self, topic: str, chosen: pa.Array) -> Int32s:
+        """Return the partition that each row names, -1 for null.
+
+        One that is beyond those known may have been added since: what is known may be minutes old.
+
+        Raises:
+            InvalidRowError: one does not exist.
+        """
+        own: Int32s = chosen.fill_null(-1).to_numpy(zero_copy_only=False)
+        if (own >= self._counts[topic]).any():
+            self._learn(topic, self._newest_targets(topic))
+        count = self._counts[topic]
+        is_given = chosen.is_valid().to_numpy(zero_copy_only=False)
+        wrong = is_given & ((own < 0) | (own >= count))
+        if wrong.any():
+            raise InvalidRowError(
+                f"partition {int(own[wrong][0])} does not exist: topic {topic} has {count}, from 0 on"
+            )
+        return own
+
+    def _sticky_partitions(self, topic: str, sizes: Int64s) -> Int32s:
         """Move on to the next partition whenever the present one has got a batch's worth of bytes."""
         free = self._free[topic]
         count = len(free)
@@ -219,7 +238,7 @@ class RowRouter:
         moved = int(ends[-1]) // self._batch_size_bytes
         sticky.partition = (sticky.partition + moved) % count
         sticky.filled_bytes = int(ends[-1]) % self._batch_size_bytes
-        chosen: npt.NDArray[np.int32] = free[partitions]
+        chosen: Int32s = free[partitions]
         return chosen
 
     def _hold(

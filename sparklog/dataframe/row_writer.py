@@ -67,12 +67,17 @@ class RowWriter:
         def targets(name: str) -> Targets:
             count = producer.partition_count(name)
             topic = cluster.topic(name)
-            topic_ids[name] = topic.topic_id
+            topic_ids.setdefault(name, topic.topic_id)
             return Targets(count, _with_leaders(topic))
+
+        def newest_targets(name: str) -> Targets:
+            cluster.forget(name)
+            return targets(name)
 
         router = RowRouter(
             topic=self._options.topic,
             targets=targets,
+            newest_targets=newest_targets,
             batch_size_bytes=self._options.producer.batch_size_bytes,
             buffer_bytes=self._options.producer.buffer_bytes,
         )

@@ -3,7 +3,7 @@
 import datetime
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,15 @@ def router(
     free: Sequence[int] | None = None,
     batch_size_bytes: int = 1 << 20,
     buffer_bytes: int = 1 << 30,
+    newest_targets: Callable[[str], Targets] | None = None,
 ) -> RowRouter:
+    def targets(_: str) -> Targets:
+        return Targets(partitions, range(partitions) if free is None else free)
+
     return RowRouter(
         topic=topic,
-        targets=lambda _: Targets(partitions, range(partitions) if free is None else free),
+        targets=targets,
+        newest_targets=newest_targets or targets,
         batch_size_bytes=batch_size_bytes,
         buffer_bytes=buffer_bytes,
         seed=0,
@@ -103,6 +108,32 @@ def test_own_partition_that_does_not_exist_is_refused(partition: int) -> None:
     batch = pa.record_batch({"value": ["v"], "partition": pa.array([partition], pa.int32())})
     with pytest.raises(InvalidRowError, match=f"partition {partition} does not exist: topic t has 3"):
         list(router().add(batch))
+
+
+def test_rows_for_partitions_that_are_not_known_have_them_asked_for_once_a_batch() -> None:
+    """Partitions are added while a query runs; wrong rows by the million must not be a request each."""
+    asked = []
+
+    def newest_targets(topic: str) -> Targets:
+        asked.append(topic)
+        return Targets(4, range(4))
+
+    subject = router(partitions=2, newest_targets=newest_targets)
+    added = pa.record_batch(
+        {"key": ["foobar"] * 3, "value": ["1", "2", "3"], "partition": pa.array([3, 3, None], pa.int32())}
+    )
+    assert values(route(subject, added)) == {
+        TopicPartition("t", 3): [b"1", b"2"],
+        TopicPartition("t", 2): [b"3"],  # by its key, of four
+    }
+    assert asked == ["t"]
+    list(route(subject, added))
+    assert asked == ["t"], "they are known now"
+    missing = pa.record_batch({"value": ["v"] * 2, "partition": pa.array([4, 5], pa.int32())})
+    for _ in range(2):
+        with pytest.raises(InvalidRowError, match="partition 4 does not exist: topic t has 4"):
+            list(subject.add(missing))
+    assert asked == ["t"] * 3
 
 
 def test_topic_column_is_followed_row_by_row() -> None:
