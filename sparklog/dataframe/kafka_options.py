@@ -4,10 +4,13 @@ Every setting is in exactly one of these groups, so that a job that moves over i
 of each: honoured ones are parsed into the client's configuration; settings that contradict what the source
 does are refused with the alternative; settings of Kafka's own clients that have nothing to act on here are
 reported and ignored; anything else is taken for a typing error and refused with the nearest known name.
+
+A consumer's settings are honoured in reads and a producer's in writes. Who keeps one set of options for both
+is told in each of the other ones, whose values are checked all the same.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn
 
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
@@ -38,6 +41,7 @@ _CLIENT_SETTINGS: Final = frozenset(
 _FETCH_SETTINGS: Final = frozenset(
     {"check.crcs", "fetch.max.bytes", "fetch.max.wait.ms", "isolation.level", "max.partition.fetch.bytes"}
 )
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _PRODUCER_SETTINGS: Final = frozenset(
     {
         "acks",
@@ -52,9 +56,11 @@ _PRODUCER_SETTINGS: Final = frozenset(
         "max.block.ms",
         "max.in.flight.requests.per.connection",
         "max.request.size",
-        "transaction.timeout.ms",
+        _TRANSACTION_TIMEOUT,
     }
 )
+_COMPRESSION_LEVELS: Final = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
+"""The lowest and the highest of each codec that has any."""
 _HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS | SASL_SETTINGS | TLS_SETTINGS
 
 _READ_AS_BINARY: Final = (
@@ -63,6 +69,8 @@ _READ_AS_BINARY: Final = (
 _REFUSED: Final = {
     "auto.offset.reset": "instead set the source option 'startingOffsets' or 'startingTimestamp' to say "
     "where to start; every query chooses its own offsets",
+    "config.providers": "values are taken as they stand, and nobody is asked for what '${provider:path:key}' "
+    "stands for; read secrets in the job, and give them as options",
     "enable.auto.commit": "a query chooses its own offsets and commits none",
     "interceptor.classes": "there is no JVM client to intercept; transform the DataFrame instead",
     "key.deserializer": _READ_AS_BINARY,
@@ -80,6 +88,7 @@ _WITHOUT_EFFECT: Final = frozenset(
     {
         "allow.auto.create.topics",
         "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
         "client.dns.lookup",
         "client.rack",
         "connections.max.idle.ms",
@@ -89,12 +98,14 @@ _WITHOUT_EFFECT: Final = frozenset(
         "group.id",
         "group.instance.id",
         "group.protocol",
+        "group.remote.assignor",
         "heartbeat.interval.ms",
         "linger.ms",
         "max.poll.interval.ms",
         "max.poll.records",
         "metadata.max.age.ms",
         "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
         "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
@@ -121,6 +132,8 @@ _WITHOUT_EFFECT: Final = frozenset(
         "security.providers",
         "send.buffer.bytes",
         "session.timeout.ms",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
         "ssl.keymanager.algorithm",
@@ -128,6 +141,7 @@ _WITHOUT_EFFECT: Final = frozenset(
         "ssl.provider",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
+        "transaction.two.phase.commit.enable",
     }
 )
 
@@ -135,7 +149,9 @@ _SASL_HERE: Final = (
     f"clients log in by PLAIN, SCRAM or OAUTHBEARER, with {', '.join(sorted(SASL_SETTINGS))}; GSSAPI and "
     "delegation tokens are not here"
 )
+_OF_CONFIG_PROVIDERS: Final = "config.providers."
 _MAX_INT: Final = 2**31 - 1
+_MAX_IN_FLIGHT: Final = 5
 
 
 class KafkaOptions:
@@ -155,6 +171,7 @@ class KafkaOptions:
         """
         self._settings = {name.lower(): value for name, value in settings.items()}
         self._default_bootstrap_servers = default_bootstrap_servers
+        self._report = report
         for name in sorted(self._settings):
             _check_name(name, report)
 
@@ -231,11 +248,17 @@ class KafkaOptions:
         return sasl_login(self._settings) if is_sasl else None
 
     def fetch(self, *, poll_timeout_ms: int | None = None) -> FetchConfig:
-        """Return how to read.
+        """Return how to read; of a producer's settings it is said that they have no effect.
 
         Raises:
             DataSourceOptionError: a value is malformed.
         """
+        self._producer()
+        self._transaction_timeout_ms()
+        self._report_without_effect(_PRODUCER_SETTINGS, "it is for writes")
+        return self._fetch(poll_timeout_ms)
+
+    def _fetch(self, poll_timeout_ms: int | None) -> FetchConfig:
         defaults = FetchConfig()
         isolation = self._choice("isolation.level", "read_committed", ("read_uncommitted", "read_committed"))
         return FetchConfig(
@@ -248,65 +271,75 @@ class KafkaOptions:
         )
 
     def producer(self) -> ProducerConfig:
-        """Return how to write.
+        """Return how to write; of a consumer's settings it is said that they have no effect.
 
         Raises:
             DataSourceOptionError: a value is malformed, or idempotence is asked for together with settings
                 it cannot keep its promise under.
         """
+        self._fetch(None)
+        self._report_without_effect(_FETCH_SETTINGS, "it is for reads")
+        config = self._producer()
+        other_levels = [_level_of(each) for each in _COMPRESSION_LEVELS if each is not config.codec]
+        self._report_without_effect(other_levels, f"compression.type is {config.codec.name.lower()}")
+        contradiction = _contradiction_of_idempotence(config.acks, config.max_in_flight)
+        if config.idempotent and contradiction is not None:
+            raise DataSourceOptionError(f"Option 'kafka.enable.idempotence' is true, but {contradiction}")
+        return config
+
+    def _producer(self) -> ProducerConfig:
         defaults = ProducerConfig()
-        acks = self._choice("acks", "all", ("all", "-1", "0", "1"))
+        acks = {"all": -1, "-1": -1, "0": 0, "1": 1}[self._choice("acks", "all", ("all", "-1", "0", "1"))]
         in_flight = self._integer("max.in.flight.requests.per.connection", defaults.max_in_flight, 1)
         codec = Codec[
             self._choice("compression.type", "none", tuple(member.name.lower() for member in Codec)).upper()
         ]
-        level = None
-        if codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
-            name = f"compression.{codec.name.lower()}.level"
-            if name in self._settings:
-                low, high = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}[codec]
-                level = self._integer(name, 0, low, high)
+        levels = {
+            each: self._integer(_level_of(each), 0, low, high)
+            for each, (low, high) in _COMPRESSION_LEVELS.items()
+            if _level_of(each) in self._settings
+        }
         max_request_bytes = self._integer("max.request.size", defaults.max_request_bytes, 1)
         return ProducerConfig(
-            acks={"all": -1, "-1": -1, "0": 0, "1": 1}[acks],
+            acks=acks,
             idempotent=self._idempotent(acks, in_flight),
             batch_size_bytes=min(
                 self._integer("batch.size", defaults.batch_size_bytes, 0), max_request_bytes
             ),
             max_request_bytes=max_request_bytes,
             codec=codec,
-            compression_level=level,
+            compression_level=levels.get(codec),
             max_in_flight=in_flight,
             max_block_ms=self._integer("max.block.ms", defaults.max_block_ms, 0),
             delivery_timeout_ms=self._integer("delivery.timeout.ms", defaults.delivery_timeout_ms, 1),
             buffer_bytes=self._integer("buffer.memory", defaults.buffer_bytes, 0, 2**63 - 1),
         )
 
-    def transaction_timeout_ms(self) -> int | None:
-        """Return how long a transaction may be open, if that is said.
+    def transaction_timeout_ms(self, *, has_transactions: bool) -> int | None:
+        """Return how long a transaction of a write may be open, if that is said and it has any.
 
         Raises:
             DataSourceOptionError: the value is malformed.
         """
-        name = "transaction.timeout.ms"
-        return self._integer(name, 1, 1) if name in self._settings else None
+        timeout_ms = self._transaction_timeout_ms()
+        if has_transactions:
+            return timeout_ms
+        self._report_without_effect((_TRANSACTION_TIMEOUT,), "the write has no transactions")
+        return None
 
-    def _idempotent(self, acks: str, in_flight: int) -> bool:
-        """Kafka's rule: on unless something contradicts it; when asked for, a contradiction is an error."""
-        contradiction = None
-        if acks not in ("all", "-1"):
-            contradiction = f"kafka.acks={acks}; it needs acks=all"
-        elif in_flight > 5:
-            contradiction = (
-                f"kafka.max.in.flight.requests.per.connection={in_flight}; a leader remembers 5 batches"
-            )
+    def _transaction_timeout_ms(self) -> int | None:
+        return self._integer(_TRANSACTION_TIMEOUT, 1, 1) if _TRANSACTION_TIMEOUT in self._settings else None
+
+    def _idempotent(self, acks: int, in_flight: int) -> bool:
+        """Kafka's rule: on unless something contradicts it, or it is said."""
         asked_for = self._settings.get("enable.idempotence")
         if asked_for is None:
-            return contradiction is None
-        wanted = boolean("kafka.enable.idempotence", asked_for)
-        if wanted and contradiction is not None:
-            raise DataSourceOptionError(f"Option 'kafka.enable.idempotence' is true, but {contradiction}")
-        return wanted
+            return _contradiction_of_idempotence(acks, in_flight) is None
+        return boolean("kafka.enable.idempotence", asked_for)
+
+    def _report_without_effect(self, names: Iterable[str], why: str) -> None:
+        for name in sorted(self._settings.keys() & set(names)):
+            self._report(f"Option 'kafka.{name}' has no effect here: {why}")
 
     def _integer(self, name: str, default: int, low: int, high: int = _MAX_INT) -> int:
         text = self._settings.get(name)
@@ -352,11 +385,29 @@ def boolean(option: str, text: str) -> bool:
             raise DataSourceOptionError(f"Option '{option}' is '{text}'; it must be true or false")
 
 
+def _level_of(codec: Codec) -> str:
+    return f"compression.{codec.name.lower()}.level"
+
+
+def _contradiction_of_idempotence(acks: int, in_flight: int) -> str | None:
+    """Return under which setting a producer can't be idempotent; None if it can."""
+    if acks != -1:
+        return f"kafka.acks={acks}; it needs acks=all"
+    if in_flight > _MAX_IN_FLIGHT:
+        return (
+            f"kafka.max.in.flight.requests.per.connection={in_flight}; a leader remembers {_MAX_IN_FLIGHT} "
+            "batches"
+        )
+    return None
+
+
 def _check_name(name: str, report: Callable[[str], None]) -> None:
     if name in _HONOURED:
         return
     if name in _REFUSED:
         _refuse(name, _REFUSED[name])
+    if name.startswith(_OF_CONFIG_PROVIDERS):
+        _refuse(name, _REFUSED["config.providers"])
     if name in _WITHOUT_EFFECT:
         report(f"Option 'kafka.{name}' has no effect: the sparklog source has nothing to apply it to")
         return

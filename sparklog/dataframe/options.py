@@ -242,7 +242,9 @@ class WriteOptions:
             topic=topic,
             guarantee=guarantee,
             version=version_of(given, guarantee),
-            transaction_timeout_ms=kafka.transaction_timeout_ms(),
+            transaction_timeout_ms=kafka.transaction_timeout_ms(
+                has_transactions=guarantee is DeliveryGuarantee.EXACTLY_ONCE
+            ),
         )
 
 
