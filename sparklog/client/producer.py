@@ -36,11 +36,21 @@ from sparklog.types import (
 )
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "ProducerIdentity"]
 
 logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=NO_TRANSACTION_TIMEOUT_MS)
+_LAST_EPOCH: Final = 2**15 - 1
+
+
+class ProducerIdentity(NamedTuple):
+    """As whom a producer wrote, all of whose batches are acknowledged."""
+
+    cluster_id: str
+    """Ids of another one, that is started where this one was, are other producers'."""
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
 
 
 class _SentRequest(NamedTuple):
@@ -70,20 +80,44 @@ class Producer:
         """and since when it is not, unless it is."""
         self.producer_id: ProducerId | None = None
         self.producer_epoch: ProducerEpoch | None = None
+        self._cluster_id: str | None = None
+        """Where the id is from, if it is this producer's alone."""
         self.transactional_id: str | None = None
         """While set, all that is sent is part of its transaction."""
         self.acknowledged: Counter[TopicPartition] = Counter()
         """Records acknowledged, by partition."""
 
-    def start(self) -> None:
-        """Obtain a producer id, if the producer is idempotent; at once otherwise.
+    def start(self, before: ProducerIdentity | None = None) -> None:
+        """Have a producer id, if the producer is idempotent; at once otherwise.
+
+        That of a producer `before`, which nobody else goes on as, if the cluster is the same: in the next
+        epoch, with which sequences begin anew (KIP-360). Else a new one is obtained, which each leader that
+        is written to and each follower of it remembers for a day, beside those before.
 
         Raises:
             ApiTimeoutError: no broker gave one within `api_timeout_ms`.
             KafkaError: it was refused.
         """
-        if self._config.idempotent:
+        if not self._config.idempotent:
+            return
+        # Before an id is asked for: of whichever cluster that is then, it is taken for no other one's.
+        self._cluster_id = self._cluster.metadata(()).cluster_id
+        if (
+            before is not None
+            and before.cluster_id == self._cluster_id
+            and before.producer_epoch < _LAST_EPOCH
+        ):
+            self.producer_id, self.producer_epoch = before.producer_id, before.producer_epoch + 1
+        else:
             self._cluster.retry("obtaining a producer id", self._init_producer_id)
+
+    @property
+    def identity(self) -> ProducerIdentity | None:
+        """As whom another producer may `start` when all is flushed; None: as nobody."""
+        assert not len(self._queues), "what is not acknowledged may yet come, and be fenced"
+        if self._cluster_id is None or self.producer_id is None or self.producer_epoch is None:
+            return None
+        return ProducerIdentity(self._cluster_id, self.producer_id, self.producer_epoch)
 
     def begin_transaction(
         self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch

@@ -1,9 +1,10 @@
 """How rows get from tasks into the log under each guarantee, for the writers of batches and of streams.
 
-At least once: a task writes, and what is acknowledged stays. Exactly once: a task writes in a transaction
-that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks ask for the last decision after they
-have initialized their transactional id and before they write, and once more when all is written
-(`verdict_on_task`); those of a job, whether it goes on.
+At least once: a task writes, and what is acknowledged stays. The tasks of a process go on as one producer, as
+each replica of a partition that they write to remembers every producer for a day. Exactly once: a task writes
+in a transaction that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks ask for the last
+decision after they have initialized their transactional id and before they write, and once more when all is
+written (`verdict_on_task`); those of a job, whether it goes on.
 """
 
 import logging
@@ -31,7 +32,7 @@ from sparklog.dataframe.prepared_rows import (
     records_of,
     refusal,
 )
-from sparklog.dataframe.row_writer import RowWriter
+from sparklog.dataframe.row_writer import RowWriter, WrittenRows
 from sparklog.dataframe.worker_process import this_process
 from sparklog.errors import KafkaError
 from sparklog.sink.client import SinkClient
@@ -87,11 +88,25 @@ class AtLeastOnce:
         """
         try:
             with _client(self._options) as client:
-                return WrittenRecords(*self._rows.write(client.cluster, iterator, Producer.start))
+                return WrittenRecords(*self._write(client, iterator))
         except Exception as error:
             if (refused := refusal(None, error)) is None:
                 raise
             return refused
+
+    def _write(self, client: SinkClient, rows: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write all rows, as the process's task before if that has succeeded: a failure takes the client."""
+        started: list[Producer] = []
+
+        def start(producer: Producer) -> None:
+            before, client.last_producer = client.last_producer, None
+            producer.start(before)
+            started.append(producer)
+
+        written = self._rows.write(client.cluster, rows, start)
+        for producer in started:
+            client.last_producer = producer.identity
+        return written
 
     @told_in_one_line()
     def written(self, messages: Messages) -> Counter[TopicPartition]:

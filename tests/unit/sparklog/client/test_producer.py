@@ -1,23 +1,69 @@
 """A producer that is called now and then, with brokers on loopback."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import pytest
+from kio.schema.init_producer_id.v4 import response as initialized
 
 from sparklog.client import producer as producer_module
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ProducerConfig
 from sparklog.client.errors import DeliveryError
-from sparklog.client.producer import Producer
+from sparklog.client.producer import Producer, ProducerIdentity
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.records.codecs import Codec
-from tests.unit.sparklog.client.brokers import FIRST, Brokers, with_client
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Request
+from tests.unit.sparklog.client.brokers import FIRST, Brokers, with_brokers, with_client
 
 CONFIG = ProducerConfig(idempotent=False, delivery_timeout_ms=60_000)
+
+
+class Appended(NamedTuple):
+    """What brokers go by of a batch."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class BrokersThatNameProducers(Brokers):
+    """They give producer ids, and note as whom each batch was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster_id = "c"
+        self.producer_count = 0
+        self.batches: list[Appended] = []
+
+    def apis(self, broker_id: BrokerId) -> dict[ApiKey, Api]:
+        return super().apis(broker_id) | {ApiKey.INIT_PRODUCER_ID: Api(4, 4, self._initialize)}
+
+    def _metadata(self, broker_id: BrokerId) -> Callable[[Request], Any]:
+        answer = super()._metadata(broker_id)
+        return lambda request: replace(answer(request), cluster_id=self.cluster_id)
+
+    def _initialize(self, request: Request) -> initialized.InitProducerIdResponse:
+        self.producer_count += 1
+        return initialized.InitProducerIdResponse(
+            throttle_time=timedelta(0),
+            error_code=ErrorCode.none,
+            producer_id=self.producer_count,
+            producer_epoch=0,
+        )
+
+    def _appended(self, broker_id: BrokerId, data: Any) -> dict[str, Any]:
+        header = read_header(data.records)
+        self.batches.append(Appended(header.producer_id, header.producer_epoch, header.base_sequence))
+        return super()._appended(broker_id, data)
 
 
 class Clock:
@@ -107,5 +153,31 @@ def test_one_record_that_is_too_large_fails() -> None:
             )
             producer.flush()
         assert raised.value.error_code is ErrorCode.message_too_large
+
+    with_client(use)
+
+
+def test_producer_goes_on_as_another_one_while_there_are_epochs_left() -> None:
+    """Its sequences begin anew with each; of the last epoch no next one can be told."""
+
+    def use(brokers: Brokers) -> None:
+        with brokers.client() as client:
+            for last_epoch, begun in ((32_766, (9, 32_767)), (32_767, (1, 0))):
+                producer = Producer(client, ProducerConfig())
+                producer.start(ProducerIdentity("c", 9, last_epoch))
+                assert (producer.producer_id, producer.producer_epoch) == begun
+                assert producer.next_sequence(FIRST) == 0
+                assert producer.identity == ProducerIdentity("c", *begun)
+
+    with_brokers(use, BrokersThatNameProducers())
+
+
+def test_producer_without_sequences_has_no_identity() -> None:
+    """There is nobody to go on as."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        producer = Producer(client, CONFIG)
+        producer.start(ProducerIdentity("c", 9, 0))
+        assert (producer.producer_id, producer.identity) == (None, None)
 
     with_client(use)
