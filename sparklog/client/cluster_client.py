@@ -3,8 +3,8 @@
 Everything here blocks and belongs to one thread. Order for callers: `topic` (or `topics`) first, then
 `leader` and `channel`; after a retriable error about a partition `leader_named` if the answer says who leads
 (KIP-951), else `forget_leader`; after one about a connection `disconnect`; then try again through `retry`,
-which bounds the attempts by time. What is known of a leader never goes back to an older leader epoch,
-whichever broker was asked.
+which bounds the attempts by time. What is known of a leader never goes back to an older leader epoch, and no
+partition is lost while the topic is the same, whichever broker was asked.
 
 Requests are of fixed versions that Kafka has had since 3.7; so nothing is negotiated, and a topic created
 anew under an old name is found out by its id (KIP-516).
@@ -106,7 +106,10 @@ class ClusterClient:
 
         def ask() -> Mapping[str, Topic]:
             response, learned_ms = self._ask_any_broker(None, create=False), monotonic_ms()
-            return {topic.name: _described(topic, learned_ms) for topic in response.topics}
+            return {
+                topic.name: _not_behind(_described(topic, learned_ms), self._topics.get(topic.name))
+                for topic in response.topics
+            }
 
         return self.retry("listing the topics", ask)
 
@@ -341,7 +344,7 @@ class ClusterClient:
             except KafkaError as error:  # of another topic it is found out when that matters
                 refused = error if answered.name == name else refused
                 continue
-            self._topics[found.name] = _with_newest_leaders(found, self._topics.get(found.name))
+            self._topics[found.name] = _not_behind(found, self._topics.get(found.name))
             self._outdated.discard(found.name)
         if refused is not None:
             raise refused
@@ -435,13 +438,16 @@ def _is_refused(error: KafkaError) -> bool:
     return isinstance(error.__cause__, ConnectionRefusedError)
 
 
-def _with_newest_leaders(topic: Topic, known: Topic | None) -> Topic:
-    """Return `topic` with the leaders that are `known` where the broker that was asked is behind."""
+def _not_behind(topic: Topic, known: Topic | None) -> Topic:
+    """Return `topic` with what is `known` and the broker that was asked has not heard of yet.
+
+    That is newer leaders, and partitions: of one topic, by its id, they never become fewer.
+    """
     if known is None or known.topic_id != topic.topic_id:
         return topic
-    leaders = dict(topic.leaders)
-    for partition, leader in leaders.items():
-        before = known.leaders.get(partition)
+    leaders = {**known.leaders, **topic.leaders}
+    for partition, before in known.leaders.items():
+        leader = leaders[partition]
         if leader is not None and before is not None and before.leader_epoch > leader.leader_epoch:
             leaders[partition] = before
     return topic._replace(leaders=leaders)

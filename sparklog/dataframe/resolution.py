@@ -2,6 +2,10 @@
 
 Partitions are fixed first, then both ends of each; whatever is written later is not read. Offsets that the
 options name but a partition does not have are found out here, before the query runs.
+
+Where only committed records are read, a partition ends at its last stable offset for now, before the first
+record of a transaction that is open. What is between there and its high watermark is not lost: whoever stands
+there, or is to read up to there, waits (`end_for_now`).
 """
 
 import logging
@@ -24,7 +28,14 @@ from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.sink.machine.names import DECISIONS_TOPIC
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
-__all__ = ["listed", "resolve_partitions", "resolve_ranges", "resolve_starts"]
+__all__ = [
+    "end_for_now",
+    "listed",
+    "listed_ends",
+    "resolve_partitions",
+    "resolve_ranges",
+    "resolve_starts",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +88,9 @@ def resolve_ranges(
 ) -> list[OffsetRange]:
     """Return the offsets to read of each partition.
 
+    An end that is given by offset and is beyond the last stable offset stays: tasks wait, as a consumer does,
+    until the transactions before it have ended.
+
     Raises:
         DataSourceOptionError: offsets or timestamps are given for other partitions than those to be read, no
             record is at or after the starting timestamp, or the end comes before the start.
@@ -90,9 +104,11 @@ def resolve_ranges(
     ends = _by_limit(cluster, options, "ending", options.ending, earliest)
     # Asked last: what the timestamps found lies below it.
     latest = listed(cluster, options, partitions, SpecialOffset.LATEST)
+    asked = {each: max(starts[each] or 0, ends[each] or 0) for each in partitions}
+    high_watermarks = _high_watermarks(cluster, options, latest, asked)
     ranges = []
     for each in sorted(partitions):
-        first, last = earliest[each], latest[each]
+        first, last, high_watermark = earliest[each], latest[each], high_watermarks[each]
         start = last if starts[each] is None else starts[each]
         end = last if ends[each] is None else ends[each]
         assert start is not None
@@ -102,12 +118,14 @@ def resolve_ranges(
                 raise DataSourceOptionError(
                     f"{each}: the starting offset {start} is after the ending offset {end}"
                 )
-            if start > last and isinstance(options.starting, SpecificOffsets):
-                options.report_data_loss(f"{each} ends at offset {last}, before the starting offset {start}")
+            if start > high_watermark and isinstance(options.starting, SpecificOffsets):
+                options.report_data_loss(
+                    f"{each} ends at offset {high_watermark}, before the starting offset {start}"
+                )
             end = start
         else:
-            if end > last:
-                _report_end_beyond(options, each, end, last)
+            if end > high_watermark:
+                _report_end_beyond(options, each, end, high_watermark)
                 start, end = min(start, last), last
             if start < first:
                 options.report_data_loss(
@@ -139,16 +157,47 @@ def resolve_starts(
     earliest = listed(cluster, options, partitions, SpecialOffset.EARLIEST)
     starts = _starts(cluster, options, earliest)
     latest = listed(cluster, options, partitions, SpecialOffset.LATEST)
+    high_watermarks = _high_watermarks(
+        cluster, options, latest, {each: start or 0 for each, start in starts.items()}
+    )
     resolved = {}
     for each in sorted(partitions):
-        first, last = earliest[each], latest[each]
+        first, last, high_watermark = earliest[each], latest[each], high_watermarks[each]
         start = starts[each]
-        resolved[each] = last if start is None else max(first, min(start, last))
-        if start is not None and start != resolved[each]:
+        if start is None:
+            resolved[each] = last
+            continue
+        resolved[each] = max(first, min(start, end_for_now(start, last, high_watermark)))
+        if start != resolved[each]:
             options.report_data_loss(
-                f"{each} has offsets {first} to {last} (exclusive), so none starts at {start}"
+                f"{each} has offsets {first} to {high_watermark} (exclusive), so none starts at {start}"
             )
     return resolved
+
+
+def listed_ends(
+    cluster: ClusterClient, options: ReadOptions, starts: Mapping[TopicPartition, Offset]
+) -> dict[TopicPartition, Offset]:
+    """Return where reading from each start ends for now, as `end_for_now` says.
+
+    Raises:
+        ApiTimeoutError: a leader did not answer in time.
+    """
+    latest = listed(cluster, options, starts, SpecialOffset.LATEST)
+    high_watermarks = _high_watermarks(cluster, options, latest, starts)
+    return {each: end_for_now(start, latest[each], high_watermarks[each]) for each, start in starts.items()}
+
+
+def end_for_now(start: Offset, latest: Offset, high_watermark: Offset) -> Offset:
+    """Return where reading from `start` ends for now, which is before it only if something was lost.
+
+    `latest` is the last stable offset where only committed records are read. Whoever read all records before,
+    or was told where to start, may stand beyond it, and has nothing to read there until a transaction ends.
+
+    >>> end_for_now(10, 20, 25), end_for_now(10, 5, 12), end_for_now(10, 5, 8)
+    (20, 10, 5)
+    """
+    return start if latest < start <= high_watermark else latest
 
 
 def listed(
@@ -161,6 +210,24 @@ def listed(
     """
     offsets = _offsets(cluster, options, dict.fromkeys(partitions, which))
     return {each: _known(offsets, each) for each in partitions}
+
+
+def _high_watermarks(
+    cluster: ClusterClient,
+    options: ReadOptions,
+    latest: Mapping[TopicPartition, Offset],
+    asked: Mapping[TopicPartition, Offset],
+) -> Mapping[TopicPartition, Offset]:
+    """Return how far partitions are written, listed only where `asked` is beyond what is readable.
+
+    Of others their `latest` offset stands for it: nothing is decided by it.
+    """
+    beyond = [each for each, offset in asked.items() if offset > latest[each]]
+    if not beyond or not options.fetch.read_committed:
+        return latest
+    listed = list_offsets(cluster, dict.fromkeys(beyond, SpecialOffset.LATEST))
+    offsets = {each: answer.offset for each, answer in listed.items()}
+    return {**latest, **{each: _known(offsets, each) for each in beyond}}
 
 
 def _starts(

@@ -5,11 +5,12 @@ there is something new, and else waits at the ends of the partitions for at most
 source every few milliseconds, and a record must not wait for Spark. Other sources of the query wait as long.
 
 What was read already and is not there any more (a topic deleted or made anew, a log cut) is a loss of data:
-an error, or with failOnDataLoss=false a warning, as in the connector.
+an error, or with failOnDataLoss=false a warning, as in the connector. A topic made anew is then read from its
+beginning: a batch without rows moves the position there, so that the checkpoint says so, too.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -18,9 +19,10 @@ from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
 from sparklog.client.offsets import SpecialOffset
 from sparklog.client.tail import Tail
 from sparklog.clocks import monotonic_ms
-from sparklog.dataframe.options import Assigned, StreamReadOptions, Subscribed, Topics
+from sparklog.dataframe.options import StreamReadOptions
+from sparklog.dataframe.partition_discovery import PartitionDiscovery
 from sparklog.dataframe.planning import OffsetRange
-from sparklog.dataframe.resolution import listed, resolve_partitions, resolve_starts
+from sparklog.dataframe.resolution import listed, listed_ends, resolve_starts
 from sparklog.dataframe.trigger_limits import NO_LIMITS, Admission
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Offset, TopicPartition
@@ -30,8 +32,6 @@ __all__ = ["WAIT_MS", "StreamSource"]
 logger = logging.getLogger(__name__)
 
 WAIT_MS: Final = 100
-PARTITIONS_MAX_AGE_MS: Final = 1_000
-"""How long a new topic or partition may go unseen."""
 
 Offsets = Mapping[TopicPartition, Offset]
 
@@ -47,12 +47,9 @@ class StreamSource:
         self._limits = options.limits
         self._limited = Admission(options.limits)
         self._unlimited = Admission(NO_LIMITS)
-        self._partitions: dict[TopicPartition, UUID | None] = {}
-        self._partitions_known_ms: int | None = None
-        self._gone: set[str | None] = set()
-        """Topics that were named and were not there when they were asked for last."""
-        self._caught_up_at: Offsets | None = None
-        """Where the query stood when nothing was new."""
+        self._discovery = PartitionDiscovery(self._cluster, self._options)
+        self._caught_up_at: tuple[Offsets, Collection[TopicPartition]] | None = None
+        """Where the query stood when nothing was new, and which partitions there were."""
         self._held: Offsets | None = None
         self._holds = False
         self.latest_known: Offsets | None = None
@@ -62,11 +59,12 @@ class StreamSource:
         """Return where a new query begins.
 
         Raises:
-            UnknownTopicError, DataSourceOptionError, DataLossError, KafkaError: as `resolve_starts`, and
-                `resolve_partitions`, raise them.
+            UnknownTopicError: a topic that is named is not there.
+            DataSourceOptionError, DataLossError, KafkaError: as `resolve_starts`, and `resolve_partitions`,
+                raise them.
         """
-        self._refresh_partitions()
-        return resolve_starts(self._cluster, self._options, self._partitions)
+        self._discovery.refresh(is_new_query=True)
+        return resolve_starts(self._cluster, self._options, self._discovery.partitions)
 
     def hold_latest(self) -> None:
         """Take for the latest offsets, from now on, what they are when next asked for."""
@@ -81,15 +79,19 @@ class StreamSource:
             DataLossError: a topic is gone.
             KafkaError: the cluster cannot be asked.
         """
-        self._find_new_partitions()
-        if self._caught_up_at == starts and not self._tail.wait(starts, WAIT_MS):
+        self._find_new_partitions(starts)
+        restarted = self._restarted(starts)
+        if restarted != starts:
+            return restarted
+        is_caught_up = self._caught_up_at == (starts, self._discovery.partitions)
+        if is_caught_up and not self._tail.wait(starts, WAIT_MS):
             return starts
         latest = self._latest(starts)
         if not latest:  # nothing is there to read: what was read already stays noted
             self._tail.wait({}, WAIT_MS)
             return starts
         if latest == starts:
-            self._caught_up_at = starts
+            self._caught_up_at = starts, self._discovery.partitions
             return starts
         self._caught_up_at = None
         new = [each for each in latest if each not in starts]
@@ -109,25 +111,27 @@ class StreamSource:
             DataLossError: some of it is known to be gone.
             KafkaError: the cluster cannot be asked.
         """
-        self._find_new_partitions()
+        self._find_new_partitions(starts)
         if gone := starts.keys() - ends.keys():
             self._options.report_data_loss(
                 f"{', '.join(map(str, sorted(gone)))} {'is' if len(gone) == 1 else 'are'} gone"
             )
-        new = [each for each in ends if each not in starts and each in self._partitions]
-        earliest = self._earliest(new)
+        earliest = self._earliest([each for each in ends if each not in starts])
         for each, offset in earliest.items():
-            if offset > 0:
-                self._options.report_data_loss(f"{each} was added and starts at offset {offset} instead of 0")
+            self._report_beginning(each, "added", offset)
+        starts = {**earliest, **starts}
+        self._report_steps_back(starts, ends)
         ranges = []
         for each, end in ends.items():
-            start = starts.get(each, earliest.get(each))
-            if each not in self._partitions or start is None:
+            start = starts.get(each)
+            if start is None or each not in self._discovery.partitions:
                 self._options.report_data_loss(f"{each} is gone")
-            elif start > end:
-                self._options.report_data_loss(f"{each} was read up to offset {start}, and ends at {end} now")
-            else:
-                ranges.append((OffsetRange(each, start, end), self._partitions[each]))
+            elif start <= end and each.topic not in self._discovery.recreated:
+                ranges.append((OffsetRange(each, start, end), self._discovery.partitions[each]))
+            elif start < end:
+                self._options.report_data_loss(
+                    f"offsets {start} to {end} (exclusive) of {each} went with the topic that was deleted"
+                )
         return ranges
 
     def close(self) -> None:
@@ -138,23 +142,31 @@ class StreamSource:
     def _latest(self, starts: Offsets) -> Offsets:
         if self._held is not None:
             return self._held
-        latest = self._listed_beyond(starts)
+        latest = self._listed_beyond(lambda: self._discovery.partitions, starts)
         self.latest_known = latest
         if self._holds:
             self._held = latest
         return latest
 
-    def _listed_beyond(self, starts: Offsets) -> Offsets:
-        """Ask for the latest offsets; for a while again if one lies before where it was already.
+    def _listed_beyond(
+        self, partitions: Callable[[], Collection[TopicPartition]], starts: Offsets
+    ) -> dict[TopicPartition, Offset]:
+        """Ask where reading from `starts` ends; for a while again if something was lost before that.
 
         A new leader learns how far its partition is committed a moment after it leads.
         """
-        latest: dict[TopicPartition, Offset] = {}
+        ends: dict[TopicPartition, Offset] = {}
 
         def ask() -> None:
-            latest.clear()
-            latest.update(self._listed(lambda: self._partitions, SpecialOffset.LATEST))
-            for each, offset in latest.items():
+            ends.clear()
+            ends.update(
+                self._of_what_is_there(
+                    lambda: listed_ends(
+                        self._cluster, self._options, {each: starts.get(each, 0) for each in partitions()}
+                    )
+                )
+            )
+            for each, offset in ends.items():
                 if offset < starts.get(each, 0):
                     raise KafkaError(
                         ErrorCode.offset_not_available, f"{each} ends at {offset}, before {starts[each]}"
@@ -165,67 +177,73 @@ class StreamSource:
                 "listing the latest offsets", ask, timeout_ms=self._options.client.unknown_topic_timeout_ms
             )
         except ApiTimeoutError:
-            if latest.keys() != self._partitions.keys():
+            if ends.keys() != set(partitions()):
                 raise
-        return latest
+        return ends
 
-    def _earliest(self, new: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return where partitions begin; those that have gone meanwhile are left out."""
-        return self._listed(
-            lambda: [each for each in new if each in self._partitions], SpecialOffset.EARLIEST
+    def _report_steps_back(self, starts: Offsets, ends: Offsets) -> None:
+        """Say of partitions that end before their start whether that is a loss."""
+        back = {each: starts[each] for each, end in ends.items() if starts.get(each, 0) > end}
+        if not back:
+            return
+
+        def there() -> list[TopicPartition]:
+            # Of topics made anew it is known, and told, that they end where the new ones begin.
+            recreated = self._discovery.recreated
+            return [
+                each for each in back if each in self._discovery.partitions and each.topic not in recreated
+            ]
+
+        for each, end_now in self._listed_beyond(there, back).items():
+            start, end = back[each], ends[each]
+            if end_now < start:
+                self._options.report_data_loss(
+                    f"{each} was read up to offset {start}, and ends at {end} now; what is below is not read"
+                )
+            else:
+                logger.warning(
+                    "%s was read up to offset %d, and the checkpoint goes back to %d, though nothing was "
+                    "lost: what is between is read again",
+                    *(each, start, end),
+                )
+
+    def _restarted(self, starts: Offsets) -> Offsets:
+        """Return `starts` with the partitions of topics that were made anew where those begin."""
+        recreated = [each for each in starts if each.topic in self._discovery.recreated]
+        earliest = self._earliest(recreated)
+        restarted = {**starts, **earliest}
+        if restarted == starts:
+            self._discovery.settle()
+        else:
+            for each, offset in earliest.items():
+                self._report_beginning(each, "created anew", offset)
+        return restarted
+
+    def _report_beginning(self, each: TopicPartition, how: str, offset: Offset) -> None:
+        if offset > 0:
+            self._options.report_data_loss(f"{each} was {how} and starts at offset {offset} instead of 0")
+
+    def _earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return where partitions begin; those that are gone are left out."""
+        return self._of_what_is_there(
+            lambda: listed(
+                self._cluster,
+                self._options,
+                [each for each in partitions if each in self._discovery.partitions],
+                SpecialOffset.EARLIEST,
+            )
         )
 
-    def _listed(
-        self, partitions: Callable[[], Collection[TopicPartition]], which: SpecialOffset
+    def _of_what_is_there(
+        self, ask: Callable[[], dict[TopicPartition, Offset]]
     ) -> dict[TopicPartition, Offset]:
         """List offsets; once more, of what is left, if a topic is gone that was there a moment ago."""
         try:
-            return listed(self._cluster, self._options, partitions(), which)
+            return ask()
         except UnknownTopicError:
-            self._refresh_partitions()
-            return listed(self._cluster, self._options, partitions(), which)
+            self._discovery.refresh()
+            return ask()
 
-    def _find_new_partitions(self) -> None:
-        now_ms = monotonic_ms()
-        known_ms = self._partitions_known_ms
-        if self._held is None and (known_ms is None or now_ms - known_ms >= PARTITIONS_MAX_AGE_MS):
-            self._refresh_partitions()
-
-    def _refresh_partitions(self) -> None:
-        partitions: dict[TopicPartition, UUID | None] = {}
-        parts = list(_one_by_one(self._options.topics))
-        # All at first: one request asks for whatever is outdated.
-        for name, _ in parts:
-            if name is not None:
-                self._cluster.forget(name)
-        for name, topics in parts:
-            # One that is known to be gone is not waited for again: this comes every second.
-            timeout_ms = 0 if name in self._gone else None
-            try:
-                partitions |= resolve_partitions(self._cluster, topics, timeout_ms=timeout_ms)
-            except UnknownTopicError as error:
-                if self._partitions_known_ms is None or self._options.fail_on_data_loss:
-                    raise
-                if name not in self._gone:
-                    logger.warning("%s; going on without it (failOnDataLoss is false)", error)
-                    self._gone.add(name)
-            else:
-                self._gone.discard(name)
-        for each in partitions.keys() & self._partitions.keys():
-            if partitions[each] != self._partitions[each]:
-                self._options.report_data_loss(f"topic {each.topic} was deleted and created anew")
-        if partitions != self._partitions:
-            self._partitions = partitions
-            self._caught_up_at = None
-        self._partitions_known_ms = monotonic_ms()
-
-
-def _one_by_one(topics: Topics) -> Iterator[tuple[str | None, Topics]]:
-    """Part what is named by topic: one that is gone takes no other with it. A pattern names none."""
-    if isinstance(topics, Subscribed):
-        yield from ((name, Subscribed((name,))) for name in topics.topics)
-    elif isinstance(topics, Assigned):
-        for name in {each.topic for each in topics.partitions}:
-            yield name, Assigned(frozenset(each for each in topics.partitions if each.topic == name))
-    else:
-        yield None, topics
+    def _find_new_partitions(self, position: Offsets) -> None:
+        if self._held is None:
+            self._discovery.refresh_if_old(position.keys())

@@ -263,6 +263,53 @@ def test_stream_of_a_topic_made_anew_says_that_data_is_lost(
         query.awaitTermination(int(TIMEOUT_S))
 
 
+def test_stream_reads_a_topic_that_was_made_anew_from_its_beginning(
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap_servers: str,
+    topic: str,
+    records: Topic,
+    tmp_path: Path,
+) -> None:
+    """With failOnDataLoss=false; the batch that moves the position back has no rows, whoever repeats it."""
+    seen = Seen()
+    records.write(9)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    query = start(stream(spark, topic, **options), seen, tmp_path)
+    until(lambda: len(seen.rows) == 9, query)
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    create(admin, topic)
+    anew = Topic(bootstrap_servers, topic)
+    anew.write(9)
+    until(lambda: len(seen.rows) == 18, query)
+    query.stop()
+    anew.write(3)
+    run(stream(spark, topic, **options), seen, tmp_path)
+    assert seen.numbers == sorted([*range(9), *range(12)])
+
+
+def test_stream_that_read_all_records_goes_on_with_committed_ones_where_it_stood(
+    spark: SparkSession, bootstrap_servers: str, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """Also where a transaction that began before is open: that was a loss of data, for ever."""
+    seen = Seen()
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"-1", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    records.write(3, partition=0)
+    everything = {"startingOffsets": "earliest", "kafka__isolation__level": "read_uncommitted"}
+    run(stream(spark, topic, **everything), seen, tmp_path)
+    assert seen.numbers == [-1, 0, 1, 2]
+    records.write(3, partition=0)
+    run(stream(spark, topic), seen, tmp_path)
+    assert seen.numbers == [-1, 0, 1, 2]
+    producer.commit_transaction(TIMEOUT_S)
+    run(stream(spark, topic), seen, tmp_path)
+    assert seen.numbers == [-1, 0, 1, 2, 3, 4, 5]
+
+
 def test_stream_of_several_topics_goes_on_when_one_is_gone(
     spark: SparkSession,
     admin: AdminClient,
@@ -271,7 +318,7 @@ def test_stream_of_several_topics_goes_on_when_one_is_gone(
     records: Topic,
     tmp_path: Path,
 ) -> None:
-    """With failOnDataLoss=false; what was read of the others is not read again."""
+    """With failOnDataLoss=false, started again as well; what was read of the others is not read again."""
     seen = Seen()
     records.write(9)
     other = create(admin, next(topic_names))
@@ -283,8 +330,10 @@ def test_stream_of_several_topics_goes_on_when_one_is_gone(
     records.write(9)
     until(lambda: len(seen.rows) >= 21, query)
     query.stop()
+    records.write(3)
+    run(stream(spark, f"{topic},{other}", **options), seen, tmp_path)
     mine = [row for row in seen.rows if row.topic == topic]
-    assert sorted(int(row.value) for row in mine) == list(range(18))
+    assert sorted(int(row.value) for row in mine) == list(range(21))
 
 
 def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, tmp_path: Path) -> None:

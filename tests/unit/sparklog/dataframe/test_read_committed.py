@@ -1,80 +1,15 @@
 """What DataFrames show of transactions, read from a broker's real logs."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from executor.api.metadata import MetadataHandler
 from executor.partitions.replica import Replica
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.stream_reader import SparklogStreamReader
-from sparklog.records.batch import read_header
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
-from sparklog.wire.listener import Listener
-from sparklog.wire.requests import Api
 from tests.unit.executor.brokers import Brokers, with_brokers
-from tests.unit.executor.requests import batch
-
-SCHEMA = record_schema(include_headers=False)
-
-
-@asynccontextmanager
-async def options_of(brokers: Brokers, **options: str) -> AsyncIterator[dict[str, str]]:
-    """Have somebody tell of topics; yield the options of a read of topic t."""
-    metadata = MetadataHandler(
-        lambda: brokers.image,
-        cluster_id="c",
-        node_id=0,
-        suspicions=brokers.brokers[0].suspicions,
-        auto_topic_creation=None,
-    )
-    table = {
-        **brokers.brokers[0].apis,
-        ApiKey.METADATA: Api(*CLIENT_VERSIONS[ApiKey.METADATA], metadata.handle),
-    }
-    listener = await Listener.start("127.0.0.1", 0, table, name="PLAINTEXT")
-    try:
-        yield {
-            "subscribe": "t",
-            "kafka.bootstrap.servers": f"127.0.0.1:{listener.port}",
-            **{name.replace("__", "."): value for name, value in options.items()},
-        }
-    finally:
-        await listener.close()
-
-
-def write(replica: Replica, producer_id: int, value: bytes, sequence: int = 0) -> None:
-    """Append a record of a transaction."""
-    records = batch(
-        value=value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True
-    )
-    verification = replica.log.producers.begin_verification(
-        producer_id, 0, sequence, 0, supports_epoch_bump=True
-    )
-    replica.leading()
-    replica.append(records, read_header(records), 0, 0, None, verification)
-
-
-def end(replica: Replica, producer_id: int, *, committed: bool) -> None:
-    """End a transaction."""
-    replica.leading()
-    replica.append_marker(EndTransaction(producer_id, 1, committed, 0, 2), 0, 0, None)
-
-
-def values(reader: Any, *bounds: Any) -> list[bytes]:
-    """Return what a plan shows."""
-    return [
-        value
-        for partition in reader.partitions(*bounds)
-        for arrow in reader.read(partition)
-        for value in arrow.column("value").to_pylist()
-    ]
+from tests.unit.sparklog.dataframe.reading import SCHEMA, end, options_of, values, write
 
 
 def interleave(replica: Replica) -> None:
