@@ -5,11 +5,12 @@ of them move whole record batches and never look at a record. It is written for 
 and speaks to any Kafka since 3.7, not only to the cluster inside this application.
 """
 
-from sparklog.client.cluster_client import ClusterClient, Leader, Topic
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
 from sparklog.client.fetching import FetchedBatches, PartitionFetcher
 from sparklog.client.offsets import ListedOffset, SpecialOffset, list_offsets
 from sparklog.client.producer import Producer
+from sparklog.client.topics import Leader, Topic
 
 __all__ = [
     "ClientConfig",

@@ -15,22 +15,22 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Self, TypeVar
-from uuid import UUID
+from typing import Final, Self, TypeVar
 
 from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v11.response import MetadataResponse, MetadataResponseTopic
+from kio.schema.metadata.v11.response import MetadataResponse
 
 from sparklog.client.config import ClientConfig
 from sparklog.client.connecting import connected
 from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
+from sparklog.client.topics import Leader, Topic, described, not_behind
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
+from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["TOPIC_MAX_AGE_MS", "ClusterClient", "Leader", "Topic"]
+__all__ = ["TOPIC_MAX_AGE_MS", "ClusterClient"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,29 +40,6 @@ TOPIC_MAX_AGE_MS: Final = 300_000
 """As Kafka's clients by default (metadata.max.age.ms): it may be made anew, or have more partitions."""
 _ENDING: Final = frozenset({ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit})
 _ENDING_BACKOFF: Final = ExponentialBackoff(first_ms=2, max_ms=1_000, even_pauses=5)
-
-
-class Leader(NamedTuple):
-    """Who leads a partition, and since which epoch."""
-
-    broker_id: BrokerId
-    leader_epoch: LeaderEpoch
-
-
-class Topic(NamedTuple):
-    """A topic as the metadata describes it."""
-
-    name: str
-    topic_id: UUID | None
-    is_internal: bool
-    leaders: Mapping[int, Leader | None]
-    """Every partition; None while it has no leader."""
-    learned_ms: int
-    """When the answer came, on the monotonic clock."""
-
-    @property
-    def partition_count(self) -> int:
-        return len(self.leaders)
 
 
 class ClusterClient:
@@ -107,7 +84,7 @@ class ClusterClient:
         def ask() -> Mapping[str, Topic]:
             response, learned_ms = self._ask_any_broker(None, create=False), monotonic_ms()
             return {
-                topic.name: _not_behind(_described(topic, learned_ms), self._topics.get(topic.name))
+                topic.name: not_behind(described(topic, learned_ms), self._topics.get(topic.name))
                 for topic in response.topics
             }
 
@@ -340,11 +317,11 @@ class ClusterClient:
         refused: KafkaError | None = None
         for answered in response.topics:
             try:
-                found = _described(answered, learned_ms)
+                found = described(answered, learned_ms)
             except KafkaError as error:  # of another topic it is found out when that matters
                 refused = error if answered.name == name else refused
                 continue
-            self._topics[found.name] = _not_behind(found, self._topics.get(found.name))
+            self._topics[found.name] = not_behind(found, self._topics.get(found.name))
             self._outdated.discard(found.name)
         if refused is not None:
             raise refused
@@ -405,49 +382,6 @@ class ClusterClient:
         return response
 
 
-def _described(answered: MetadataResponseTopic, learned_ms: int) -> Topic:
-    """Return what an answer says of a topic.
-
-    Raises:
-        UnknownTopicError: it does not exist.
-        KafkaError: the answer about it is refused.
-    """
-    if answered.error_code is ErrorCode.unknown_topic_or_partition:
-        raise UnknownTopicError(
-            f"topic {answered.name}",
-            "check its name, or create it, or set auto.create.topics.enable for writes",
-        )
-    if answered.error_code is not ErrorCode.none:
-        raise KafkaError(answered.error_code, f"topic {answered.name}: the metadata is refused")
-    return Topic(
-        answered.name,
-        answered.topic_id,
-        answered.is_internal,
-        {
-            partition.partition_index: Leader(partition.leader_id, partition.leader_epoch)
-            if partition.leader_id >= 0
-            else None
-            for partition in answered.partitions
-        },
-        learned_ms,
-    )
-
-
 def _is_refused(error: KafkaError) -> bool:
     """Return whether a connection was refused, which proves that nobody listens there."""
     return isinstance(error.__cause__, ConnectionRefusedError)
-
-
-def _not_behind(topic: Topic, known: Topic | None) -> Topic:
-    """Return `topic` with what is `known` and the broker that was asked has not heard of yet.
-
-    That is newer leaders, and partitions: of one topic, by its id, they never become fewer.
-    """
-    if known is None or known.topic_id != topic.topic_id:
-        return topic
-    leaders = {**known.leaders, **topic.leaders}
-    for partition, before in known.leaders.items():
-        leader = leaders[partition]
-        if leader is not None and before is not None and before.leader_epoch > leader.leader_epoch:
-            leaders[partition] = before
-    return topic._replace(leaders=leaders)

@@ -16,8 +16,9 @@ from typing import Any, Final
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
 from sparklog.client.broker_requests import ask_side_by_side
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.topic_descriptions import described_leaders
+from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC

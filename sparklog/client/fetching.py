@@ -16,7 +16,7 @@ from uuid import UUID
 from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v16.response import FetchResponse, PartitionData
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import FetchConfig
 from sparklog.client.errors import (
     OffsetNotAvailableError,
@@ -25,6 +25,7 @@ from sparklog.client.errors import (
     UnknownTopicError,
 )
 from sparklog.client.offsets import SpecialOffset, list_offsets
+from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import next_fetch_offset
 from sparklog.types import AbortedTransaction, BrokerId, Offset, TopicPartition

@@ -20,10 +20,11 @@ from kio.schema.produce.v10.response import ProduceResponse
 from kio.schema.produce.v12 import request as transactional
 
 from sparklog.client.batch_splitting import halves
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ProducerConfig
 from sparklog.client.errors import DeliveryError
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
+from sparklog.client.topics import Leader
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import sequence_after

@@ -14,7 +14,8 @@ from kio.schema.describe_topic_partitions.v0.request import (
 )
 
 from sparklog.client.broker_requests import ask_side_by_side
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode, KafkaError
 
 __all__ = ["described_leaders", "described_topic_ids"]

@@ -17,10 +17,11 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
 from sparklog.client.errors import UnknownTopicError
 from sparklog.client.topic_descriptions import described_leaders
+from sparklog.client.topics import Leader
 from sparklog.client.transactions import (
     TransactionDescription,
     describe_transactions,

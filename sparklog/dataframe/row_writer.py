@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.cluster_client import ClusterClient, Topic
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.producer import Producer
+from sparklog.client.topics import Topic
 from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.old_event_times import oldest_of, warn_of_old_event_times
 from sparklog.dataframe.options import WriteOptions

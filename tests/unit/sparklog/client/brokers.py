@@ -16,9 +16,10 @@ from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.metadata.v11 import response as metadata
 from kio.schema.produce.v10 import response as produced
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig
 from sparklog.client.offsets import SpecialOffset
+from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicPartition

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 from kio.schema.fetch.v16.request import FetchRequest
 
-from sparklog.client.cluster_client import TOPIC_MAX_AGE_MS, ClusterClient, Leader
+from sparklog.client.cluster_client import TOPIC_MAX_AGE_MS, ClusterClient
 from sparklog.client.config import ClientConfig
+from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_client

@@ -2,8 +2,9 @@
 
 from kio.schema.end_txn.v5.request import EndTxnRequest
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.client.topics import Leader
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import Brokers, with_client

@@ -2,12 +2,13 @@
 
 import pytest
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import FetchConfig, ProducerConfig
 from sparklog.client.errors import OffsetNotAvailableError, OffsetOutOfRangeError
 from sparklog.client.fetching import PartitionFetcher
 from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.client.producer import Producer
+from sparklog.client.topics import Leader
 from sparklog.errors import KafkaError
 from sparklog.records.builder import SimpleRecord, build_batch
 from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_brokers

@@ -2,11 +2,12 @@
 
 import pytest
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import FetchConfig, ProducerConfig
 from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, DeliveryError
 from sparklog.client.fetching import PartitionFetcher
 from sparklog.client.producer import Producer
+from sparklog.client.topics import Leader
 from tests.unit.sparklog.client.brokers import FIRST, Brokers, with_brokers
 from tests.unit.sparklog.client.test_leader_changes import BATCH, NEVER_MS, writing
 

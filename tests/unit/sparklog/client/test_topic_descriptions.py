@@ -5,10 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import TopicReplacedError
 from sparklog.client.topic_descriptions import described_leaders
 from sparklog.client.topic_ids import check_topic_ids
+from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode, KafkaError
 from tests.unit.sparklog.client.brokers import FIRST, TOPIC_ID, Brokers, with_client
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kio.schema.list_transactions.v0 import response as listed
 
-from sparklog.client.cluster_client import Leader
 from sparklog.client.coordinators import Coordinators
+from sparklog.client.topics import Leader
 from sparklog.client.transactional_ids import Transactions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import UnknownTopicError
+from sparklog.client.topics import Leader
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.partition_discovery import PartitionDiscovery, absent_topics
 from sparklog.types import TopicPartition

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.producer import Producer
+from sparklog.client.topics import Leader
 from sparklog.dataframe.errors import InvalidRowError
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.row_writer import RowWriter

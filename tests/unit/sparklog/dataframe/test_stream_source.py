@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.cluster_client import Leader
+from sparklog.client.topics import Leader
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.stream_source import StreamSource
 from sparklog.types import TopicPartition
