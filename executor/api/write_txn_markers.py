@@ -1,10 +1,10 @@
 """WriteTxnMarkers: end producers' transactions in partitions that are led here (KIP-98). Versions 1 and 2.
 
-Asked by transaction coordinators, and by whoever ends a transaction that hangs (KIP-664); nobody is refused
-as long as there is no authorisation. A marker is appended like a client's records with acks=all, and its row
-says that it was when it is committed. Markers of `__consumer_offsets` are the group coordinator's to append,
-for it has to know which offsets they make good. Rows are by producer id, as in Kafka: of two markers of one
-producer for a partition, the last is told of.
+Asked by transaction coordinators, and by whoever ends a transaction that hangs (KIP-664). A marker is
+appended like a client's records with acks=all, and its row says that it was when it is committed. Markers of
+`__consumer_offsets` are the group coordinator's to append, for it has to know which offsets they make good.
+Rows are by producer id, as in Kafka: of two markers of one producer for a partition, the last is told of.
+
 Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
 

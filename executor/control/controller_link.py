@@ -48,7 +48,7 @@ class ControllerLink:
         self._name = name
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
-        self._lost_at: float | None = None
+        self._lost_s: float | None = None
         self.is_refused = False
         """Whether the last attempt to connect was refused: no process listens there any more."""
         self._gone = asyncio.Event()
@@ -78,9 +78,9 @@ class ControllerLink:
     @property
     def unreachable_ms(self) -> int:
         """For how long there has been no connection; 0 while there is one."""
-        if self._lost_at is None:
+        if self._lost_s is None:
             return 0
-        return int((asyncio.get_running_loop().time() - self._lost_at) * 1000)
+        return int((asyncio.get_running_loop().time() - self._lost_s) * 1000)
 
     def when_connected(self, callback: Callable[[], None]) -> None:
         """Have `callback` called on the loop whenever there is a new connection."""
@@ -93,7 +93,7 @@ class ControllerLink:
     async def run(self) -> None:
         """Connect, and connect again whenever the connection is lost; ends only by cancellation."""
         loop = asyncio.get_running_loop()
-        self._lost_at = loop.time()
+        self._lost_s = loop.time()
         failures = 0
         was_connected = False
         try:
@@ -118,7 +118,7 @@ class ControllerLink:
                     continue
                 failures = 0
                 self._channel = channel
-                self._lost_at = None
+                self._lost_s = None
                 self.is_refused = False
                 was_connected = True
                 self._gone.clear()
@@ -128,7 +128,7 @@ class ControllerLink:
                 await asyncio.shield(channel.closed)
                 self._channel = None
                 self._connected.clear()
-                self._lost_at = loop.time()
+                self._lost_s = loop.time()
                 logger.warning("The connection to the %s at %s:%d is lost", self._name, self.host, self.port)
         finally:
             if self._channel is not None:

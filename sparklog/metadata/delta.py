@@ -23,9 +23,7 @@ class MetadataDelta:
     deleted_topics: Mapping[UUID, str] = field(default_factory=dict)
     changed_configs: Set[ConfigResource] = frozenset()
     changed_brokers: Set[BrokerId] = frozenset()
-    changed_features: Set[str] = frozenset()
     changed_client_quotas: Set[ClientQuotaEntity] = frozenset()
-    changed_acls: Set[UUID] = frozenset()
 
     def reconfigures_broker(self, broker_id: BrokerId) -> bool:
         """Whether the dynamic configuration of a broker may have changed, its own or that of all."""

@@ -145,9 +145,7 @@ class _Replay:
         self._deleted_topics: dict[UUID, str] = {}
         self._changed_configs: set[ConfigResource] = set()
         self._changed_brokers: set[BrokerId] = set()
-        self._changed_features: set[str] = set()
         self._changed_client_quotas: set[ClientQuotaEntity] = set()
-        self._changed_acls: set[UUID] = set()
 
     def replay(self, record: MetadataRecord) -> None:
         """Take the record in.
@@ -198,9 +196,7 @@ class _Replay:
             deleted_topics=self._deleted_topics,
             changed_configs=self._changed_configs,
             changed_brokers=self._changed_brokers,
-            changed_features=self._changed_features,
             changed_client_quotas=self._changed_client_quotas,
-            changed_acls=self._changed_acls,
         )
         return new_image, delta
 
@@ -384,7 +380,6 @@ class _Replay:
         if record.id in acls:
             raise AclExistsRecordError(f"an ACL is created with id {record.id}, which is taken")
         acls[record.id] = acl_of_record(record)
-        self._changed_acls.add(record.id)
 
     def _writable_scram(self) -> dict[ScramKey, ScramCredential]:
         if self._scram is None:
@@ -402,7 +397,6 @@ class _Replay:
     def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
         if self._writable_acls().pop(record.id, None) is None:
             raise UnknownAclRecordError(f"record removes ACL {record.id}, which does not exist")
-        self._changed_acls.add(record.id)
 
     def _hand_out_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id < self._next_producer_id:
@@ -416,7 +410,6 @@ class _Replay:
             self._features.pop(record.name, None)
         else:
             self._features[record.name] = record.feature_level
-        self._changed_features.add(record.name)
 
     def _do_nothing(self, record: NoOpRecord) -> None:
         pass

@@ -105,7 +105,6 @@ class BrokerFigures:
     bytes_in_per_s: float | None = None
     bytes_out_per_s: float | None = None
     records_in_per_s: float | None = None
-    records_out_per_s: float | None = None
     requests: tuple[RequestFigures, ...] = ()
     log_size_bytes: int | None = None
     free_bytes: int | None = None

@@ -36,9 +36,7 @@ def difference(older: MetadataImage, newer: MetadataImage) -> MetadataDelta:
         },
         changed_configs=_changed(older.configs, newer.configs),
         changed_brokers=_changed(older.brokers, newer.brokers),
-        changed_features=_changed(older.features, newer.features),
         changed_client_quotas=_changed(older.client_quotas, newer.client_quotas),
-        changed_acls=_changed(older.acls, newer.acls),
     )
 
 

@@ -1,6 +1,6 @@
 """What a partition leader is told, and what it tells its caller to do.
 
-Events are in the past tense, effects in the imperative; `partition_leader` says in which order.
+Events are in the past tense, effects in the imperative; `leader` says in which order.
 """
 
 from collections.abc import Mapping

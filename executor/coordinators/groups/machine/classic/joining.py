@@ -170,7 +170,7 @@ class Joins:
         logger.info("%s: %s is now %s, no more %s", group, instance_id, request.new_member_id, old_member_id)
         member = group.members[old_member_id]
         if group.state is ClassicGroupState.STABLE and self._keeps_protocol(group, member, request):
-            return self._replace_unnoticed(group, member, request, token, now)
+            return self._replace_unnoticed(group, member, request, token)
         out = Outcome()
         self._rebalances.answer_join(
             group, member, join_error(ErrorCode.fenced_instance_id, old_member_id), out
@@ -194,7 +194,7 @@ class Joins:
         return selected == group.protocol_name
 
     def _replace_unnoticed(
-        self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, token: Token, now: Now
+        self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, token: Token
     ) -> Decision:
         """Write the generation with the member's new id; it is replaced when that is replayed."""
         assert group.protocol_name is not None, "a stable group has a protocol"

@@ -26,7 +26,6 @@ FIGURES = BrokerFigures(
     bytes_in_per_s=1_500_000.0,
     bytes_out_per_s=3_000_000.0,
     records_in_per_s=12_345.6,
-    records_out_per_s=24_000.0,
     requests=(
         RequestFigures(api="Produce", requests_per_s=250.0, p99_ms=12.5),
         RequestFigures(api="FetchConsumer", requests_per_s=40.0, p99_ms=501.0),
