@@ -26,6 +26,7 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
 from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
+from sparklog.answers.descriptions import Descriptions
 from sparklog.authorization.inside import guarded_inside, only_inside_of_brokers
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
@@ -81,11 +82,7 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.METADATA: metadata.handle,
         ApiKey.DESCRIBE_CLUSTER: describe.cluster,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
-        ApiKey.DESCRIBE_CONFIGS: describe.configs,
-        ApiKey.LIST_CONFIG_RESOURCES: describe.config_resources,
-        ApiKey.DESCRIBE_ACLS: describe.acls,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: describe.client_quotas,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
+        **Descriptions(services.image, services.config).handlers(),
         ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(
             services.image,
             node_id=services.node_id,

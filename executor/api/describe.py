@@ -1,17 +1,10 @@
-"""DescribeCluster, DescribeConfigs, DescribeClientQuotas and the like: answered from the metadata image."""
+"""DescribeCluster and DescribeTopicPartitions: answered from the metadata image."""
 
 from collections.abc import Callable
 
 from executor.api.metadata import controller_told
-from sparklog.answers.describe_acls import describe_acls_response
-from sparklog.answers.describe_client_quotas import (
-    describe_client_quotas_response,
-    describe_user_scram_credentials_response,
-)
 from sparklog.answers.describe_cluster import describe_cluster_response
-from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
@@ -60,25 +53,3 @@ class DescribeHandlers:
                 access=request.access,
             )
         )
-
-    def client_quotas(self, request: Request) -> Steps:
-        """Answer DescribeClientQuotas."""
-        return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
-
-    def acls(self, request: Request) -> Steps:
-        """Answer DescribeAcls."""
-        return describe_acls_response(self._image(), self._config, upgrade(request.body))
-
-    def user_scram_credentials(self, request: Request) -> Steps:
-        """Answer DescribeUserScramCredentials."""
-        return describe_user_scram_credentials_response(self._image(), request.body)
-
-    def config_resources(self, request: Request) -> Steps:
-        """Answer ListConfigResources."""
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from list_config_resources_response(self._image(), body, request.api_version))
-
-    def configs(self, request: Request) -> Steps:
-        """Answer DescribeConfigs for topics and for this broker; clients ask each broker about itself."""
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from describe_configs_response(self._image(), self._config, body))

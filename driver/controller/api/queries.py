@@ -3,19 +3,12 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
-from sparklog.answers.describe_acls import describe_acls_response
-from sparklog.answers.describe_client_quotas import (
-    describe_client_quotas_response,
-    describe_user_scram_credentials_response,
-)
 from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
-from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
     refuse_topic_partitions,
 )
 from sparklog.answers.find_coordinator import find_coordinator
-from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.answers.metadata import metadata_response, refused_metadata, topics_to_create
 from sparklog.answers.reachability import is_any_live
@@ -32,7 +25,7 @@ __all__ = ["QueryHandlers"]
 
 
 class QueryHandlers:
-    """Answers Metadata and the descriptions of cluster, configs, quotas and topics."""
+    """Answers Metadata, FindCoordinator and the descriptions of cluster, reassignments and topics."""
 
     def __init__(
         self,
@@ -63,7 +56,7 @@ class QueryHandlers:
         body = yield from upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
             return (yield from refused_metadata(body))
-        image = self._image()
+        image = self.image()
         if not is_any_live(image):
             return self._metadata_later(request)
         if body.topics is None:
@@ -87,52 +80,30 @@ class QueryHandlers:
     def coordinator(self, request: Request) -> Steps:
         """Answer FindCoordinator; a coordinator's topic is made when somebody first looks for it."""
         return find_coordinator(
-            request, self._image(), request.listener_name, lambda names: self._create_topics(names, None)
+            request, self.image(), request.listener_name, lambda names: self._create_topics(names, None)
         )
 
     def cluster(self, request: Request) -> Response:
         """Answer DescribeCluster."""
         return describe_cluster_response(
-            self._image(),
+            self.image(),
             upgrade(request.body),
             request.listener_name,
             cluster_id=self._cluster_id,
             controllers=[ControllerNode(CONTROLLER_ID, self._endpoints[request.listener_name])],
         )
 
-    def configs(self, request: Request) -> Steps:
-        """Answer DescribeConfigs."""
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from describe_configs_response(self._image(), self._config, body))
-
-    def config_resources(self, request: Request) -> Steps:
-        """Answer ListConfigResources."""
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from list_config_resources_response(self._image(), body, request.api_version))
-
-    def client_quotas(self, request: Request) -> Steps:
-        """Answer DescribeClientQuotas."""
-        return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
-
-    def acls(self, request: Request) -> Steps:
-        """Answer DescribeAcls."""
-        return describe_acls_response(self._image(), self._config, upgrade(request.body))
-
-    def user_scram_credentials(self, request: Request) -> Steps:
-        """Answer DescribeUserScramCredentials."""
-        return describe_user_scram_credentials_response(self._image(), request.body)
-
     def reassignments(self, request: Request) -> Steps:
         """Answer ListPartitionReassignments."""
         body = yield from upgrade_in_steps(request.body)
-        return (yield from list_reassignments_response(self._image(), body))
+        return (yield from list_reassignments_response(self.image(), body))
 
     def topic_partitions(self, request: Request) -> Steps:
         """Answer one page of DescribeTopicPartitions."""
         try:
             return (
                 yield from describe_topic_partitions_response(
-                    self._image(),
+                    self.image(),
                     request.body,
                     request.listener_name,
                     max_partitions=self._config.max_request_partition_size_limit,
@@ -143,7 +114,7 @@ class QueryHandlers:
             request.connection.note("DescribeTopicPartitions", str(error))
             return refuse_topic_partitions(request, error)
 
-    def _image(self) -> MetadataImage:
+    def image(self) -> MetadataImage:
         """Return what queries are answered from.
 
         Raises:

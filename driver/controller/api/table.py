@@ -21,6 +21,7 @@ from driver.controller.machine.controller import Controller
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.quorum.machine.leader import QuorumLeader
 from driver.monitoring.telemetry_intake import Push
+from sparklog.answers.descriptions import Descriptions
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
@@ -109,11 +110,7 @@ def controller_handlers(
         ApiKey.UPDATE_FEATURES: changes.handle,
         ApiKey.METADATA: queries.metadata,
         ApiKey.DESCRIBE_CLUSTER: queries.cluster,
-        ApiKey.DESCRIBE_CONFIGS: queries.configs,
-        ApiKey.LIST_CONFIG_RESOURCES: queries.config_resources,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: queries.client_quotas,
-        ApiKey.DESCRIBE_ACLS: queries.acls,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: queries.user_scram_credentials,
+        **Descriptions(queries.image, config).handlers(),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: queries.topic_partitions,
         ApiKey.DESCRIBE_QUORUM: metadata_log.describe_quorum,
     }

@@ -1,0 +1,55 @@
+"""What brokers and the controller answer alike from the metadata image: descriptions of all but topics."""
+
+from collections.abc import Callable
+
+from sparklog.answers.describe_acls import describe_acls_response
+from sparklog.answers.describe_client_quotas import (
+    describe_client_quotas_response,
+    describe_user_scram_credentials_response,
+)
+from sparklog.answers.describe_configs import describe_configs_response
+from sparklog.answers.list_config_resources import list_config_resources_response
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
+
+__all__ = ["Descriptions"]
+
+
+class Descriptions:
+    """The handlers of one node."""
+
+    def __init__(self, image: Callable[[], MetadataImage], config: BrokerConfig) -> None:
+        """Answer from the newest `image`, which may raise what a request is refused with."""
+        self._image = image
+        self._config = config
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """Return who answers what."""
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self._configs,
+            ApiKey.LIST_CONFIG_RESOURCES: self._config_resources,
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: self._client_quotas,
+            ApiKey.DESCRIBE_ACLS: self._acls,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self._user_scram_credentials,
+        }
+
+    def _configs(self, request: Request) -> Steps:
+        # Clients ask each broker about itself; about topics and groups, anybody.
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from describe_configs_response(self._image(), self._config, body))
+
+    def _config_resources(self, request: Request) -> Steps:
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from list_config_resources_response(self._image(), body, request.api_version))
+
+    def _client_quotas(self, request: Request) -> Steps:
+        return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
+
+    def _acls(self, request: Request) -> Steps:
+        return describe_acls_response(self._image(), self._config, upgrade(request.body))
+
+    def _user_scram_credentials(self, request: Request) -> Steps:
+        return describe_user_scram_credentials_response(self._image(), request.body)
