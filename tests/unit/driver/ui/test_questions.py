@@ -19,6 +19,8 @@ from tests.cluster import wait_for
 def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Questions]:
     """Questions to a cluster that says where its brokers are, and is asked nothing else here."""
     monkeypatch.setattr(ClusterClient, "find_brokers", lambda _: None)
+    # The thread that asks may get no processor for a moment.
+    monkeypatch.setattr(questions, "ANSWER_WITHIN_S", 30)
     asking = Questions("127.0.0.1:1")
     yield asking
     asking.close()
@@ -76,7 +78,8 @@ def test_failure_leaves_what_was_known_before(asking: Questions, monkeypatch: py
     asking.ask("a", lambda *_: 7)
     answer = asking.ask("a", fail)
     assert (answer.known, answer.failure) == (7, failure)
-    assert asking.ask("a", lambda *_: 8) == Answer(8, 0, None)
+    answer = asking.ask("a", lambda *_: 8)
+    assert (answer.known, answer.failure) == (8, None)
 
 
 def test_answer_that_is_too_long_is_not_asked_for_again_soon(asking: Questions) -> None:
