@@ -27,7 +27,7 @@ from sparklog.sink.machine.decisions import (
     newest_entry,
 )
 from sparklog.sink.machine.errors import DeciderFencedError, some_of
-from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, sink_of
+from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, SinkKind, sink_of
 from sparklog.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
@@ -65,6 +65,13 @@ _OLD_MS: Final = 10_000
 """What is known of the topic of decisions for longer is asked for anew by who becomes a decider."""
 _MOST_TOLD: Final = 5
 """So many partitions are named in a warning."""
+_LEFTOVERS_ENDED_BY: Final = {
+    SinkKind.QUERY: "The query's next batch ends it; where none comes, {command} does",
+    SinkKind.APPLICATION: (
+        "The next write with this txnAppId to the same topic ends it; where none comes, {command} does"
+    ),
+    SinkKind.JOB: "Only {command} ends it: until then, rows that anybody writes there later stay hidden",
+}
 _OPEN_STATES: Final = ("Empty", "Ongoing")
 _ABORTED_STATES: Final = ("PrepareAbort", "CompleteAbort")
 _FENCED: Final = frozenset(
@@ -352,14 +359,16 @@ class SinkClient:
             logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
 
     def _warn_of_leftovers(self, step: WarnOfLeftovers) -> None:
-        sink = step.sink.text
-        logger.warning(
+        sink = step.sink
+        logger.log(
+            logging.ERROR if sink.kind is SinkKind.JOB else logging.WARNING,  # somebody has to act
             "A batch of %s is written. What tasks may have left open beside it could not be ended (%s), and "
-            "readers of committed records wait behind that. Its next batch or write ends it; where there is "
-            "none, python -m jobs.sinks BOOTSTRAP --end %s does",
-            sink,
+            "readers of committed records wait behind that. %s",
+            sink.text,
             step.cause,
-            sink,
+            _LEFTOVERS_ENDED_BY[sink.kind].format(
+                command=f"python -m jobs.sinks BOOTSTRAP --end {sink.text}"
+            ),
         )
 
     def _look_up(self, sink: SinkId, writer_ids: list[str]) -> None:

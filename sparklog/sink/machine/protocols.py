@@ -237,29 +237,41 @@ class Commit:
             is_new = decided.transactions == batch.transactions
             commit = commit_all_but_lost(decided, decided.transactions, is_new=is_new)
             committed, lost = yield from finishing(batch.sink, decided, commit)
-        aborted, left = yield from self._end_leftovers(decided)
+        aborted, left, cause = yield from self._end_leftovers(decided)
         if aborted:
             yield AwaitEnds(aborted, False)
         if committed:
             yield AwaitEnds(committed, True)
+        if cause is not None and batch.sink.kind is SinkKind.JOB:
+            # Nobody comes back for a job, and this is as late as can be: whoever could not be asked may be by
+            # now. Also if something is lost: who gives the job up is told so before he looks around.
+            aborted, left, cause = yield from self._end_leftovers(decided)
+            if aborted:
+                yield AwaitEnds(aborted, False)
+        if cause is not None:
+            yield WarnOfLeftovers(batch.sink, cause)
         if lost:
             raise lost_error(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
+            # Also if something is left open: all that it names has ended, so that is to be aborted by whoever
+            # finds no decision.
             yield ForgetDecision(batch.sink)
             return None
         return decider._replace(leftovers=left)
 
-    def _end_leftovers(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
-        """Do `_abort_undecided` if that is possible; else the next batch's commit does.
+    def _end_leftovers(
+        self, decided: Decision
+    ) -> Protocol[tuple[Transactions, Transactions, KafkaError | None]]:
+        """Do `_abort_undecided` if that is possible; else also return why it is not.
 
-        The batch is written: were this to fail, it would be written again.
+        The batch is written: were this to fail, it would be written again. What is left open then, the next
+        batch's commit ends; of a job nobody but an operator.
         """
         try:
             yield AwaitDecision(self._batch.sink)
-            return (yield from self._abort_undecided(decided))
+            return (*(yield from self._abort_undecided(decided)), None)
         except KafkaError as error:
-            yield WarnOfLeftovers(self._batch.sink, error)
-            return (), ()
+            return (), (), error
 
     def _abort_undecided(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
         """Abort what nobody can decide for any more; return that, and what else is open of other runs.

@@ -169,7 +169,7 @@ class ForgetDecision(NamedTuple):
 
 
 class WarnOfLeftovers(NamedTuple):
-    """Say that a batch is written, and that what else may be open of its sink could not be ended."""
+    """Say that a batch is written, that what else may be open of its sink could not be ended, and who can."""
 
     sink: SinkId
     cause: KafkaError

@@ -86,16 +86,42 @@ def test_end_that_is_durable_and_cannot_be_awaited_is_a_warning(caplog: pytest.L
     assert "1 transactions of query-q are committed" in caplog.text
 
 
-def test_warning_of_leftovers_names_who_ends_them(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("sink", "level", "who_ends_it"),
+    [
+        (
+            SinkId(SinkKind.QUERY, "q"),
+            logging.WARNING,
+            "The query's next batch ends it; where none comes, "
+            "python -m jobs.sinks BOOTSTRAP --end query-q does",
+        ),
+        (
+            SinkId(SinkKind.APPLICATION, "a", "t"),
+            logging.WARNING,
+            "The next write with this txnAppId to the same topic ends it; where none comes, "
+            "python -m jobs.sinks BOOTSTRAP --end app-a@t does",
+        ),
+        (
+            SinkId(SinkKind.JOB, "j"),
+            logging.ERROR,
+            "Only python -m jobs.sinks BOOTSTRAP --end job-j ends it: until then, rows that anybody writes "
+            "there later stay hidden",
+        ),
+    ],
+    ids=["query", "application", "job"],
+)
+def test_warning_of_leftovers_names_who_ends_them(
+    sink: SinkId, level: int, who_ends_it: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nobody comes back for a job, and readers of its topic stop before what it left."""
-    job = SinkId(SinkKind.JOB, "j")
 
     def use(brokers: Any) -> None:
         with brokers.client() as cluster, caplog.at_level(logging.WARNING):
             cause = KafkaError(ErrorCode.coordinator_not_available, "nobody coordinates")
-            SinkClient(cluster).perform(WarnOfLeftovers(job, cause))
+            SinkClient(cluster).perform(WarnOfLeftovers(sink, cause))
 
     with_brokers(use)
-    (warning,) = caplog.messages
-    assert "COORDINATOR_NOT_AVAILABLE: nobody coordinates" in warning
-    assert "python -m jobs.sinks BOOTSTRAP --end job-j" in warning
+    (record,) = caplog.records
+    assert record.levelno == level
+    assert "COORDINATOR_NOT_AVAILABLE: nobody coordinates" in record.getMessage()
+    assert record.getMessage().endswith(who_ends_it)

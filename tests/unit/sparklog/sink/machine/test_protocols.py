@@ -1,5 +1,6 @@
 """What a batch comes to, whoever dies when."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -22,7 +23,16 @@ from sparklog.sink.machine.errors import (
     UnfinishedDecisionError,
 )
 from sparklog.sink.machine.names import SinkId, SinkKind
-from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, Settle, SinkBatch
+from sparklog.sink.machine.protocols import (
+    Abort,
+    Begin,
+    Commit,
+    Decider,
+    Finish,
+    Settle,
+    Settled,
+    SinkBatch,
+)
 from sparklog.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
@@ -97,19 +107,32 @@ UNREACHABLE = KafkaError(ErrorCode.coordinator_not_available, "nobody coordinate
 class UnreachableSince:
     """A cluster that cannot be asked for one kind of step once a decision is committed."""
 
-    def __init__(self, cluster: Coordinated, failing: type[Any], *, commit: bool | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Coordinated,
+        failing: type[Any],
+        *,
+        commit: bool | None = None,
+        failures: float = math.inf,
+    ) -> None:
         self._cluster = cluster
         self._failing = failing
         self._commit = commit
         """Of `EndTransactions`: those that commit, or those that abort."""
+        self._failures = failures
+        """So many are left."""
         self._is_decided = False
+        self.since_decided: list[Step] = []
         self.warned: list[Step] = []
 
     def perform(self, step: Step) -> object:
         if isinstance(step, WarnOfLeftovers):
             self.warned.append(step)
+        if self._is_decided:
+            self.since_decided.append(step)
         is_failing = isinstance(step, self._failing) and getattr(step, "commit", self._commit) is self._commit
-        if self._is_decided and is_failing:
+        if self._is_decided and is_failing and self._failures:
+            self._failures -= 1
             raise UNREACHABLE
         came_of_it = self._cluster.perform(step)
         self._is_decided = self._is_decided or isinstance(step, CommitDecision)
@@ -131,6 +154,70 @@ def test_batch_that_is_committed_succeeds_though_nobody_can_be_asked_what_else_i
     assert (cluster.visible, unreachable.warned) == (rows_of(0), [WarnOfLeftovers(sink, UNREACHABLE)])
     assert cluster.open_ids() == [unsaid.transactional_id]
     carry_out(Settle(sink).steps(), cluster.perform)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
+
+
+@pytest.mark.parametrize("failing", [AwaitDecision, ListOpenTransactions, EndTransactions])
+def test_job_whose_leftovers_cannot_be_ended_at_first_ends_them_before_it_is_over(failing: type[Any]) -> None:
+    """Nobody comes back for a job: all that is written there later, by whomever, would stay hidden."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    unsaid = cluster.initialize(JOB.writer_id("r1", "killed", 0))
+    cluster.write(unsaid, ("never",))
+    batch = prepared(cluster, 0, "r1", JOB)
+    unreachable = UnreachableSince(cluster, failing, commit=False, failures=1)
+    carry_out(Commit(batch, decider).steps(), unreachable.perform)
+    looking = [
+        AwaitDecision(JOB),
+        ListOpenTransactions(JOB.writers_prefix),
+        EndTransactions((unsaid,), False),
+    ]
+    tried_first = looking[: [type(step) for step in looking].index(failing) + 1]
+    assert unreachable.since_decided == [
+        EndTransactions(batch.transactions, True),
+        *tried_first,
+        AwaitEnds(batch.transactions, True),
+        *looking,
+        AwaitEnds((unsaid,), False),
+        ForgetDecision(JOB),
+    ]
+    assert (cluster.visible, cluster.open_ids(), cluster.last) == (rows_of(0), [], {})
+
+
+def test_job_that_lost_a_transaction_ends_its_leftovers_before_it_says_so() -> None:
+    """Whoever gives it up then is told of the loss again, before he looks for what else is open."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    cluster.write(cluster.initialize(JOB.writer_id("r1", "killed", 0)), ("never",))
+    batch = prepared(cluster, 0, "r1", JOB)
+    cluster.end(batch.transactions[1], commit=False)
+    unreachable = UnreachableSince(cluster, ListOpenTransactions, failures=1)
+    with pytest.raises(TransactionsLostError):
+        carry_out(Commit(batch, decider).steps(), unreachable.perform)
+    assert (cluster.visible, cluster.open_ids()) == (Counter({(0, 0): 1}), [])
+    assert unreachable.warned == []
+
+
+def test_leftovers_of_a_job_whose_decision_is_forgotten_are_aborted_by_an_operator() -> None:
+    """What was decided is committed by then, durably: whatever is open is not of the decision."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    unsaid = cluster.initialize(JOB.writer_id("r1", "killed", 0))
+    cluster.write(unsaid, ("never",))
+    batch = prepared(cluster, 0, "r1", JOB)
+    unreachable = UnreachableSince(cluster, ListOpenTransactions)
+    assert carry_out(Commit(batch, decider).steps(), unreachable.perform) is None
+    looking = [AwaitDecision(JOB), ListOpenTransactions(JOB.writers_prefix)]
+    assert unreachable.since_decided == [
+        EndTransactions(batch.transactions, True),
+        *looking,
+        AwaitEnds(batch.transactions, True),
+        *looking,
+        WarnOfLeftovers(JOB, UNREACHABLE),
+        ForgetDecision(JOB),
+    ]
+    assert cluster.last == {}, "the decision is forgotten"
+    assert carry_out(Settle(JOB).steps(), cluster.perform) == Settled((), (unsaid,))
     assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
 
 
