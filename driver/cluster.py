@@ -26,7 +26,7 @@ from driver.spark.decommission import DecommissionWatch
 from driver.spark.directory_search import find_directories
 from driver.spark.placement import Placement
 from driver.spark.rack import Rack
-from driver.spark.slots import BrokerSlots, SlotClaims
+from driver.spark.slots import BrokerSlots
 from driver.ui.tab_thread import TabThread
 from sparklog.config import BrokerConfig
 from sparklog.config.session_access import session_access
@@ -80,25 +80,22 @@ class SparkCluster:
         """How many jobs have failed; while voters are waited for, as many as one rack's did in a row."""
         self._last_failure: str | None = None
         self._refusal: str | None = None
-        claims = SlotClaims(slots.broker_capacity)
         jobs = BrokerJobs(slots.spark_context)
         self._slots = slots
         self._jobs = jobs
         self._job_group = f"sparklog-{name}"
         self._context = slots.spark_context
-        self._placement = Placement(
-            slots.spark_context,
-            {assignment.node_id: assignment.rack for assignments in racks for assignment in assignments},
-        )
+        brokers = {each[0].rack: [assignment.node_id for assignment in each] for each in racks}
+        job_groups = {rack: f"{self._job_group}-{rack}" for rack in brokers}
+        self._placement = Placement(slots, brokers, job_groups)
         self._context_guard = ContextGuard(slots.spark_context, jobs, self.stop)
         self._racks = [
             Rack(
                 slots,
                 assignments,
-                claims=claims,
                 placement=self._placement,
                 jobs=jobs,
-                job_group=self._job_group,
+                job_group=job_groups[assignments[0].rack],
                 on_failed=self._rack_failed,
                 on_refused=self._broker_refused,
                 on_ended=self._rack_ended,
@@ -266,6 +263,7 @@ class SparkCluster:
 
     def _rack_decommissioned(self, rack: Rack, executor: str) -> None:
         logger.warning("Spark decommissions executor %s: %s moves to another one", executor, rack.name)
+        self._placement.leave_hosts(rack.name)
         # All of them, since the rack's job ends with the first of its brokers.
         for assignment in rack.assignments:
             self._controller.shut_down_broker(assignment.node_id, f"executor {executor} is decommissioned")

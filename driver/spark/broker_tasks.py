@@ -43,8 +43,10 @@ def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
     return running
 
 
-def hosts_of_last_job(java_context: Any, job_group: str) -> dict[int, str]:
+def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: bool = False) -> dict[int, str]:
     """Return on which host each task of the group's latest job was started last, whatever became of it.
+
+    Or only where it succeeded: of a task and its speculative copy that is one.
 
     Raises:
         Py4JError: the application ends.
@@ -56,6 +58,8 @@ def hosts_of_last_job(java_context: Any, job_group: str) -> dict[int, str]:
         tasks = store.taskList(stage_id, 0, _MANY)
         for number in range(tasks.size()):
             task = tasks.apply(number)
+            if only_successful and str(task.status()) != "SUCCESS":
+                continue
             started = (task.attempt(), str(task.host()))
             hosts[task.index()] = max(hosts.get(task.index(), started), started)
     return {number: host for number, (_, host) in hosts.items()}

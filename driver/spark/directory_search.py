@@ -1,13 +1,14 @@
 """Finds on which hosts the directories of an earlier application lie, before the brokers are started.
 
 Nothing of the driver's outlives it, and where brokers ran is known to nobody but their disks. So a task looks
-on each host that has an executor. Where all executors are on one host there is nothing to ask.
+on each host that has an executor. Where all executors are on one host there is nothing to ask. Who is not
+found would begin empty, and if all do, so does the cluster: a start fails where a host could not be asked.
 """
 
-import logging
 import pickle
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,19 +21,20 @@ from driver.spark.calls import answered
 from driver.spark.hosts import hosts_with_executors
 from driver.spark.placement import tasks_on
 from driver.spark.slots import BrokerSlots
-from sparklog.hosting import BrokerAssignment
+from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.storage.directories_found import look_for_directories
 from sparklog.types import BrokerId
 
 __all__ = ["find_directories", "homes_of"]
 
 SEARCH_TIMEOUT_S: Final = 30.0
-"""Spark may have no slot for a task on a host that is asked, and the brokers are not to wait for ever."""
+"""As long as a start waits for slots."""
 CALL_SITE: Final = "Kafka brokers' directories"
 _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02
 
-logger = logging.getLogger(__name__)
+Found = dict[BrokerId, float]
+"""The time of the last change of each broker's directories on a host."""
 
 
 def find_directories(
@@ -40,73 +42,106 @@ def find_directories(
 ) -> dict[BrokerId, set[str]]:
     """Return the hosts on which brokers' directories lie, as Spark names them; without those found nowhere.
 
-    Returns after `SEARCH_TIMEOUT_S` at the latest, then with nothing, as where the job fails: the brokers'
-    own jobs will say what ails them.
+    Raises:
+        StartError: a host could not be asked within `SEARCH_TIMEOUT_S`.
     """
-    homes: dict[BrokerId, set[str]] = {}
-
-    def search() -> None:
-        try:
-            homes.update(_search(slots, jobs, job_group, assignments))
-        except (Py4JError, OSError) as error:
-            first_line = str(error).partition("\n")[0]
-            logger.warning("The brokers' directories could not be looked for: %s", first_line)
-
-    # In a thread of its own: the group of its job is nothing for the jobs of whoever starts a cluster.
-    thread = InheritableThread(target=search, name="sparklog directories", daemon=True)
+    search = _Search(slots, jobs, job_group, assignments)
+    # In a thread of its own: the group of its jobs is nothing for the jobs of whoever starts a cluster.
+    thread = InheritableThread(target=search.run, name="sparklog directories", daemon=True)
     thread.start()
-    thread.join(SEARCH_TIMEOUT_S)
-    if thread.is_alive():
-        logger.warning("The brokers' directories were not found within %.0f s", SEARCH_TIMEOUT_S)
-        slots.spark_context.cancelJobGroup(job_group)
-        return {}
-    return homes
+    try:
+        thread.join(SEARCH_TIMEOUT_S)
+    finally:
+        if thread.is_alive():  # still, or somebody has broken it off
+            search.stop()
+    if search.failure is not None:
+        first_line = str(search.failure).partition("\n")[0]
+        raise StartError(f"the executors could not look for the brokers' directories: {first_line}")
+    if search.unasked:
+        raise StartError(
+            f"{', '.join(sorted(search.unasked))} could not be asked within {SEARCH_TIMEOUT_S:.0f} s which "
+            "brokers' directories are there: no executor there has a slot for a broker's task; end the jobs "
+            "of yours that run there, or wait for them"
+        )
+    return homes_of(search.found)
 
 
-def homes_of(
-    found: Iterable[tuple[int, Mapping[BrokerId, float]]], hosts: Mapping[int, str]
-) -> dict[BrokerId, set[str]]:
-    """Return of each broker the hosts with its latest directories.
+def homes_of(found: Mapping[str, Found]) -> dict[BrokerId, set[str]]:
+    """Return of each broker the hosts with its latest directories, of what was `found` on each host.
 
-    Args:
-        found: A task's number, and the time of the last change of each broker's directories where it ran.
-        hosts: Where each task ran.
-
-    >>> homes_of([(0, {7: 5.0}), (1, {7: 6.0}), (2, {7: 6.0, 8: 1.0})], {0: "x", 1: "y", 2: "z"})[8]
-    {'z'}
+    >>> homes_of({"x": {7: 5.0}, "y": {7: 6.0}, "z": {8: 1.0}})
+    {7: {'y'}, 8: {'z'}}
     """
     by_broker: dict[BrokerId, dict[str, float]] = {}
-    for number, changes in found:
+    for host, changes in found.items():
         for node_id, changed_s in changes.items():
-            by_broker.setdefault(node_id, {})[hosts[number]] = changed_s
+            by_broker.setdefault(node_id, {})[host] = changed_s
     return {
         node_id: {host for host, changed_s in there.items() if changed_s == max(there.values())}
         for node_id, there in by_broker.items()
     }
 
 
-def _search(
-    slots: BrokerSlots, jobs: BrokerJobs, job_group: str, assignments: Sequence[BrokerAssignment]
-) -> dict[BrokerId, set[str]]:
-    context = slots.spark_context
-    forget_local_properties(context)
-    java_context = context._jsc.sc()
-    hosts = sorted(hosts_with_executors(java_context))
-    if len(hosts) < 2:
-        return {}
-    tasks = tasks_on(context, [[host] for host in hosts])
-    if slots.profile is not None:
-        tasks = tasks.withResources(slots.profile)
-    directories = {assignment.node_id: assignment.directories for assignment in assignments}
-    looking = tasks.mapPartitionsWithIndex(partial(look_for_directories, directories))
-    context.setJobGroup(job_group, "sparklog looks for the brokers' directories", interruptOnCancel=True)
-    context._jsc.setCallSite(CALL_SITE)
-    with jobs.running(looking._jrdd.collectAsync) as future:
-        found = [each for batch in answered(future.get) for each in pickle.loads(bytes(batch))]
-    # Spark's status store hears of the tasks a moment after they were run.
-    deadline_s = time.monotonic() + _LISTED_WITHIN_S
-    while len(ran_on := hosts_of_last_job(java_context, job_group)) < len(found):
-        if time.monotonic() > deadline_s:
-            return {}
-        time.sleep(_LIST_POLL_S)
-    return homes_of(found, ran_on)
+class _Search:
+    """Asks every host, those again whose tasks Spark has run elsewhere for want of a slot."""
+
+    def __init__(
+        self, slots: BrokerSlots, jobs: BrokerJobs, job_group: str, assignments: Sequence[BrokerAssignment]
+    ) -> None:
+        self.found: dict[str, Found] = {}
+        """Of each host that was asked."""
+        self.unasked: set[str] = set()
+        self.failure: Exception | None = None
+        self._slots = slots
+        self._jobs = jobs
+        self._job_group = job_group
+        self._directories = {assignment.node_id: assignment.directories for assignment in assignments}
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Ask until every host has been."""
+        context = self._slots.spark_context
+        try:
+            forget_local_properties(context)
+            hosts = set(hosts_with_executors(context._jsc.sc()))
+            while len(hosts) > 1 and not self._stopping.is_set():
+                self.unasked = hosts - self.found.keys()
+                if not self.unasked:
+                    return
+                self._ask(sorted(self.unasked))
+                hosts = set(hosts_with_executors(context._jsc.sc()))
+            if not self._stopping.is_set():
+                self.unasked = set()
+        except (Py4JError, OSError) as error:
+            if not self._stopping.is_set():
+                self.failure = error
+
+    def stop(self) -> None:
+        """Ask no more; have Spark end what is asked."""
+        self._stopping.set()
+        self._slots.spark_context.cancelJobGroup(self._job_group)
+
+    def _ask(self, hosts: Sequence[str]) -> None:
+        context = self._slots.spark_context
+        tasks = tasks_on(context, [[host] for host in hosts])
+        if self._slots.profile is not None:
+            tasks = tasks.withResources(self._slots.profile)
+        looking = tasks.mapPartitionsWithIndex(partial(look_for_directories, self._directories))
+        context.setJobGroup(
+            self._job_group, "sparklog looks for the brokers' directories", interruptOnCancel=True
+        )
+        context._jsc.setCallSite(CALL_SITE)
+        with self._jobs.running(looking._jrdd.collectAsync) as future:
+            found = [each for batch in answered(future.get) for each in pickle.loads(bytes(batch))]
+        ran_on = self._ran_on(len(found))
+        self.found |= {ran_on[number]: changes for number, changes in found if number in ran_on}
+
+    def _ran_on(self, tasks: int) -> Mapping[int, str]:
+        # Spark's status store hears of the tasks a moment after they were run.
+        deadline_s = time.monotonic() + _LISTED_WITHIN_S
+        java_context = self._slots.spark_context._jsc.sc()
+        while True:
+            hosts = hosts_of_last_job(java_context, self._job_group, only_successful=True)
+            if len(hosts) == tasks or time.monotonic() > deadline_s:
+                return hosts
+            time.sleep(_LIST_POLL_S)

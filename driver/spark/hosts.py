@@ -30,15 +30,16 @@ def executor_hosts(spark_context: SparkContext, executor_count: int) -> set[str]
         time.sleep(0.05)
 
 
-def hosts_with_executors(java_context: Any) -> set[str]:
-    """Return the hosts on which Spark's scheduler has executors now, as it names them.
+def hosts_with_executors(java_context: Any) -> dict[str, int]:
+    """Return the hosts on which Spark's scheduler has executors now, as it names them, and how many.
 
     Raises:
         Py4JError: the application ends.
     """
     scheduler = java_context.taskScheduler()
     hosts = {str(executor.host()) for executor in java_context.statusTracker().getExecutorInfos()}
-    return {host for host in hosts if scheduler.hasExecutorsAliveOnHost(host)}
+    executors = {host: scheduler.getExecutorsAliveOnHost(host) for host in hosts}
+    return {host: int(alive.get().size()) for host, alive in executors.items() if alive.isDefined()}
 
 
 def is_this_machine(host: str) -> bool:

@@ -24,10 +24,9 @@ from typing import Final
 from pyspark import InheritableThread
 
 from driver.spark.broker_jobs import BrokerJobs, forget_local_properties
-from driver.spark.broker_tasks import hosts_of_last_job
 from driver.spark.calls import JVM_GONE, answered, is_stopped
-from driver.spark.placement import HOME_WAIT_S, Placement, tasks_on
-from driver.spark.slots import BrokerSlots, SlotClaims, waiting_job
+from driver.spark.placement import Placement, tasks_on
+from driver.spark.slots import BrokerSlots, waiting_job
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
 
@@ -42,6 +41,8 @@ CALL_SITE: Final = "Kafka broker"
 """How the names of the brokers' stages begin, by which they are told from the users'."""
 _PYTHON_EXCEPTION: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 _JAVA_CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+FAILURES_AT_HOME: Final = 5
+"""After so many in a row a rack may go elsewhere: a disk has failed, maybe."""
 STEADY_S: Final = 10.0
 """A job that lived this long has served: whatever ends it is not part of a series of failures."""
 
@@ -54,7 +55,6 @@ class Rack:
         slots: BrokerSlots,
         assignments: Sequence[BrokerAssignment],
         *,
-        claims: SlotClaims,
         placement: Placement,
         jobs: BrokerJobs,
         job_group: str,
@@ -64,7 +64,6 @@ class Rack:
     ) -> None:
         self.name = assignments[0].rack
         self.assignments = tuple(assignments)
-        self._node_ids = [assignment.node_id for assignment in assignments]
         self.attempt = 0
         """How often the job has been tried; it is submitted when there are slots for it."""
         self.last_failure: str | None = None
@@ -72,7 +71,6 @@ class Rack:
         self.failures = 0
         """How many attempts have failed in a row."""
         self._slots = slots
-        self._claims = claims
         self._placement = placement
         self._jobs = jobs
         self._on_failed = on_failed
@@ -80,7 +78,7 @@ class Rack:
         self._on_ended = on_ended
         self._stopping = threading.Event()
         self._cancelled = threading.Event()
-        self.job_group = f"{job_group}-{self.name}"
+        self.job_group = job_group
         self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
 
     def start(self) -> None:
@@ -108,6 +106,7 @@ class Rack:
         try:
             self._keep_up()
         finally:
+            self._placement.ended(self.name)
             self._on_ended()
 
     def _keep_up(self) -> None:
@@ -122,8 +121,8 @@ class Rack:
                 try:
                     ends = self._run_job()
                 finally:
-                    self._claims.give_back(len(self.assignments))
-                    self._note_homes()
+                    has_served = time.monotonic() - submitted_s >= STEADY_S
+                    self._placement.give_back(self.name, has_served=has_served)
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():
                     return
@@ -138,6 +137,8 @@ class Rack:
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self.last_failure = cause
             self.failures = failures_in_a_row(self.failures, time.monotonic() - submitted_s)
+            if self.failures >= FAILURES_AT_HOME:
+                self._placement.forget_homes(self.name)
             self._on_failed(self, cause)
             self._stopping.wait(BACKOFF.pause_ms(self.failures - 1) / 1000)
 
@@ -153,9 +154,7 @@ class Rack:
         since_s = time.monotonic()
 
         def taken() -> bool:
-            if time.monotonic() < since_s + HOME_WAIT_S and self._placement.lacks_a_home(self._node_ids):
-                return False
-            return self._claims.take(wanted)
+            return self._placement.take_slots(self.name, time.monotonic() - since_s)
 
         if taken():
             return True
@@ -181,19 +180,13 @@ class Rack:
         # Spark's own pages make a link of it, and put before the path whatever a proxy needs.
         return f'sparklog {self.name}: <a href="/log/">broker {self._brokers}</a>'
 
-    def _note_homes(self) -> None:
-        """Where the brokers have just run, their directories are."""
-        with contextlib.suppress(*JVM_GONE):
-            hosts = hosts_of_last_job(self._slots.spark_context._jsc.sc(), self.job_group)
-            self._placement.set_homes({self._node_ids[number]: {host} for number, host in hosts.items()})
-
     def _run_job(self) -> list[BrokerEnd]:
         context = self._slots.spark_context
         description = self._description
         if self.attempt > 1:
             description += f" (attempt {self.attempt})"
         context.setJobGroup(self.job_group, description, interruptOnCancel=True)
-        tasks = tasks_on(context, self._placement.preferred(self._node_ids))
+        tasks = tasks_on(context, self._placement.preferred(self.name))
         if self._slots.profile is not None:
             tasks = tasks.withResources(self._slots.profile)
         brokers_run = tasks.barrier().mapPartitionsWithIndex(partial(run_broker, self.assignments))

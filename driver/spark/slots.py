@@ -83,10 +83,10 @@ class SlotClaims:
         self._taken = 0
         self._lock = threading.Lock()
 
-    def take(self, brokers: int) -> bool:
-        """Take slots for so many brokers if there are; return whether there were."""
+    def take(self, brokers: int, *, beside: int = 0) -> bool:
+        """Take slots for so many brokers if there are, `beside` others' that are not taken; say if so."""
         with self._lock:
-            if self._capacity() - self._taken < brokers:
+            if self._capacity() - self._taken - beside < brokers:
                 return False
             self._taken += brokers
             return True

@@ -47,13 +47,13 @@ def brokers_by_disk(directory: Path) -> list[list[str]]:
     ]
 
 
-def executors() -> list[psutil.Process]:
-    """Return the processes of the executors, in the order of their hosts."""
+def executors(application_id: str) -> list[psutil.Process]:
+    """Return the processes of an application's executors, in the order of their hosts."""
     found = {}
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         for host in HOSTS:
-            if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in command and host in command:
+            if application_id in command and host in command:
                 found[host] = process
     return [found[host] for host in HOSTS]
 
@@ -74,7 +74,7 @@ def test_brokers_on_several_hosts_go_where_their_directories_are(
     with sparklog.start(session, log_directories=tmp_path / "disk") as cluster:
         assert consume(cluster.bootstrap_servers, "kept", RECORDS) == expected
         assert brokers_by_disk(tmp_path) == moved
-        lose_two_executors(cluster.bootstrap_servers)
+        lose_two_executors(cluster.bootstrap_servers, session.sparkContext.applicationId)
         assert consume(cluster.bootstrap_servers, "kept", RECORDS) == expected
     assert brokers_by_disk(tmp_path) == moved
 
@@ -91,7 +91,7 @@ def move_disks(directory: Path) -> list[list[str]]:
     return [before[number - 1] for number in range(len(HOSTS))]
 
 
-def lose_two_executors(bootstrap_servers: str) -> None:
+def lose_two_executors(bootstrap_servers: str, application_id: str) -> None:
     """Kill two executors at once, and wait for their brokers to be back and in sync."""
 
     def described() -> ClusterMetadata:
@@ -106,6 +106,6 @@ def lose_two_executors(bootstrap_servers: str) -> None:
         return len(processes(now) - before) == 2 and len(now.topics["kept"].partitions[0].isrs) == 3
 
     before = processes(described())
-    for executor in executors()[1:]:
+    for executor in executors(application_id)[1:]:
         executor.kill()
     wait_for(are_back, "the brokers of the killed executors are in sync again", timeout_s=60)

@@ -1,5 +1,7 @@
 """Which hosts brokers prefer: those of their directories, and for each rack others."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def preferred(
 ) -> list[list[str]]:
     """Return what every broker prefers of hosts that are named by a letter each."""
     racks = racks or RACKS
-    return [preferred_hosts(node_id, racks, homes, list(hosts)) for node_id in racks]
+    return [preferred_hosts(node_id, racks, homes, Counter(hosts)) for node_id in racks]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,14 @@ def test_brokers_prefer_their_homes_and_the_others_hosts_that_are_nobodys(
     assert preferred(homes, hosts) == expected
 
 
+def test_broker_for_which_no_host_is_left_prefers_those_with_more_executors_than_brokers() -> None:
+    """It would else take the place of one that is at home there, and both would begin empty."""
+    racks = RACKS | {3: "rack-3"}
+    homes = {0: ["a"], 1: ["b"], 2: ["c"]}
+    assert preferred(homes, "abcc", racks) == [["a"], ["b"], ["c"], ["c"]]
+    assert preferred(homes, "abc", racks)[3] == []
+
+
 def test_brokers_of_one_rack_share_its_hosts() -> None:
     """A rack fails as a whole: two of its brokers on one host are no loss."""
     assert preferred({}, "abcd", PAIRS) == [["a", "c"], ["a", "c"], ["b", "d"], ["b", "d"]]
@@ -55,7 +65,7 @@ def test_nobody_prefers_a_host_without_executors_or_another_ones_home(
     homes: dict[int, list[str]], hosts: set[str]
 ) -> None:
     """Whatever was found: Spark would wait for the one, and the other's directories lie idle."""
-    chosen = {node_id: set(preferred_hosts(node_id, RACKS, homes, hosts)) for node_id in RACKS}
+    chosen = {node_id: set(preferred_hosts(node_id, RACKS, homes, Counter(hosts))) for node_id in RACKS}
     assert all(there <= hosts for there in chosen.values())
     for node_id in RACKS:
         at_home = set(homes.get(node_id, ())) & hosts
@@ -67,8 +77,7 @@ def test_nobody_prefers_a_host_without_executors_or_another_ones_home(
 
 def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -> None:
     """What it left behind on another disk is older, whatever task found it first."""
-    found = [(0, {7: 5.0, 8: 2.0}), (1, {7: 9.0}), (2, {7: 6.0, 8: 2.0})]
-    hosts = {0: "a", 1: "b", 2: "c"}
+    found = {"a": {7: 5.0, 8: 2.0}, "b": {7: 9.0}, "c": {7: 6.0, 8: 2.0}}
     expected = {7: {"b"}, 8: {"a", "c"}}
-    assert homes_of(found, hosts) == expected
-    assert homes_of(reversed(found), hosts) == expected
+    assert homes_of(found) == expected
+    assert homes_of(dict(reversed(found.items()))) == expected

@@ -6,7 +6,7 @@ from typing import Any
 from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.placement import Placement
 from driver.spark.rack import BACKOFF, STEADY_S, Rack, failures_in_a_row
-from driver.spark.slots import BrokerSlots, SlotClaims
+from driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment
 from tests.cluster import wait_for
 from tests.inside import SECRET
@@ -53,15 +53,16 @@ def test_rack_that_waits_for_an_executor_ends_with_the_application() -> None:
     looks: list[None] = []
     ends: list[None] = []
 
-    def no_capacity() -> int:
+    def no_capacity(_: object) -> int:
         looks.append(None)
         return 0
+
+    context._jsc.sc().maxNumConcurrentTasks.side_effect = no_capacity
 
     rack = Rack(
         slots,
         [assignment],
-        claims=SlotClaims(no_capacity),
-        placement=Placement(context, {0: assignment.rack}),
+        placement=Placement(slots, {assignment.rack: [0]}, {assignment.rack: "test"}),
         jobs=BrokerJobs(context),
         job_group="test",
         on_failed=lambda rack, cause: None,
