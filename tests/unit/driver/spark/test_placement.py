@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.spark.directory_search import homes_of
-from driver.spark.placement import preferred_hosts
+from driver.spark.placement import HOME_WAIT_S, Placement, preferred_hosts
+from driver.spark.slots import BrokerSlots
+from tests.unit.driver.spark.java_virtual_machine import context_of
 
 RACKS = {0: "rack-0", 1: "rack-1", 2: "rack-2"}
 PAIRS = {0: "rack-0", 1: "rack-0", 2: "rack-1", 3: "rack-1"}
@@ -81,3 +83,44 @@ def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -
     expected = {7: {"b"}, 8: {"a", "c"}}
     assert homes_of(found) == expected
     assert homes_of(dict(reversed(found.items()))) == expected
+
+
+class Executors:
+    """An application whose executors, one slot each, are on these hosts; racks are of one broker."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = list(hosts)
+        context = context_of(None)
+        java_context = context._jsc.sc()
+        java_context.maxNumConcurrentTasks.side_effect = lambda _: len(self.hosts)
+        java_context.taskScheduler().hasExecutorsAliveOnHost.side_effect = lambda host: host in self.hosts
+        java_context.statusTracker().getJobIdsForGroup.return_value = []
+        slots = BrokerSlots(context, profile=None, cores_per_broker=1, takes_resource=False)
+        brokers = {rack: [node_id] for node_id, rack in RACKS.items()}
+        self.placement = Placement(slots, brokers, {rack: rack for rack in brokers})
+        self.placement.set_homes({0: ["a"], 1: ["b"], 2: ["c"]})
+
+
+def test_rack_whose_home_stays_away_takes_no_slot_at_the_home_of_another_that_waits() -> None:
+    """Each would begin empty where the other's directories are."""
+    executors = Executors("a", "c")
+    placement = executors.placement
+    assert placement.take_slots("rack-0", 0)
+    assert not placement.take_slots("rack-1", HOME_WAIT_S)
+    assert placement.take_slots("rack-2", 0)
+    executors.hosts.append("d")
+    assert not placement.take_slots("rack-1", HOME_WAIT_S - 1)
+    assert placement.take_slots("rack-1", HOME_WAIT_S)
+
+
+def test_rack_is_not_waited_for_once_it_has_ended_or_has_to_leave_its_host() -> None:
+    """What nobody will take is free, and a host that Spark takes away does not come back."""
+    executors = Executors("a", "c")
+    placement = executors.placement
+    assert placement.take_slots("rack-0", 0)
+    placement.ended("rack-2")
+    assert placement.take_slots("rack-1", HOME_WAIT_S)
+    placement.leave_hosts("rack-0")
+    placement.give_back("rack-0", has_served=True)
+    executors.hosts[:] = ["c", "d"]
+    assert placement.take_slots("rack-0", 0)
