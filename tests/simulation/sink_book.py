@@ -17,7 +17,7 @@ from sparklog.records.builder import read_records
 from sparklog.records.key_values import read_keys_and_values
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.sink.machine.decisions import Decision, LastDecision, WriterTransaction
-from sparklog.sink.machine.names import SinkId, sink_of
+from sparklog.sink.machine.names import SinkId, SinkKind, sink_of
 from sparklog.sink.machine.steps import AwaitEnds, FindLastDecision, Step, WarnOfLeftovers
 from sparklog.types import ProducerEpoch, ProducerId
 from sparklog.wire.apis import ApiKey
@@ -184,7 +184,7 @@ class SinkBook:
         """A step was taken."""
         if isinstance(step, AwaitEnds):
             self.told_unseen.update(result or ())
-        if isinstance(step, WarnOfLeftovers):  # who is told ends them
+        if isinstance(step, WarnOfLeftovers) and step.sink.kind is SinkKind.JOB:  # nobody else ends them
             self.world.scheduler.after(1, self.world.sinks.settle, step.sink, lambda: None)
         if self.is_held and isinstance(step, FindLastDecision):
             found: LastDecision | None = result
