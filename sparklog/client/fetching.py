@@ -5,6 +5,9 @@ the one that reaches the end offset, so the caller cuts the first and the last. 
 next is sent before a response is handed over: the broker and the network work while the caller decodes.
 A leader that fails or changes is followed, without a pause when its successor is named (KIP-951). Offsets
 that are gone raise `OffsetOutOfRangeError`, after which `resume_at` continues elsewhere.
+
+A topic that is told not to be there, or under another id than it was planned with, is gone only if that is
+told for `unknown_topic_timeout_ms`: the broker that was asked may be behind.
 """
 
 import time
@@ -62,6 +65,10 @@ class PartitionFetcher:
         self._topic_partition = topic_partition
         self._end_offset = end_offset
         self._requested_from: BrokerId | None = None
+        self._requested_s = 0.0
+        """When the last request was sent, on the monotonic clock."""
+        self._early_answers = 0
+        """How many in a row were empty although the leader could have waited for records."""
         self.position = start_offset
         """The next offset to fetch."""
 
@@ -72,7 +79,7 @@ class PartitionFetcher:
             OffsetOutOfRangeError: the leader does not have the position (any more), or its log ends there,
                 after `poll_timeout_ms` still: what was to be read is gone.
             OffsetNotAvailableError: nothing became readable for `poll_timeout_ms`.
-            UnknownTopicError, TopicRecreatedError: the partition is gone.
+            UnknownTopicError, TopicRecreatedError: the partition is gone, whoever was asked.
             KafkaError: access is refused.
         """
         while self.position < self._end_offset:
@@ -89,6 +96,7 @@ class PartitionFetcher:
     def _next(self) -> FetchedBatches:
         """Wait for batches at the position, trying again whatever can be cured, and move past them."""
         started = time.monotonic()
+        missing_since_s: float | None = None
         failure: KafkaError | None = None
         failures = 0
         while (time.monotonic() - started) * 1000 < self._config.poll_timeout_ms:
@@ -97,19 +105,23 @@ class PartitionFetcher:
             except KafkaError as error:
                 self._abandon_request()
                 self._cluster.forget_leader(self._topic_partition)
-                waited_ms = (time.monotonic() - started) * 1000
-                if not error.retriable or (
-                    isinstance(error, UnknownTopicError)
-                    and waited_ms > self._cluster.config.unknown_topic_timeout_ms
-                ):
+                if isinstance(error, UnknownTopicError | TopicRecreatedError):
+                    now_s = time.monotonic()
+                    missing_since_s = now_s if missing_since_s is None else missing_since_s
+                    if (now_s - missing_since_s) * 1000 > self._cluster.config.unknown_topic_timeout_ms:
+                        raise
+                elif not error.retriable:
                     raise
                 failure = error
                 time.sleep(self._cluster.pause_ms(failures, error) / 1000)
                 failures += 1
                 continue
+            missing_since_s = None
             if fetched is not None:
                 self.position = fetched.next_offset
                 return fetched
+        if isinstance(failure, TopicRecreatedError):
+            raise failure  # what is to be read is not there, however short the poll timeout is
         if failure is None:
             # A leader whose log ends at the position answers as one that waits for records: has it had more?
             out_of_range = self._out_of_range()
@@ -131,6 +143,10 @@ class PartitionFetcher:
             raise KafkaError(response.error_code, "the broker refused the fetch")
         answer = self._answer(response)
         if answer.error_code is ErrorCode.none:
+            if answer.records:
+                self._early_answers = 0
+            else:
+                self._pause_if_early()
             return self._batches(answer)
         if answer.error_code is ErrorCode.offset_out_of_range:
             raise self._out_of_range()
@@ -141,6 +157,21 @@ class PartitionFetcher:
         raise KafkaError(
             answer.error_code, f"{self._topic_partition}: fetch at offset {self.position} failed"
         )
+
+    def _pause_if_early(self) -> None:
+        """Pause after an empty answer that was due later: the next one would come as soon, and so on.
+
+        Apache Kafka does not hold a fetch above the last stable offset (DelayedFetch takes the log for
+        truncated), and it stays there until an open transaction ends. With the pause no question takes
+        longer than one that is held.
+        """
+        left_ms = self._config.max_wait_ms - (time.monotonic() - self._requested_s) * 1000
+        if left_ms <= self._config.max_wait_ms / 2:
+            self._early_answers = 0
+            return
+        pause_ms = self._cluster.config.retry_backoff.pause_ms(self._early_answers)
+        self._early_answers += 1
+        time.sleep(min(pause_ms, left_ms) / 1000)
 
     def _answer(self, response: FetchResponse) -> PartitionData:
         """Return what is said of the one partition that was asked for."""
@@ -189,6 +220,7 @@ class PartitionFetcher:
             forgotten_topics_data=(),
         )
         self._requested_from = leader.broker_id
+        self._requested_s = time.monotonic()
         self._cluster.channel(leader.broker_id).send(request)
 
     def _try_to_request(self) -> None:

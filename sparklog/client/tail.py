@@ -4,6 +4,10 @@ Each leader is sent one Fetch of all its partitions, which it holds open until t
 (KIP-227's sessions are not needed for that). What comes is not looked at: a byte is asked for, so that a
 leader sends one batch at most.
 
+An empty answer that was due later is followed by a pause, in which other leaders are still listened to:
+Apache Kafka does not hold a fetch above the last stable offset (DelayedFetch takes the log for truncated),
+where a query may stand until an open transaction ends.
+
 An answer that has not come when the wait is over is waited for by the next wait, if that is for the same
 offsets; so nothing is sent anew while nothing happens. One that is late by request.timeout.ms does not come
 any more: a host that lost its power, or what had translated an address, says nothing.
@@ -28,8 +32,17 @@ __all__ = ["Tail"]
 
 class _Asked(NamedTuple):
     request: FetchRequest
+    sent_s: float
     due_s: float
     """When it ought to have been answered."""
+
+
+class _Early(NamedTuple):
+    request: FetchRequest
+    answers: int
+    """How many in a row were empty although the leader could have waited for records."""
+    again_s: float
+    """When the same may be asked again."""
 
 
 class Tail:
@@ -40,6 +53,8 @@ class Tail:
         self._read_committed = read_committed
         self._asked: dict[BrokerId, _Asked] = {}
         """What each leader has not answered yet."""
+        self._early: dict[BrokerId, _Early] = {}
+        """What leaders answer at once, with nothing."""
 
     def wait(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> bool:
         """Return True as soon as a partition may have a record at its position, False when time is up.
@@ -48,11 +63,14 @@ class Tail:
         """
         ends_s = time.monotonic() + timeout_ms / 1000
         try:
-            while (left_s := ends_s - time.monotonic()) > 0:
+            while time.monotonic() < ends_s:
                 self._ask(positions, timeout_ms)
+                paused = [early for broker_id, early in self._early.items() if broker_id not in self._asked]
+                next_s = min([ends_s, *(early.again_s for early in paused)])
+                left_s = max(0, next_s - time.monotonic())
                 if not self._asked:  # there is nothing to wait at
                     time.sleep(left_s)
-                    break
+                    continue
                 channels = {self._cluster.channel(broker_id): broker_id for broker_id in self._asked}
                 pending = [channel for channel in channels if channel.has_pending]
                 readable, _, _ = select.select(list(channels), [], [], 0 if pending else left_s)
@@ -79,15 +97,21 @@ class Tail:
     def _ask(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> None:
         """Have each leader asked for its partitions, and nobody else."""
         requests = self._requests(positions, timeout_ms)
-        for broker_id in list(self._asked):
-            if requests.get(broker_id) == self._asked[broker_id].request:
-                del requests[broker_id]
-            else:
+        for broker_id, asked in list(self._asked.items()):
+            if requests.get(broker_id) != asked.request:
                 self._has_news(broker_id)
-        due_s = time.monotonic() + (timeout_ms + self._cluster.config.request_timeout_ms) / 1000
+        self._early = {
+            broker_id: early
+            for broker_id, early in self._early.items()
+            if requests.get(broker_id) == early.request
+        }
+        now_s = time.monotonic()
+        due_s = now_s + (timeout_ms + self._cluster.config.request_timeout_ms) / 1000
         for broker_id, request in requests.items():
-            self._asked[broker_id] = _Asked(request, due_s)
-            self._cluster.channel(broker_id).send(request)
+            early = self._early.get(broker_id)
+            if broker_id not in self._asked and (early is None or early.again_s <= now_s):
+                self._asked[broker_id] = _Asked(request, now_s, due_s)
+                self._cluster.channel(broker_id).send(request)
 
     def _requests(
         self, positions: Mapping[TopicPartition, Offset], timeout_ms: int
@@ -122,17 +146,31 @@ class Tail:
     def _has_news(self, broker_id: BrokerId) -> bool:
         """Take a leader's answer in; return whether it has records."""
         response: FetchResponse = self._cluster.channel(broker_id).receive()
-        del self._asked[broker_id]
+        asked = self._asked.pop(broker_id)
         partitions = [partition for topic in response.responses for partition in topic.partitions]
         for error_code in (response.error_code, *(partition.error_code for partition in partitions)):
             if error_code is not ErrorCode.none:
                 raise KafkaError(error_code, "a leader refused to be waited at")
-        return any(partition.records for partition in partitions)
+        has_news = any(partition.records for partition in partitions)
+        self._note_early(broker_id, asked, has_news=has_news)
+        return has_news
+
+    def _note_early(self, broker_id: BrokerId, asked: _Asked, *, has_news: bool) -> None:
+        """Have a leader paused with that had nothing, and said so before the wait was half over."""
+        before = self._early.pop(broker_id, None)
+        now_s, max_wait_s = time.monotonic(), asked.request.max_wait.total_seconds()
+        left_s = asked.sent_s + max_wait_s - now_s
+        if has_news or left_s <= max_wait_s / 2:
+            return
+        answers = 0 if before is None or before.request != asked.request else before.answers
+        pause_s = self._cluster.config.retry_backoff.pause_ms(answers) / 1000
+        self._early[broker_id] = _Early(asked.request, answers + 1, now_s + min(pause_s, left_s))
 
     def _give_up(self, positions: Mapping[TopicPartition, Offset]) -> None:
         """Begin anew after a failure: an answer that still comes would be taken for the next one's."""
         for broker_id in self._asked:
             self._cluster.disconnect(broker_id)
         self._asked.clear()
+        self._early.clear()
         for topic in {topic_partition.topic for topic_partition in positions}:
             self._cluster.forget(topic)

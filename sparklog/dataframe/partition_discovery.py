@@ -6,8 +6,10 @@ what the query has a position in is asked for again, for as long as a topic may 
 back.
 
 A topic that was deleted and made anew is told by its id (KIP-516), also if it was gone for a while between.
-Positions in it are the former topic's: it is one of `recreated` until the caller has moved them, and says so
-by `settle`.
+Ids have no order: another one than before is the new topic's, or the former one's if the broker that was
+asked is behind. So it is asked for again as well, and what is told when the wait is over is the topic; no id
+is ever ruled out, as the one that is known may be the wrong one. Positions in a topic that was made anew are
+the former topic's: it is one of `recreated` until the caller has moved them, and says so by `settle`.
 """
 
 import logging
@@ -37,6 +39,11 @@ class _Answer(NamedTuple):
     unknown: Mapping[str, UnknownTopicError]
     """Topics that the options name, and that the broker that was asked does not know."""
 
+    @property
+    def ids(self) -> Mapping[str, TopicId]:
+        """Each topic's id."""
+        return {each.topic: topic_id for each, topic_id in self.found.items()}
+
 
 class PartitionDiscovery:
     """The partitions of one query's topics."""
@@ -50,8 +57,6 @@ class PartitionDiscovery:
         """Topics made anew in which the query's position is still the former topic's."""
         self._ids: dict[str, TopicId] = {}
         """Each topic's id when it was last there."""
-        self._former_ids: set[TopicId] = set()
-        """Those of topics that were deleted: who still tells of them is behind."""
         self._given_up: Set[str] = frozenset()
         """Topics that were waited for in vain, or partitions of theirs were."""
         self._asked_ms: int | None = None
@@ -77,7 +82,7 @@ class PartitionDiscovery:
                 raise error
             if name not in self._given_up:
                 logger.warning("%s; going on without it (failOnDataLoss is false)", error)
-        self._note_ids({each.topic: topic_id for each, topic_id in answer.found.items()})
+        self._note_ids(answer.ids)
         self._given_up = absent_topics(expected, answer.found, answer.unknown)
         self.partitions = answer.found
         self._asked_ms = monotonic_ms()
@@ -92,19 +97,20 @@ class PartitionDiscovery:
             self._options.report_data_loss(
                 f"topic {topic} was deleted and created anew: what was not read of the former one is gone"
             )
-        self._former_ids |= {self._ids[topic] for topic in recreated}
         self.recreated |= recreated
         self._ids |= ids
 
     def _wait_for(self, expected: Collection[TopicPartition]) -> _Answer:
-        """Return what is there, as soon as nothing is absent or was so for as long as a topic may be."""
+        """Return what is there, as soon as all is as it was but for what is new, or a topic's time is up."""
 
         def ask() -> _Answer:
             answer = self._ask()
             late = absent_topics(expected, answer.found, answer.unknown) - self._given_up
+            late |= recreated_topics(self._ids, answer.ids)
             if late:
                 raise UnknownTopicError(
-                    f"topic {', '.join(sorted(late))}, or a partition of it,", "it is waited for"
+                    f"topic {', '.join(sorted(late))}, or a partition of it, or one of the id that is known,",
+                    "it is waited for",
                 )
             return answer
 
@@ -128,9 +134,7 @@ class PartitionDiscovery:
                 if name is None:
                     raise
                 unknown[name] = error
-        return _Answer(
-            {each: topic_id for each, topic_id in found.items() if topic_id not in self._former_ids}, unknown
-        )
+        return _Answer(found, unknown)
 
 
 def absent_topics(

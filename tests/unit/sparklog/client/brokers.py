@@ -43,6 +43,8 @@ class Brokers:
         """Who leads, and what a refusal names."""
         self.believed: dict[TopicPartition, Leader] | None = None
         """What the metadata says instead, while it is behind."""
+        self.told_ids: list[UUID] = [TOPIC_ID]
+        """The topics' id in the answers to come; the last one stays."""
         self.records: bytes | None = None
         """What a leader answers a fetch with; None leaves it without an answer."""
         self.end_offset = 0
@@ -58,6 +60,8 @@ class Brokers:
         self.questions_at_once = 1
         """So many questions for coordinators have to be there before any is answered."""
         self._questions: list[tuple[Any, Deferred]] = []
+        self.fetched: list[BrokerId] = []
+        """Who was asked for records."""
         self.produced: list[BrokerId] = []
         """Who was sent records."""
         self.largest_batch_bytes: int | None = None
@@ -126,17 +130,18 @@ class Brokers:
         def answer(request: Request) -> metadata.MetadataResponse:
             self.asked.append(broker_id)
             self.asked_for.append({topic.name for topic in request.body.topics})
+            topic_id = self.told_ids.pop(0) if len(self.told_ids) > 1 else self.told_ids[0]
             return metadata.MetadataResponse(
                 throttle_time=timedelta(0),
                 brokers=self._endpoints(metadata.MetadataResponseBroker),
                 cluster_id="c",
                 controller_id=0,
-                topics=tuple(self._described(topic.name) for topic in request.body.topics),
+                topics=tuple(self._described(topic.name, topic_id) for topic in request.body.topics),
             )
 
         return answer
 
-    def _described(self, name: str) -> metadata.MetadataResponseTopic:
+    def _described(self, name: str, topic_id: UUID) -> metadata.MetadataResponseTopic:
         leaders = {
             partition: leader
             for (topic, partition), leader in (self.believed or self.leaders).items()
@@ -145,7 +150,7 @@ class Brokers:
         return metadata.MetadataResponseTopic(
             error_code=ErrorCode.none if leaders else ErrorCode.unknown_topic_or_partition,
             name=name,
-            topic_id=TOPIC_ID,
+            topic_id=topic_id,
             is_internal=False,
             partitions=tuple(
                 metadata.MetadataResponsePartition(
@@ -289,6 +294,7 @@ class Brokers:
 
     def _fetch(self, broker_id: BrokerId) -> Callable[[Request], Any]:
         def answer(request: Request) -> fetched.FetchResponse | Deferred:
+            self.fetched.append(broker_id)
             partitions = [each.partition for topic in request.body.topics for each in topic.partitions]
             verdicts = [self._verdict(broker_id, each, fetched.LeaderIdAndEpoch) for each in partitions]
             if self.records is None and all(each["error_code"] is ErrorCode.none for each in verdicts):

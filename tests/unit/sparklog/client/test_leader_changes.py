@@ -1,19 +1,28 @@
 """What a leader's death or deposition costs a task that writes or reads: requests are counted, not time."""
 
+import asyncio
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
 import pytest
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import FetchConfig, ProducerConfig
-from sparklog.client.errors import OffsetNotAvailableError, OffsetOutOfRangeError
+from sparklog.client.errors import OffsetNotAvailableError, OffsetOutOfRangeError, TopicRecreatedError
 from sparklog.client.fetching import PartitionFetcher
 from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.client.producer import Producer
 from sparklog.client.topics import Leader
 from sparklog.errors import KafkaError
 from sparklog.records.builder import SimpleRecord, build_batch
-from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_brokers
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Deferred, Request
+from tests.unit.sparklog.client.brokers import FIRST, SECOND, TOPIC_ID, Brokers, with_brokers
 
 NEVER_MS = 3_600_000
+FORMER = UUID(int=11)
 BATCH = build_batch([SimpleRecord(value=b"v")])
 
 
@@ -109,6 +118,86 @@ def test_reader_of_what_is_gone_for_good_says_so_and_does_not_wait_for_ever() ->
             brokers.end_offset = 9
             with pytest.raises(OffsetNotAvailableError):
                 next(iter(PartitionFetcher(client, FetchConfig(poll_timeout_ms=50), FIRST, 5, 9)))
+
+    with_brokers(use)
+
+
+def test_reader_asks_again_when_a_broker_that_is_behind_tells_the_id_of_a_former_topic() -> None:
+    """One such answer, and all that a task was to read counted as lost, which was there."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.told_ids = [FORMER, FORMER, TOPIC_ID]
+        brokers.records = BATCH
+        with brokers.client() as client:
+            fetched = list(PartitionFetcher(client, FetchConfig(), FIRST, 0, 1, topic_id=TOPIC_ID))
+            assert [each.next_offset for each in fetched] == [1]
+
+    with_brokers(use)
+
+
+class LeaderDiesAtTheThirdFetch(Brokers):
+    """Its successor has a record, and the metadata is of a former topic at first."""
+
+    def apis(self, broker_id: BrokerId) -> dict[ApiKey, Api]:
+        apis = super().apis(broker_id)
+        fetch = apis[ApiKey.FETCH].handler
+
+        def answer(request: Request) -> Any:
+            if len(self.fetched) == 2:
+                self.leaders[FIRST] = Leader(2, 2)
+                self.told_ids, self.records = [FORMER, TOPIC_ID], BATCH
+                self.closing = asyncio.ensure_future(self.listeners[broker_id].close())
+                self.fetched.append(broker_id)
+                return Deferred()
+            return fetch(request)
+
+        return {**apis, ApiKey.FETCH: apis[ApiKey.FETCH]._replace(handler=answer)}
+
+
+def test_reader_that_has_waited_for_records_still_asks_again_about_a_topic_of_another_id() -> None:
+    """How long who is behind may be believed in vain does not depend on how long the reader waited before."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.records = b""
+        with brokers.client(retry_backoff_ms=150) as made:
+            config = replace(made.config, unknown_topic_timeout_ms=250)
+        with ClusterClient(config) as client:
+            fetched = list(PartitionFetcher(client, FetchConfig(), FIRST, 0, 1, topic_id=TOPIC_ID))
+            assert [each.next_offset for each in fetched] == [1]
+
+    with_brokers(use, LeaderDiesAtTheThirdFetch())
+
+
+@pytest.mark.parametrize("poll_timeout_ms", [50, 10_000])
+def test_reader_of_a_topic_that_was_made_anew_says_so_when_that_is_told_for_a_while(
+    poll_timeout_ms: int,
+) -> None:
+    """Offsets of the former topic mean nothing in it; that is said whichever time is over first."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.told_ids = [FORMER]
+        config = replace(brokers.client().config, unknown_topic_timeout_ms=200)
+        with ClusterClient(config) as client:
+            fetcher = PartitionFetcher(
+                client, FetchConfig(poll_timeout_ms=poll_timeout_ms), FIRST, 0, 1, topic_id=TOPIC_ID
+            )
+            with pytest.raises(TopicRecreatedError):
+                next(iter(fetcher))
+            assert len(brokers.asked) > 2
+
+    with_brokers(use)
+
+
+def test_reader_above_the_last_stable_offset_does_not_ask_without_a_pause() -> None:
+    """Apache Kafka answers such a fetch at once: a task asked thousands of times a second."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.records, brokers.end_offset = b"", 9
+        with brokers.client(retry_backoff_ms=NEVER_MS) as client:
+            config = FetchConfig(max_wait_ms=200, poll_timeout_ms=500)
+            with pytest.raises(OffsetNotAvailableError):
+                next(iter(PartitionFetcher(client, config, FIRST, 5, 9)))
+            assert len(brokers.fetched) <= 3, "no pause is longer than what is left of the wait"
 
     with_brokers(use)
 

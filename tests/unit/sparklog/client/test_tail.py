@@ -1,8 +1,41 @@
 """Waiting at the ends of partitions."""
 
+import asyncio
+import time
+from typing import Any
+
 from sparklog.client.tail import Tail
 from sparklog.records.builder import SimpleRecord, build_batch
-from tests.unit.sparklog.client.brokers import FIRST, Brokers, with_brokers
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Deferred, Request
+from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_brokers
+from tests.unit.sparklog.client.test_leader_changes import NEVER_MS
+
+BATCH = build_batch([SimpleRecord(value=b"v")])
+
+
+class OneLeaderHolds(Brokers):
+    """The second leader has a record a moment after it is asked; the first one never waits for any."""
+
+    def apis(self, broker_id: BrokerId) -> dict[ApiKey, Api]:
+        apis = super().apis(broker_id)
+        fetch = apis[ApiKey.FETCH].handler
+
+        def answer(request: Request) -> Any:
+            if broker_id != 1:
+                self.records = b""
+                return fetch(request)
+            held = Deferred()
+
+            def arrive() -> None:
+                self.records = BATCH
+                held.complete(fetch(request))
+
+            asyncio.get_running_loop().call_later(0.05, arrive)
+            return held
+
+        return {**apis, ApiKey.FETCH: apis[ApiKey.FETCH]._replace(handler=answer)}
 
 
 def test_leader_that_does_not_answer_any_more_is_asked_anew() -> None:
@@ -12,9 +45,41 @@ def test_leader_that_does_not_answer_any_more_is_asked_anew() -> None:
         with brokers.client(request_timeout_ms=300) as client:
             tail = Tail(client, read_committed=True)
             assert not tail.wait({FIRST: 0}, 100)
-            brokers.records = build_batch([SimpleRecord(value=b"v")])
+            brokers.records = BATCH
             waits = [tail.wait({FIRST: 0}, 100) for _ in range(10)]
             assert waits[0] is False, "it is not asked again while its answer may come"
             assert True in waits
 
     with_brokers(use)
+
+
+def test_leader_that_does_not_wait_for_records_is_not_asked_without_a_pause() -> None:
+    """Apache Kafka answers at once above the last stable offset: each query kept two processes busy."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.records = b""
+        with brokers.client(retry_backoff_ms=NEVER_MS) as client:
+            tail = Tail(client, read_committed=True)
+            for _ in range(4):
+                assert not tail.wait({FIRST: 0}, 50)
+            assert len(brokers.fetched) <= 5, "no pause is longer than what is left of the wait"
+            # Of another position it is not known that nothing comes.
+            brokers.records = BATCH
+            assert tail.wait({FIRST: 1}, 50)
+            assert tail.wait({FIRST: 1}, 50), "where records come there is no pause"
+
+    with_brokers(use)
+
+
+def test_record_of_one_leader_is_noticed_while_there_is_a_pause_with_another() -> None:
+    """A transaction that is open in one partition must not delay what is written to the others."""
+
+    def use(brokers: Brokers) -> None:
+        with brokers.client(retry_backoff_ms=NEVER_MS) as client:
+            tail = Tail(client, read_committed=True)
+            started = time.monotonic()
+            assert tail.wait({FIRST: 0, SECOND: 0}, 20_000)
+            assert time.monotonic() - started < 10
+            assert sorted(brokers.fetched) == [0, 1]
+
+    with_brokers(use, OneLeaderHolds())

@@ -1,18 +1,21 @@
 """Which partitions a query has when brokers do not know all of them, over real connections."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import UnknownTopicError
 from sparklog.client.topics import Leader
+from sparklog.dataframe.errors import DataLossError
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.partition_discovery import PartitionDiscovery, absent_topics
 from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_brokers
 
 OF_U = TopicPartition("u", 0)
+FORMER, PRESENT = UUID(int=11), UUID(int=12)
 
 
 def with_discovery(use: Callable[[Brokers, PartitionDiscovery], None], **options: str) -> None:
@@ -122,5 +125,59 @@ def test_partition_of_the_position_that_nobody_knows_is_waited_for_and_then_give
             asked.append(len(brokers.asked_for))
         assert asked[0] > 2
         assert asked[1] == 1
+
+    with_discovery(use)
+
+
+def test_topic_that_was_taken_for_its_former_one_is_read_again_when_it_is_told_for_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who was behind made the topic a former one; every answer was then ignored, without a word, for ever."""
+
+    def use(brokers: Brokers, discovery: PartitionDiscovery) -> None:
+        told = []
+        for topic_id in (PRESENT, FORMER, PRESENT, PRESENT):
+            brokers.told_ids = [topic_id]
+            discovery.refresh()
+            told.append((dict(discovery.partitions), set(discovery.recreated)))
+            discovery.settle()
+        present, former = ({FIRST: each, OF_U: each} for each in (PRESENT, FORMER))
+        assert told == [(present, set()), (former, {"t", "u"}), (present, {"t", "u"}), (present, set())]
+        assert caplog.text.count("topic t was deleted and created anew") == 2
+
+    with_discovery(use, failOnDataLoss="false")
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_topic_whose_former_id_is_told_by_one_who_is_behind_stays_what_it_is(
+    fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One answer out of date ended the query, or had it read everything again."""
+
+    def use(brokers: Brokers, discovery: PartitionDiscovery) -> None:
+        brokers.told_ids = [PRESENT]
+        discovery.refresh()
+        brokers.told_ids = [FORMER, FORMER, PRESENT]
+        discovery.refresh()
+        assert set(discovery.partitions.values()) == {PRESENT}
+        assert discovery.recreated == set()
+        assert not caplog.records
+
+    with_discovery(use, failOnDataLoss=fail_on_data_loss)
+
+
+def test_topic_that_was_made_anew_ends_a_query_that_is_to_fail_on_data_loss_when_it_is_told_for_a_while() -> (
+    None
+):
+    """It is asked for again, and in vain: what was not read of the former one is lost."""
+
+    def use(brokers: Brokers, discovery: PartitionDiscovery) -> None:
+        brokers.told_ids = [FORMER]
+        discovery.refresh()
+        brokers.told_ids = [PRESENT]
+        brokers.asked_for.clear()
+        with pytest.raises(DataLossError, match="topic t was deleted and created anew"):
+            discovery.refresh()
+        assert len(brokers.asked_for) > 2
 
     with_discovery(use)
