@@ -107,7 +107,7 @@ class TopicRecreatedError(KafkaError):
 
     @property
     def retriable(self) -> bool:
-        """Never: the old topic does not come back."""
+        """Never: the old topic does not come back. A broker that is behind may tell of it, for a while."""
         return False
 
 

@@ -183,7 +183,7 @@ def test_reader_of_a_topic_that_was_made_anew_says_so_when_that_is_told_for_a_wh
             )
             with pytest.raises(TopicRecreatedError):
                 next(iter(fetcher))
-            assert len(brokers.asked) > 2
+            assert len(brokers.asked) > 1
 
     with_brokers(use)
 
@@ -197,7 +197,7 @@ def test_reader_above_the_last_stable_offset_does_not_ask_without_a_pause() -> N
             config = FetchConfig(max_wait_ms=200, poll_timeout_ms=500)
             with pytest.raises(OffsetNotAvailableError):
                 next(iter(PartitionFetcher(client, config, FIRST, 5, 9)))
-            assert len(brokers.fetched) <= 3, "no pause is longer than what is left of the wait"
+            assert 1 < len(brokers.fetched) <= 6, "no pause is longer than what is left of the wait"
 
     with_brokers(use)
 

@@ -62,11 +62,11 @@ def test_leader_that_does_not_wait_for_records_is_not_asked_without_a_pause() ->
             tail = Tail(client, read_committed=True)
             for _ in range(4):
                 assert not tail.wait({FIRST: 0}, 50)
-            assert len(brokers.fetched) <= 5, "no pause is longer than what is left of the wait"
+            assert len(brokers.fetched) <= 12, "hundreds, without a pause"
             # Of another position it is not known that nothing comes.
             brokers.records = BATCH
-            assert tail.wait({FIRST: 1}, 50)
-            assert tail.wait({FIRST: 1}, 50), "where records come there is no pause"
+            assert tail.wait({FIRST: 1}, 5_000)
+            assert tail.wait({FIRST: 1}, 5_000), "where records come there is no pause"
 
     with_brokers(use)
 

@@ -163,7 +163,7 @@ def test_topic_whose_former_id_is_told_by_one_who_is_behind_stays_what_it_is(
         assert discovery.recreated == set()
         assert not caplog.records
 
-    with_discovery(use, failOnDataLoss=fail_on_data_loss)
+    with_discovery(use, **{"failOnDataLoss": fail_on_data_loss, "fetchOffset.numRetries": "500"})
 
 
 def test_topic_that_was_made_anew_ends_a_query_that_is_to_fail_on_data_loss_when_it_is_told_for_a_while() -> (
