@@ -20,7 +20,7 @@ from pyspark.serializers import NoOpSerializer
 
 from driver.spark.broker_tasks import hosts_of_last_job, running_tasks
 from driver.spark.hosts import hosts_with_executors
-from driver.spark.slots import BrokerSlots, SlotClaims
+from driver.spark.slots import BrokerSlots
 from sparklog.types import BrokerId
 
 __all__ = ["HOME_WAIT_S", "Placement", "preferred_hosts", "tasks_on"]
@@ -39,7 +39,9 @@ class Placement:
         """`racks` has the brokers of each rack, in the order of its job's tasks, `job_groups` that job's."""
         # Held, since PySpark forgets it when the context is stopped, which may be in the middle of a look.
         self._context: Any = slots.spark_context._jsc.sc()
-        self._claims = SlotClaims(slots.broker_capacity)
+        self._slots = slots
+        self._taken = 0
+        """Of the slots for brokers: Spark only tells how many there are, taken or not."""
         self._brokers = {rack: tuple(node_ids) for rack, node_ids in racks.items()}
         self._racks = {node_id: rack for rack, node_ids in racks.items() for node_id in node_ids}
         self._job_groups = dict(job_groups)
@@ -69,23 +71,27 @@ class Placement:
     def take_slots(self, rack: str, waited_s: float) -> bool:
         """Take slots for a rack that has waited so long, if there are; return whether there were.
 
-        Those at the homes of other racks that wait are theirs: each would begin empty at the other's.
+        They are for all its brokers or none: half a rack's help nobody. Those at the homes of other racks
+        that wait are theirs: each would begin empty at the other's.
 
         Raises:
             Py4JError: the application ends.
         """
-        scheduler = self._context.taskScheduler()
 
         def is_there(node_id: BrokerId) -> bool:
-            return any(scheduler.hasExecutorsAliveOnHost(host) for host in self._homes.get(node_id, ()))
+            return not hosts.keys().isdisjoint(self._homes.get(node_id, ()))
 
         brokers = self._brokers[rack]
+        # One look for both: of an executor that is new here and not there nobody would know whose it is.
+        hosts = hosts_with_executors(self._context)
+        capacity = self._slots.capacity_of(sum(hosts.values()))
         with self._lock:
             if waited_s < HOME_WAIT_S and any(each in self._homes and not is_there(each) for each in brokers):
                 return False
             theirs = sum(is_there(each) for other in self._waiting - {rack} for each in self._brokers[other])
-            if not self._claims.take(len(brokers), beside=theirs):
+            if capacity - self._taken - theirs < len(brokers):
                 return False
+            self._taken += len(brokers)
             self._waiting.discard(rack)
             return True
 
@@ -96,7 +102,7 @@ class Placement:
             Py4JError: the application ends.
         """
         with self._lock:
-            self._claims.give_back(len(self._brokers[rack]))
+            self._taken -= len(self._brokers[rack])
             self._waiting.add(rack)
             is_leaving = rack in self._leaving
             self._leaving.discard(rack)

@@ -9,8 +9,7 @@ executors and no profiles: each task is a Python process of its own, and takes o
 
 import contextlib
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +36,18 @@ class BrokerSlots:
     def broker_capacity(self) -> int:
         """Return how many brokers could run at once on the executors that are registered now."""
         return self._maximum_concurrent_tasks(self.profile)
+
+    def capacity_of(self, executors: int) -> int:
+        """Return how many brokers could run at once on so many of the executors that are registered now.
+
+        Spark counts an executor for some time before it runs tasks.
+        """
+        capacity = self.broker_capacity()
+        if self.profile is None:
+            return capacity
+        java_context: Any = self.spark_context._jsc.sc()
+        registered = int(java_context.schedulerBackend().getExecutorIds().size())
+        return capacity * min(executors, registered) // max(registered, 1)
 
     def free_for_brokers(self) -> int:
         """Return how many brokers could start now, beside the tasks that run, whoever they belong to."""
@@ -68,33 +79,6 @@ class BrokerSlots:
             else profile._java_resource_profile
         )
         return int(context.maxNumConcurrentTasks(java_profile))
-
-
-class SlotClaims:
-    """Which of the slots for brokers are taken: Spark only tells how many there are, taken or not.
-
-    Racks that wait for an executor would else all believe that the next one, or the other racks', is theirs.
-    May be used from any thread.
-    """
-
-    def __init__(self, capacity: Callable[[], int]) -> None:
-        """`capacity` says how many brokers could run at once."""
-        self._capacity = capacity
-        self._taken = 0
-        self._lock = threading.Lock()
-
-    def take(self, brokers: int, *, beside: int = 0) -> bool:
-        """Take slots for so many brokers if there are, `beside` others' that are not taken; say if so."""
-        with self._lock:
-            if self._capacity() - self._taken - beside < brokers:
-                return False
-            self._taken += brokers
-            return True
-
-    def give_back(self, brokers: int) -> None:
-        """The brokers that `take` was called for run no more."""
-        with self._lock:
-            self._taken -= brokers
 
 
 def broker_slots(spark_context: SparkContext) -> BrokerSlots:

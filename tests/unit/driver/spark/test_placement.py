@@ -1,6 +1,8 @@
 """Which hosts brokers prefer: those of their directories, and for each rack others."""
 
 from collections import Counter
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -88,24 +90,61 @@ def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -
 class Executors:
     """An application whose executors, one slot each, are on these hosts; racks are of one broker."""
 
-    def __init__(self, *hosts: str) -> None:
+    def __init__(self, *hosts: str, racks: dict[int, str] = RACKS) -> None:
         self.hosts = list(hosts)
+        self.starting = 0
+        """How many Spark counts, and gives no tasks yet."""
         context = context_of(None)
         java_context = context._jsc.sc()
-        java_context.maxNumConcurrentTasks.side_effect = lambda _: len(self.hosts)
-        java_context.taskScheduler().hasExecutorsAliveOnHost.side_effect = lambda host: host in self.hosts
-        java_context.statusTracker().getJobIdsForGroup.return_value = []
-        slots = BrokerSlots(context, profile=None, cores_per_broker=1, takes_resource=False)
-        brokers = {rack: [node_id] for node_id, rack in RACKS.items()}
+        java_context.maxNumConcurrentTasks.side_effect = lambda _: len(self.hosts) + self.starting
+        registered = java_context.schedulerBackend().getExecutorIds().size
+        registered.side_effect = lambda: len(self.hosts) + self.starting
+        java_context.statusTracker().getExecutorInfos.side_effect = self._infos
+        java_context.taskScheduler().getExecutorsAliveOnHost.side_effect = self._alive
+        profile: Any = context.profile
+        slots = BrokerSlots(context, profile, cores_per_broker=1, takes_resource=False)
+        brokers: dict[str, list[int]] = {}
+        for node_id, rack in racks.items():
+            brokers.setdefault(rack, []).append(node_id)
         self.placement = Placement(slots, brokers, {rack: rack for rack in brokers})
-        self.placement.set_homes({0: ["a"], 1: ["b"], 2: ["c"]})
+
+    def _infos(self) -> list[MagicMock]:
+        return [MagicMock(**{"host.return_value": host}) for host in self.hosts]
+
+    def _alive(self, host: str) -> MagicMock:
+        count = self.hosts.count(host)
+        return MagicMock(**{"isDefined.return_value": count > 0, "get.return_value.size.return_value": count})
+
+
+def test_racks_with_an_executor_less_than_they_need_let_one_rack_wait() -> None:
+    """Spark counts slots that are taken too; a rack that trusted it would wait inside Spark, unseen."""
+    executors = Executors("a", "b")
+    placement = executors.placement
+    assert [placement.take_slots(rack, 0) for rack in RACKS.values()] == [True, True, False]
+    placement.give_back("rack-0", has_served=False)
+    assert placement.take_slots("rack-2", 0)
+    assert not placement.take_slots("rack-0", 0)
+
+
+def test_slots_are_for_all_brokers_of_a_rack_or_none() -> None:
+    """A barrier job starts with all its tasks; half a rack's slots help nobody, and two racks could share."""
+    placement = Executors("a", "b", "c", racks=PAIRS).placement
+    assert placement.take_slots("rack-0", 0)
+    assert not placement.take_slots("rack-1", 0)
+    placement.give_back("rack-0", has_served=False)
+    assert placement.take_slots("rack-1", 0)
 
 
 def test_rack_whose_home_stays_away_takes_no_slot_at_the_home_of_another_that_waits() -> None:
     """Each would begin empty where the other's directories are."""
-    executors = Executors("a", "c")
+    executors = Executors("a")
     placement = executors.placement
+    placement.set_homes({0: ["a"], 1: ["b"], 2: ["c"]})
     assert placement.take_slots("rack-0", 0)
+    executors.starting = 1
+    assert not placement.take_slots("rack-1", HOME_WAIT_S), "nobody knows yet whose it is"
+    executors.starting = 0
+    executors.hosts.append("c")
     assert not placement.take_slots("rack-1", HOME_WAIT_S)
     assert placement.take_slots("rack-2", 0)
     executors.hosts.append("d")
@@ -117,6 +156,7 @@ def test_rack_is_not_waited_for_once_it_has_ended_or_has_to_leave_its_host() -> 
     """What nobody will take is free, and a host that Spark takes away does not come back."""
     executors = Executors("a", "c")
     placement = executors.placement
+    placement.set_homes({0: ["a"], 1: ["b"], 2: ["c"]})
     assert placement.take_slots("rack-0", 0)
     placement.ended("rack-2")
     assert placement.take_slots("rack-1", HOME_WAIT_S)
