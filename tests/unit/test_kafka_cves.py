@@ -316,7 +316,7 @@ def test_cve_2024_31141_values_that_name_files_or_variables_are_taken_as_they_st
     options = {"subscribe": "t", "kafka.bootstrap.servers": "h:1", "kafka.client.id": named}
     read = ReadOptions.parse(options, None, report=lambda _: None)
     assert read.client.client_id == named
-    with pytest.raises(DataSourceOptionError, match=r"'config\.providers' is unknown"):
+    with pytest.raises(DataSourceOptionError, match=r"'config\.providers' is not supported"):
         ReadOptions.parse({**options, "kafka.config.providers": "file"}, None)
     config = BrokerConfig.from_mapping({"ssl.keystore.password": "${env:HOME}"})
     assert config.ssl_keystore_password is not None

@@ -237,17 +237,13 @@ class Commit:
             is_new = decided.transactions == batch.transactions
             commit = commit_all_but_lost(decided, decided.transactions, is_new=is_new)
             committed, lost = yield from finishing(batch.sink, decided, commit)
-        aborted, left, cause = yield from self._end_leftovers(decided)
-        if aborted:
-            yield AwaitEnds(aborted, False)
+        left, cause = yield from self._end_leftovers(decided)
         if committed:
             yield AwaitEnds(committed, True)
         if cause is not None and batch.sink.kind is SinkKind.JOB:
             # Nobody comes back for a job, and this is as late as can be: whoever could not be asked may be by
             # now. Also if something is lost: who gives the job up is told so before he looks around.
-            aborted, left, cause = yield from self._end_leftovers(decided)
-            if aborted:
-                yield AwaitEnds(aborted, False)
+            left, cause = yield from self._end_leftovers(decided)
         if cause is not None:
             yield WarnOfLeftovers(batch.sink, cause)
         if lost:
@@ -259,19 +255,20 @@ class Commit:
             return None
         return decider._replace(leftovers=left)
 
-    def _end_leftovers(
-        self, decided: Decision
-    ) -> Protocol[tuple[Transactions, Transactions, KafkaError | None]]:
-        """Do `_abort_undecided` if that is possible; else also return why it is not.
+    def _end_leftovers(self, decided: Decision) -> Protocol[tuple[Transactions, KafkaError | None]]:
+        """Do `_abort_undecided`, and return what else is open; if it is not possible, also why.
 
         The batch is written: were this to fail, it would be written again. What is left open then, the next
         batch's commit ends; of a job nobody but an operator.
         """
         try:
             yield AwaitDecision(self._batch.sink)
-            return (*(yield from self._abort_undecided(decided)), None)
+            aborted, left = yield from self._abort_undecided(decided)
+            if aborted:
+                yield AwaitEnds(aborted, False)
         except KafkaError as error:
-            return (), (), error
+            return (), error
+        return left, None
 
     def _abort_undecided(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
         """Abort what nobody can decide for any more; return that, and what else is open of other runs.
