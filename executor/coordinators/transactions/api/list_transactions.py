@@ -2,9 +2,7 @@
 
 All of them are told, or none: of a coordinator that is given away or loaded meanwhile nobody could say what
 is left out, and clients ask again. The filters of younger versions pass everything in older ones. A duration
-is longer than asked for, and an id that has had no transaction passes every one of them, as in Kafka. Ids are
-remembered for a week after their last transaction; who asks for none of the complete states, as each commit
-of a sink does, has only the others gone through.
+is longer than asked for, and an id that has had no transaction passes every one of them, as in Kafka.
 
 Source: Kafka's TransactionStateManager.listTransactionStates.
 """
@@ -17,17 +15,11 @@ from typing import Any, Final
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse
 from kio.schema.list_transactions.v2.response import TransactionState as ListedTransaction
 
-from executor.coordinators.machine.decision import Decision, Now, Token
 from executor.coordinators.machine.regular_expressions import compiled
 from executor.coordinators.machine.shard import ShardState
 from executor.coordinators.runtime import CoordinatorRuntime
 from executor.coordinators.transactions.api.asking import outcomes_of
-from executor.coordinators.transactions.machine.metadata import (
-    COMPLETE_STATES,
-    TransactionMetadata,
-    TransactionState,
-)
-from executor.coordinators.transactions.machine.shard import TransactionShard
+from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.types import or_minus_one
@@ -57,9 +49,10 @@ class ListTransactionsHandler:
             passes = _filter(body)
         except ValueError:
             return _response(ErrorCode.invalid_regular_expression)
-        candidates = _candidates(body)
         asked = [
-            self._coordinators.submit_to(partition, candidates, lambda refusal: refusal)
+            self._coordinators.submit_to(
+                partition, lambda machine, token, now: machine.list_all(token, now), lambda refusal: refusal
+            )
             for partition in partitions
         ]
         outcomes = await outcomes_of(asked)
@@ -78,13 +71,6 @@ class ListTransactionsHandler:
                     await asyncio.sleep(0)
         unknown = tuple(name for name in body.state_filters if name not in _BY_NAME)
         return _response(ErrorCode.none, unknown, tuple(listed))
-
-
-def _candidates(body: Any) -> Callable[[TransactionShard, Token, Now], Decision]:
-    """Return what tells of all that may pass the filter of states, and of few others."""
-    if body.state_filters and not any(state.state_name in body.state_filters for state in COMPLETE_STATES):
-        return TransactionShard.list_incomplete
-    return TransactionShard.list_all
 
 
 def _filter(body: Any) -> Callable[[str, TransactionMetadata], bool]:

@@ -36,7 +36,6 @@ from sparklog.types import (
 )
 
 __all__ = [
-    "COMPLETE_STATES",
     "EPOCH_BUMP_VERSION",
     "EXHAUSTED_EPOCH",
     "TransactionMetadata",
@@ -81,18 +80,12 @@ class TransactionState(IntEnum):
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the last transaction has ended and every partition knows; most ids are so, for a week."""
-        return self in COMPLETE_STATES
-
-    @property
     def is_idle(self) -> bool:
         """Whether there is no transaction: the id may be given to a producer, begin one, or expire."""
         return self in _IDLE
 
 
-COMPLETE_STATES: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-_IDLE: Final = (TransactionState.EMPTY, *COMPLETE_STATES)
+_IDLE: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 _VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, tuple[TransactionState, ...]]] = MappingProxyType(
     {

@@ -73,8 +73,6 @@ class TransactionShard:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._ongoing: dict[str, None] = {}
         """Those of `_transactions` that may time out."""
-        self._incomplete: dict[str, None] = {}
-        """Those whose state is no complete one: few, where a million are remembered."""
         self._bumped_from: dict[str, _Bump] = {}
         self._transaction_version = 0
         """The cluster's."""
@@ -82,7 +80,7 @@ class TransactionShard:
 
     def release(self) -> Iterator[None]:
         """Let go of all ids, a slice at a time; nothing is asked of it any more."""
-        self._ongoing, self._incomplete = {}, {}
+        self._ongoing = {}
         while self._transactions:
             for _ in range(min(len(self._transactions), _RELEASED_AT_ONCE)):
                 transactional_id, _metadata = self._transactions.popitem()
@@ -98,13 +96,14 @@ class TransactionShard:
         if record.value is None:
             self._transactions.pop(transactional_id, None)
             self._ongoing.pop(transactional_id, None)
-            self._incomplete.pop(transactional_id, None)
             self._bumped_from.pop(transactional_id, None)
             return
         assert isinstance(record.value, TransactionLogValue), record
         metadata = self._transactions[transactional_id] = TransactionMetadata.from_value(record.value)
-        _keep(self._ongoing, transactional_id, metadata.state is TransactionState.ONGOING)
-        _keep(self._incomplete, transactional_id, not metadata.state.is_complete)
+        if metadata.state is TransactionState.ONGOING:
+            self._ongoing[transactional_id] = None
+        else:
+            self._ongoing.pop(transactional_id, None)
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         """Nothing in this topic is part of a transaction."""
@@ -218,11 +217,6 @@ class TransactionShard:
         """Tell what is known of all; the reply is a list of pairs."""
         return Decision(replies=[Reply(token, list(self._transactions.items()))])
 
-    def list_incomplete(self, token: Token, now: Now) -> Decision:
-        """Tell what is known of those whose state is no complete one; the reply is a list of pairs."""
-        incomplete = [(each, self._transactions[each]) for each in self._incomplete]
-        return Decision(replies=[Reply(token, incomplete)])
-
     @property
     def uncompleted_count(self) -> int:
         """How many have all their markers and could not be completed yet."""
@@ -315,13 +309,6 @@ class TransactionShard:
             [] if reply is None else [reply],
             [_send_markers(transactional_id, prepared)],
         )
-
-
-def _keep(index: dict[str, None], transactional_id: str, is_in: bool) -> None:
-    if is_in:
-        index[transactional_id] = None
-    else:
-        index.pop(transactional_id, None)
 
 
 def _record(transactional_id: str, metadata: TransactionMetadata) -> CoordinatorRecord:

@@ -251,8 +251,6 @@ async def test_open_transaction_is_described_and_listed(brokers: Brokers) -> Non
     assert (await described("")).error_code is ErrorCode.invalid_request
     assert await listed() == (["a", "b"], ())
     assert await listed(state_filters=("Ongoing", "Odd")) == (["a"], ("Odd",))
-    assert await listed(state_filters=("Odd",)) == ([], ("Odd",))
-    assert await listed(state_filters=("Empty", "CompleteAbort")) == (["b"], ())
     assert await listed(producer_id_filters=(producer.producer_id,)) == (["a"], ())
     assert await listed(duration_filter=60_000, state_filters=("Ongoing",)) == ([], ())
     assert await listed(transactional_id_pattern="[b-z]+") == (["b"], ())
@@ -270,12 +268,10 @@ async def test_open_transaction_ends_by_its_time_out(brokers: Brokers) -> None:
     assert await write(channel, topic_id, producer) is NONE
     await until(lambda: state_of(brokers, 0, topic_id) == (2, 2), "the transaction aborted")
     assert await write(channel, topic_id, producer, 1) is not NONE
-    aborted = Listed(
-        transactional_id="a", producer_id=producer.producer_id, transaction_state="CompleteAbort"
+    response = await channel.request(ListTransactionsRequest(state_filters=("CompleteAbort",)))
+    assert response.transaction_states == (
+        Listed(transactional_id="a", producer_id=producer.producer_id, transaction_state="CompleteAbort"),
     )
-    for states, found in ((("CompleteAbort", "Ongoing"), (aborted,)), (("Empty", "Ongoing"), ())):
-        response = await channel.request(ListTransactionsRequest(state_filters=states))
-        assert response.transaction_states == found
 
 
 @with_brokers(count=2)

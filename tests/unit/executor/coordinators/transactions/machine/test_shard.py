@@ -414,29 +414,6 @@ def test_id_that_nobody_uses_is_forgotten_but_not_an_open_transaction() -> None:
     assert set(partition.all_known()) == {"open", "fresh"}
 
 
-def test_ids_that_are_only_remembered_are_not_gone_through_for_those_that_are_open() -> None:
-    """Each commit of a sink asks what is open, and a week of writes leaves millions of ids."""
-    partition = Partition()
-    for name in ("committed", "aborted", "open", "used again", "prepared"):
-        producer = partition.given(name)
-        partition.add(producer, P0, of=name)
-        if name != "open":
-            partition.end(producer, name != "aborted", of=name)
-        if name != "prepared":
-            partition.write_markers()
-    partition.given("used again")
-    partition.given("empty")
-
-    def listed() -> list[str]:
-        (reply,) = partition.shard.list_incomplete(0, partition.now).replies
-        return sorted(transactional_id for transactional_id, _ in reply.response)
-
-    assert listed() == ["empty", "open", "prepared", "used again"]
-    assert len(partition.all_known()) == 6
-    partition.load()
-    assert listed() == ["empty", "open", "prepared", "used again"]
-
-
 def test_tombstones_of_long_ids_go_in_batches_that_fit() -> None:
     """One batch with all of them would be too large to be appended, for ever."""
     partition = Partition()
