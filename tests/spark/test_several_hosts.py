@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
-from pyspark.sql import SparkSession
 
 import sparklog
 from tests.cluster import wait_for
+from tests.spark.applications import run_application
 from tests.spark.sessions import spark_session
 from tests.spark.standalone import spark_properties, standalone_cluster
 from tests.spark.test_application import consume, listening_processes, produce
@@ -23,20 +23,25 @@ HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 RECORDS = 100
 
 
+APPLICATION = """
+import sys
+from pathlib import Path
+from tests.spark.test_several_hosts import start_over_moved_directories
+start_over_moved_directories(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[SparkSession]:
-    """Executors on three hosts; skips where mounts of one's own are not allowed."""
+def master(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster of three hosts; skips where mounts of one's own are not allowed."""
     unshare = shutil.which("unshare") or "false"
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "--bind", str(disk), str(disk)]
     if subprocess.run([unshare, "--mount", *mount], check=False, capture_output=True).returncode != 0:
         pytest.skip("file systems cannot be mounted here")
-    with standalone_cluster(tmp_path, HOSTS, disk) as master:
-        properties = spark_properties() | {"spark.executor.cores": "1"}
-        names = {key.replace(".", "_"): value for key, value in properties.items()}
-        with spark_session(master, **names) as session:
-            yield session
+    with standalone_cluster(tmp_path, HOSTS, disk) as address:
+        yield address
 
 
 def brokers_by_disk(directory: Path) -> list[list[str]]:
@@ -59,24 +64,31 @@ def executors(application_id: str) -> list[psutil.Process]:
 
 
 @pytest.mark.timeout(300)
-def test_brokers_on_several_hosts_go_where_their_directories_are(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_brokers_on_several_hosts_go_where_their_directories_are(master: str, tmp_path: Path) -> None:
     """At a start over directories, and when two hosts lose their executors at once: no disk begins empty."""
-    with sparklog.start(session, log_directories=tmp_path / "disk") as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(10)
-        produce(cluster.bootstrap_servers, "kept", RECORDS)
-    assert sorted(brokers_by_disk(tmp_path)) == [["broker-0"], ["broker-1"], ["broker-2"]]
-    # Where racks go when there is nothing yet may be the same every time.
-    moved = move_disks(tmp_path)
-    expected = [str(number).encode() for number in range(RECORDS)]
-    with sparklog.start(session, log_directories=tmp_path / "disk") as cluster:
-        assert consume(cluster.bootstrap_servers, "kept", RECORDS) == expected
-        assert brokers_by_disk(tmp_path) == moved
-        lose_two_executors(cluster.bootstrap_servers, session.sparkContext.applicationId)
-        assert consume(cluster.bootstrap_servers, "kept", RECORDS) == expected
-    assert brokers_by_disk(tmp_path) == moved
+    # Properties of a process's first session are those of its JVM, and so of all after it.
+    run_application(APPLICATION, tmp_path, master, str(tmp_path))
+
+
+def start_over_moved_directories(master: str, directory: Path) -> None:
+    """Start a cluster, move what is on the disks, start it over that, and have two executors killed."""
+    properties = spark_properties() | {"spark.executor.cores": "1"}
+    names = {key.replace(".", "_"): value for key, value in properties.items()}
+    with spark_session(master, **names) as session:
+        with sparklog.start(session, log_directories=directory / "disk") as cluster:
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+            admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(10)
+            produce(cluster.bootstrap_servers, "kept", RECORDS)
+        assert sorted(brokers_by_disk(directory)) == [["broker-0"], ["broker-1"], ["broker-2"]]
+        # Where racks go when there is nothing yet may be the same every time.
+        moved = move_disks(directory)
+        expected = [str(number).encode() for number in range(RECORDS)]
+        with sparklog.start(session, log_directories=directory / "disk") as cluster:
+            assert consume(cluster.bootstrap_servers, "kept", RECORDS) == expected
+            assert brokers_by_disk(directory) == moved
+            lose_two_executors(cluster.bootstrap_servers, session.sparkContext.applicationId)
+            assert consume(cluster.bootstrap_servers, "kept", RECORDS) == expected
+        assert brokers_by_disk(directory) == moved
 
 
 def move_disks(directory: Path) -> list[list[str]]:
