@@ -21,6 +21,7 @@ from kio.schema.fetch.v16.response import FetchResponse, PartitionData
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import FetchConfig
+from sparklog.client.early_answers import early_pause_s
 from sparklog.client.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
@@ -159,19 +160,12 @@ class PartitionFetcher:
         )
 
     def _pause_if_early(self) -> None:
-        """Pause after an empty answer that was due later: the next one would come as soon, and so on.
-
-        Apache Kafka does not hold a fetch above the last stable offset (DelayedFetch takes the log for
-        truncated), and it stays there until an open transaction ends. With the pause no question takes
-        longer than one that is held.
-        """
-        left_ms = self._config.max_wait_ms - (time.monotonic() - self._requested_s) * 1000
-        if left_ms <= self._config.max_wait_ms / 2:
-            self._early_answers = 0
-            return
-        pause_ms = self._cluster.config.retry_backoff.pause_ms(self._early_answers)
-        self._early_answers += 1
-        time.sleep(min(pause_ms, left_ms) / 1000)
+        """Pause after an empty answer that was due later (`early_answers`)."""
+        waited_s, max_wait_s = time.monotonic() - self._requested_s, self._config.max_wait_ms / 1000
+        backoff = self._cluster.config.retry_backoff
+        pause_s = early_pause_s(backoff, self._early_answers, waited_s, max_wait_s)
+        self._early_answers = self._early_answers + 1 if pause_s else 0
+        time.sleep(pause_s)
 
     def _answer(self, response: FetchResponse) -> PartitionData:
         """Return what is said of the one partition that was asked for."""

@@ -4,9 +4,8 @@ Each leader is sent one Fetch of all its partitions, which it holds open until t
 (KIP-227's sessions are not needed for that). What comes is not looked at: a byte is asked for, so that a
 leader sends one batch at most.
 
-An empty answer that was due later is followed by a pause, in which other leaders are still listened to:
-Apache Kafka does not hold a fetch above the last stable offset (DelayedFetch takes the log for truncated),
-where a query may stand until an open transaction ends.
+An empty answer that was due later is followed by a pause (`early_answers`), in which other leaders are still
+listened to.
 
 An answer that has not come when the wait is over is waited for by the next wait, if that is for the same
 offsets; so nothing is sent anew while nothing happens. One that is late by request.timeout.ms does not come
@@ -24,6 +23,7 @@ from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.fetch.v16.response import FetchResponse
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.early_answers import early_pause_s
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, Offset, TopicPartition
 
@@ -156,15 +156,16 @@ class Tail:
         return has_news
 
     def _note_early(self, broker_id: BrokerId, asked: _Asked, *, has_news: bool) -> None:
-        """Have a leader paused with that had nothing, and said so before the wait was half over."""
+        """Have a leader paused with that had nothing, and said so before it was due."""
         before = self._early.pop(broker_id, None)
-        now_s, max_wait_s = time.monotonic(), asked.request.max_wait.total_seconds()
-        left_s = asked.sent_s + max_wait_s - now_s
-        if has_news or left_s <= max_wait_s / 2:
+        if has_news:
             return
         answers = 0 if before is None or before.request != asked.request else before.answers
-        pause_s = self._cluster.config.retry_backoff.pause_ms(answers) / 1000
-        self._early[broker_id] = _Early(asked.request, answers + 1, now_s + min(pause_s, left_s))
+        now_s, max_wait_s = time.monotonic(), asked.request.max_wait.total_seconds()
+        backoff = self._cluster.config.retry_backoff
+        pause_s = early_pause_s(backoff, answers, now_s - asked.sent_s, max_wait_s)
+        if pause_s:
+            self._early[broker_id] = _Early(asked.request, answers + 1, now_s + pause_s)
 
     def _give_up(self, positions: Mapping[TopicPartition, Offset]) -> None:
         """Begin anew after a failure: an answer that still comes would be taken for the next one's."""

@@ -1,0 +1,25 @@
+"""How long to pause after a Fetch was answered with nothing before it was due: the next would be as soon.
+
+Apache Kafka does not hold a fetch above the last stable offset (DelayedFetch takes the log for truncated),
+and whoever stands there stays until an open transaction ends. With the pause no question takes longer than
+one that is held.
+"""
+
+from sparklog.exponential_backoff import ExponentialBackoff
+
+__all__ = ["early_pause_s"]
+
+
+def early_pause_s(
+    backoff: ExponentialBackoff, answers_before: int, waited_s: float, max_wait_s: float
+) -> float:
+    """Return the pause after an answer that came after `waited_s`; 0 if half the wait was over.
+
+    `answers_before` is how many such there were before it, in a row.
+
+    >>> backoff = ExponentialBackoff(first_ms=100, max_ms=1_000)
+    >>> [early_pause_s(backoff, 3, waited_s, max_wait_s=0.5) for waited_s in (0.0, 0.125, 0.25)]
+    [0.5, 0.375, 0.0]
+    """
+    left_s = max_wait_s - waited_s
+    return min(backoff.pause_ms(answers_before) / 1000, left_s) if left_s > max_wait_s / 2 else 0.0
