@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.offsets import OffsetQuery, SpecialOffset, list_offsets
+from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.offset_limits import (
     Earliest,
@@ -208,8 +208,7 @@ def listed(
     Raises:
         ApiTimeoutError: a leader did not answer in time.
     """
-    offsets = _offsets(cluster, options, dict.fromkeys(partitions, which))
-    return {each: _known(offsets, each) for each in partitions}
+    return _listed(cluster, partitions, which, read_committed=options.fetch.read_committed)
 
 
 def _high_watermarks(
@@ -225,9 +224,7 @@ def _high_watermarks(
     beyond = [each for each, offset in asked.items() if offset > latest[each]]
     if not beyond or not options.fetch.read_committed:
         return latest
-    listed = list_offsets(cluster, dict.fromkeys(beyond, SpecialOffset.LATEST))
-    offsets = {each: answer.offset for each, answer in listed.items()}
-    return {**latest, **{each: _known(offsets, each) for each in beyond}}
+    return {**latest, **_listed(cluster, beyond, SpecialOffset.LATEST, read_committed=False)}
 
 
 def _starts(
@@ -295,17 +292,21 @@ def _at_timestamps(
     for topic_partition, timestamp_ms in timestamps_ms.items():
         if timestamp_ms < 0:
             raise DataSourceOptionError(f"The timestamp {timestamp_ms} for {topic_partition} is negative")
-    return _offsets(cluster, options, timestamps_ms)
+    answers = list_offsets(cluster, timestamps_ms, read_committed=options.fetch.read_committed)
+    return {each: answer.offset for each, answer in answers.items()}
 
 
-def _offsets(
-    cluster: ClusterClient, options: ReadOptions, queries: Mapping[TopicPartition, OffsetQuery]
-) -> dict[TopicPartition, Offset | None]:
-    listed = list_offsets(cluster, queries, read_committed=options.fetch.read_committed)
-    return {each: answer.offset for each, answer in listed.items()}
-
-
-def _known(offsets: Mapping[TopicPartition, Offset | None], topic_partition: TopicPartition) -> Offset:
-    offset = offsets[topic_partition]
-    assert offset is not None, "every partition has a first and a last offset"
-    return offset
+def _listed(
+    cluster: ClusterClient,
+    partitions: Collection[TopicPartition],
+    which: SpecialOffset,
+    *,
+    read_committed: bool,
+) -> dict[TopicPartition, Offset]:
+    answers = list_offsets(cluster, dict.fromkeys(partitions, which), read_committed=read_committed)
+    offsets = {}
+    for each in partitions:
+        offset = answers[each].offset
+        assert offset is not None, "every partition has a first and a last offset"
+        offsets[each] = offset
+    return offsets
