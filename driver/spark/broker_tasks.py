@@ -4,6 +4,7 @@ It stands in Spark's status store as soon as a task has started. The tasks of a 
 brokers are.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 __all__ = ["RunningTask", "executor_logs", "hosts_of_last_job", "running_tasks"]
@@ -26,20 +27,17 @@ def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
     Raises:
         Py4JError: the application ends.
     """
-    tracker, store = java_context.statusTracker(), java_context.statusStore()
+    tracker = java_context.statusTracker()
     running = []
     for job_id in tracker.getJobIdsForGroup(job_group):
         job = tracker.getJobInfo(job_id)
         if job.isEmpty() or str(job.get().status()) != "RUNNING":
             continue
-        for stage_id in job.get().stageIds():
-            tasks = store.taskList(stage_id, 0, _MANY)
-            for number in range(tasks.size()):
-                task = tasks.apply(number)
-                if str(task.status()) == "RUNNING":
-                    running.append(
-                        RunningTask(stage_id, task.index(), str(task.executorId()), str(task.host()))
-                    )
+        running += [
+            RunningTask(stage_id, task.index(), str(task.executorId()), str(task.host()))
+            for stage_id, task in _tasks_of(java_context, job.get())
+            if str(task.status()) == "RUNNING"
+        ]
     return running
 
 
@@ -51,17 +49,14 @@ def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: boo
     Raises:
         Py4JError: the application ends.
     """
-    tracker, store = java_context.statusTracker(), java_context.statusStore()
+    tracker = java_context.statusTracker()
     job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(job_group), default=-1))
     hosts: dict[int, tuple[int, str]] = {}
-    for stage_id in () if job.isEmpty() else job.get().stageIds():
-        tasks = store.taskList(stage_id, 0, _MANY)
-        for number in range(tasks.size()):
-            task = tasks.apply(number)
-            if only_successful and str(task.status()) != "SUCCESS":
-                continue
-            started = (task.attempt(), str(task.host()))
-            hosts[task.index()] = max(hosts.get(task.index(), started), started)
+    for _, task in () if job.isEmpty() else _tasks_of(java_context, job.get()):
+        if only_successful and str(task.status()) != "SUCCESS":
+            continue
+        started = (task.attempt(), str(task.host()))
+        hosts[task.index()] = max(hosts.get(task.index(), started), started)
     return {number: host for number, (_, host) in hosts.items()}
 
 
@@ -78,3 +73,12 @@ def executor_logs(java_context: Any, executor_id: str) -> tuple[tuple[str, str],
         entry = logs.next()
         found.append((str(entry._1()), str(entry._2())))
     return tuple(sorted(found))
+
+
+def _tasks_of(java_context: Any, job: Any) -> Iterator[tuple[int, Any]]:
+    """Yield every task of a job that was started, each with the id of its stage."""
+    store = java_context.statusStore()
+    for stage_id in job.stageIds():
+        tasks = store.taskList(stage_id, 0, _MANY)
+        for number in range(tasks.size()):
+            yield stage_id, tasks.apply(number)

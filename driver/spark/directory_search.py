@@ -20,6 +20,7 @@ from driver.spark.broker_tasks import hosts_of_last_job
 from driver.spark.calls import answered
 from driver.spark.hosts import hosts_with_executors
 from driver.spark.placement import tasks_on
+from driver.spark.preflight import SLOT_WAIT_S
 from driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.storage.directories_found import look_for_directories
@@ -27,8 +28,6 @@ from sparklog.types import BrokerId
 
 __all__ = ["find_directories", "homes_of"]
 
-SEARCH_TIMEOUT_S: Final = 30.0
-"""As long as a start waits for slots."""
 CALL_SITE: Final = "Kafka brokers' directories"
 _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02
@@ -43,14 +42,14 @@ def find_directories(
     """Return the hosts on which brokers' directories lie, as Spark names them; without those found nowhere.
 
     Raises:
-        StartError: a host could not be asked within `SEARCH_TIMEOUT_S`.
+        StartError: a host could not be asked within `SLOT_WAIT_S`, as long as a start waits for slots.
     """
     search = _Search(slots, jobs, job_group, assignments)
     # In a thread of its own: the group of its jobs is nothing for the jobs of whoever starts a cluster.
     thread = InheritableThread(target=search.run, name="sparklog directories", daemon=True)
     thread.start()
     try:
-        thread.join(SEARCH_TIMEOUT_S)
+        thread.join(SLOT_WAIT_S)
     finally:
         if thread.is_alive():  # still, or somebody has broken it off
             search.stop()
@@ -59,7 +58,7 @@ def find_directories(
         raise StartError(f"the executors could not look for the brokers' directories: {first_line}")
     if search.unasked:
         raise StartError(
-            f"{', '.join(sorted(search.unasked))} could not be asked within {SEARCH_TIMEOUT_S:.0f} s which "
+            f"{', '.join(sorted(search.unasked))} could not be asked within {SLOT_WAIT_S:.0f} s which "
             "brokers' directories are there: no executor there has a slot for a broker's task; end the jobs "
             "of yours that run there, or wait for them"
         )
@@ -123,9 +122,7 @@ class _Search:
 
     def _ask(self, hosts: Sequence[str]) -> None:
         context = self._slots.spark_context
-        tasks = tasks_on(context, [[host] for host in hosts])
-        if self._slots.profile is not None:
-            tasks = tasks.withResources(self._slots.profile)
+        tasks = tasks_on(self._slots, [[host] for host in hosts])
         looking = tasks.mapPartitionsWithIndex(partial(look_for_directories, self._directories))
         context.setJobGroup(
             self._job_group, "sparklog looks for the brokers' directories", interruptOnCancel=True

@@ -175,11 +175,16 @@ def preferred_hosts(
     return free[of_nowhere.index(rack) :: len(of_nowhere)] if rack in of_nowhere else free
 
 
-def tasks_on(spark_context: SparkContext, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
-    """Return an RDD of a partition for each of `preferred`, whose task prefers these hosts.
+def tasks_on(slots: BrokerSlots, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
+    """Return an RDD of a partition for each of `preferred`, whose task takes a broker's slot on these hosts.
 
-    What its elements are is nobody's concern.
+    They are preferred only, and what the elements are is nobody's concern.
     """
+    tasks = _tasks_on(slots.spark_context, preferred)
+    return tasks if slots.profile is None else tasks.withResources(slots.profile)
+
+
+def _tasks_on(spark_context: SparkContext, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
     if not any(preferred):
         return spark_context.parallelize(range(len(preferred)), len(preferred))
     # There is no way to say so from Python.

@@ -186,9 +186,7 @@ class Rack:
         if self.attempt > 1:
             description += f" (attempt {self.attempt})"
         context.setJobGroup(self.job_group, description, interruptOnCancel=True)
-        tasks = tasks_on(context, self._placement.preferred(self.name))
-        if self._slots.profile is not None:
-            tasks = tasks.withResources(self._slots.profile)
+        tasks = tasks_on(self._slots, self._placement.preferred(self.name))
         brokers_run = tasks.barrier().mapPartitionsWithIndex(partial(run_broker, self.assignments))
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
         context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
