@@ -13,7 +13,7 @@ from executor.api.produce_examination import Examination
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
-from sparklog.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
+from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader, validate_produced
 from sparklog.types import LeaderEpoch, TimestampMs
 
 __all__ = ["TransactionalBatch", "append_failed", "append_in_epoch", "append_produced", "append_verified"]
@@ -53,15 +53,10 @@ def append_produced(
                 ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
             )
         leader = replica.leading()
-        settings = replica.settings
         header = validate_produced(
             records,
-            now_ms=produce.wall_ms,
-            max_message_bytes=settings.log.max_message_bytes,
+            max_message_bytes=replica.settings.log.max_message_bytes,
             produce_version=produce.version,
-            log_append_time=settings.log.log_append_time,
-            timestamp_before_max_ms=settings.timestamp_before_max_ms,
-            timestamp_after_max_ms=settings.timestamp_after_max_ms,
         )
         if header.attributes & TRANSACTIONAL_BIT and (header.producer_id >= 0 or transactional is None):
             if transactional is None:
@@ -72,12 +67,11 @@ def append_produced(
             batch = TransactionalBatch(produced, replica, leader.leader_epoch, records, header)
             transactional.append(batch)
             return
-        if (header.attributes & CODEC_BITS or settings.examines_all) and not examination.is_done(
-            produced, replica, leader.leader_epoch, records, header
-        ):
+        examined = examination.look(produced, replica, leader.leader_epoch, records, header)
+        if examined is None:
             return
         waiting = produced if produce.acks == ACKS_ALL else None
-        produced.appended = replica.append(records, header, produce.now_ms, produce.wall_ms, waiting)
+        produced.appended = replica.append(*examined, produce.now_ms, produce.wall_ms, waiting)
     except (KafkaError, OSError) as error:
         append_failed(produced, error, 0 if records is None else len(records))
 
@@ -85,13 +79,10 @@ def append_produced(
 def append_verified(batch: TransactionalBatch, examination: Examination, now_ms: int, wall_ms: int) -> None:
     """Append a batch of a transaction, or leave it to `examination`, or note what is wrong with it."""
     produced, replica, leader_epoch, records, header = batch
-    settings = replica.settings
     try:
-        if (header.attributes & CODEC_BITS or settings.examines_all) and not examination.is_done(
-            produced, replica, leader_epoch, records, header
-        ):
-            return
-        append_in_epoch(produced, replica, leader_epoch, records, header, now_ms, wall_ms)
+        examined = examination.look(produced, replica, leader_epoch, records, header)
+        if examined is not None:
+            append_in_epoch(produced, replica, leader_epoch, *examined, now_ms, wall_ms)
     except (KafkaError, OSError) as error:
         append_failed(produced, error, len(records))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from executor.api.machine.delayed_produce import (
     ACKS_ALL,
@@ -78,28 +79,22 @@ class ProduceHandler:
             partition_count += len(topic.partition_data)
         if partition_count > _PARTITIONS_AT_ONCE:
             return self._append_in_steps(body, produce, examination)
-        for topic in body.topic_data:
-            name = topic.topic_id if version >= _FIRST_VERSION_BY_ID else topic.name
-            for data in topic.partition_data:
-                append_produced(produce.add(name, data.index), data.records, self._table, examination)
+        for (topic, partition), records in _records_of_partitions(body, version).items():
+            append_produced(produce.add(topic, partition), records, self._table, examination)
         return self._answer(body, produce, examination)
 
     def _append_in_steps(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
-        for topic in body.topic_data:
-            name = topic.topic_id if produce.version >= _FIRST_VERSION_BY_ID else topic.name
-            for data in topic.partition_data:
-                append_produced(produce.add(name, data.index), data.records, self._table, examination)
-                yield
+        for (topic, partition), records in _records_of_partitions(body, produce.version).items():
+            append_produced(produce.add(topic, partition), records, self._table, examination)
+            yield
         return self._answer(body, produce, examination)
 
     def _append_transactional(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
         batches: list[TransactionalBatch] = []
-        for topic in body.topic_data:
-            name = topic.topic_id if produce.version >= _FIRST_VERSION_BY_ID else topic.name
-            for data in topic.partition_data:
-                produced = produce.add(name, data.index)
-                append_produced(produced, data.records, self._table, examination, batches)
-                yield
+        for (topic, partition), records in _records_of_partitions(body, produce.version).items():
+            produced = produce.add(topic, partition)
+            append_produced(produced, records, self._table, examination, batches)
+            yield
         verified = yield from verified_in_steps(
             body.transactional_id, produce.version, batches, self._verifier
         )
@@ -168,3 +163,15 @@ class ProduceHandler:
             return (yield from produce_response_in_steps(produce, self._table))
         finally:
             produce.partitions.clear()
+
+
+def _records_of_partitions(
+    body: Any, version: int
+) -> dict[tuple[UUID | str | None, int], bytes | memoryview | None]:
+    """Return what came for each partition by topic and number: the last of one that is there twice."""
+    by_id = version >= _FIRST_VERSION_BY_ID
+    return {
+        (topic.topic_id if by_id else topic.name, data.index): data.records
+        for topic in body.topic_data
+        for data in topic.partition_data
+    }

@@ -1,9 +1,8 @@
-"""Which batches of a Produce request are looked into before they are appended, and where.
+"""Where the batches of a Produce request are looked into (`executor.records.examination`).
 
-A batch whose header is not enough to go by (`executor.records.examination`: it is compressed, or its topic
-asks for more) is examined by a thread. The way to a thread and back takes several times what it takes to
-count the records of a small batch, so these are counted at once: of each request as much as takes about a
-millisecond.
+The way to a thread and back takes several times what it takes to walk over the records of a small batch, so
+these are looked into at once: of each request as much as takes about a millisecond. The others are left to a
+thread.
 """
 
 from typing import Final, NamedTuple
@@ -12,7 +11,7 @@ from executor.api.machine.delayed_produce import ProducedPartition
 from executor.partitions.replica import Replica
 from executor.records.examination import Demands, examine
 from sparklog.errors import KafkaError
-from sparklog.records.batch import BatchHeader
+from sparklog.records.batch import CODEC_BITS, BatchHeader
 from sparklog.records.codecs import DecompressionLimitError
 from sparklog.types import LeaderEpoch
 
@@ -20,6 +19,8 @@ __all__ = ["Examination", "Unexamined"]
 
 _AT_ONCE_BYTES: Final = 64 * 1024
 """How many bytes of compressed batches one request may have examined at once,"""
+_PLAIN_AT_ONCE_BYTES: Final = 1024 * 1024
+"""how many of others,"""
 _AT_ONCE_RECORDS: Final = 4_000
 """how many records,"""
 _EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
@@ -41,43 +42,47 @@ class Unexamined(NamedTuple):
 class Examination:
     """What is looked into of one request: at once, or later by a thread."""
 
-    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_records_left", "later")
+    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_plain_bytes_left", "_records_left", "later")
 
     def __init__(self, max_decompressed_bytes: int) -> None:
         self.later: list[Unexamined] = []
         """What is left to a thread."""
         self._max_decompressed_bytes = max_decompressed_bytes
         self._bytes_left = _AT_ONCE_BYTES
+        self._plain_bytes_left = _PLAIN_AT_ONCE_BYTES
         self._records_left = _AT_ONCE_RECORDS
 
-    def is_done(
+    def look(
         self,
         produced: ProducedPartition,
         replica: Replica,
         leader_epoch: LeaderEpoch,
         records: bytes | memoryview,
         header: BatchHeader,
-    ) -> bool:
-        """Return whether the batch has been found good, and is stored as it is; else a thread looks later.
+    ) -> tuple[bytes | memoryview, BatchHeader] | None:
+        """Return a good batch as it is to be stored, and its header; None, where a thread looks later.
 
         Raises:
             KafkaError: what `examine` raises.
         """
-        settings = replica.settings
-        self._bytes_left -= len(records)
+        demands = replica.settings.demands(produced.produce.wall_ms, self._max_decompressed_bytes)
         self._records_left -= header.record_count
-        is_small = self._bytes_left >= 0 and self._records_left >= 0
-        if is_small and not settings.examines_all and settings.codec is None:
-            max_bytes = min(self._max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
-            try:
-                examine(records, header, Demands(max_bytes, settings.log.max_message_bytes))
-            except DecompressionLimitError:
-                pass  # it may expand to more, but not here
+        codec = header.attributes & CODEC_BITS
+        if demands.codec is None or demands.codec == codec:
+            if codec:
+                self._bytes_left -= len(records)
+                max_bytes = min(self._max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
+                small_demands = demands._replace(max_decompressed_bytes=max_bytes)
             else:
-                return True
-        demands = settings.demands(produced.produce.wall_ms, self._max_decompressed_bytes)
+                self._plain_bytes_left -= len(records)
+                small_demands = demands
+            if self._bytes_left >= 0 and self._plain_bytes_left >= 0 and self._records_left >= 0:
+                try:
+                    return examine(records, header, small_demands)
+                except DecompressionLimitError:
+                    pass  # it may expand to more, but not here
         self.later.append(Unexamined(produced, replica, leader_epoch, bytes(records), header, demands))
-        return False
+        return None
 
     def run(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
         """Look into what was left, on a thread; return what became of each."""

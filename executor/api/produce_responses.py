@@ -33,6 +33,7 @@ class _Types(NamedTuple):
     partition: Any
     leader: Any
     node: Any
+    record_error: Any
 
 
 @cache
@@ -44,6 +45,7 @@ def _types(version: int) -> _Types:
         module.PartitionProduceResponse,
         getattr(module, "LeaderIdAndEpoch", None),
         getattr(module, "NodeEndpoint", None),
+        getattr(module, "BatchIndexAndErrorMessage", None),
     )
 
 
@@ -74,7 +76,12 @@ def _row(version: int, types: _Types, produced: ProducedPartition, leaders: Curr
     if version >= 5:
         extra["log_start_offset"] = appended.log_start_offset
     if version >= 8:
-        extra["record_errors"] = ()
+        extra["record_errors"] = tuple(
+            [
+                types.record_error(batch_index=each.batch_index, batch_index_error_message=each.message)
+                for each in produced.record_errors
+            ]
+        )
         extra["error_message"] = produced.message
     leaders.add(extra, produced.error_code, produced.topic, produced.partition)
     append_time_ms = appended.log_append_time_ms

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from executor.records.examination import Demands
+from executor.records.walk import RecordLimits
 from sparklog.config import BrokerConfig, TopicConfig, checked_topic_config, topic_config
 from sparklog.config.dynamic import with_dynamic
 from sparklog.config.throttled_replicas import ThrottledReplicas
@@ -21,8 +22,8 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 
-NO_LIMIT_MS: Final = 2**63 - 1
-"""Kafka's default of message.timestamp.before.max.ms."""
+LATEST_READABLE_MS: Final = (2**63 - 1) // 1000
+"""What Spark's timestamps, which count microseconds, can still say; as much before 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +40,22 @@ class PartitionSettings:
     flush_ms: int | None
     """How long the log may go without a flush; None leaves flushing to the operating system."""
 
-    examines_all: bool
-    """Whether batches are looked into that are not compressed, too."""
-
     leader_throttled: ThrottledReplicas
     follower_throttled: ThrottledReplicas
 
     def demands(self, wall_ms: TimestampMs, max_decompressed_bytes: int) -> Demands:
         """Return what is asked of the records inside a batch that came at `wall_ms`."""
-        bounded = self.timestamp_before_max_ms < NO_LIMIT_MS and not self.log.log_append_time
+        log = self.log
+        earliest_ms = latest_ms = None
+        if not log.log_append_time:
+            earliest_ms = max(wall_ms - self.timestamp_before_max_ms, -LATEST_READABLE_MS)
+            latest_ms = min(wall_ms + self.timestamp_after_max_ms, LATEST_READABLE_MS)
         return Demands(
-            max_decompressed_bytes=max_decompressed_bytes,
-            max_message_bytes=self.log.max_message_bytes,
-            codec=self.codec,
-            codec_level=self.codec_level,
-            require_keys=self.log.compacts,
-            earliest_ms=wall_ms - self.timestamp_before_max_ms if bounded else None,
+            max_decompressed_bytes,
+            log.max_message_bytes,
+            RecordLimits(log.compacts, earliest_ms, latest_ms),
+            self.codec,
+            self.codec_level,
         )
 
     @classmethod
@@ -70,9 +71,6 @@ class PartitionSettings:
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             flush_ms=config.flush_ms,
-            examines_all=codec not in (None, Codec.NONE)
-            or log.compacts
-            or config.message_timestamp_before_max_ms < NO_LIMIT_MS,
             leader_throttled=ThrottledReplicas.of(config.leader_replication_throttled_replicas),
             follower_throttled=ThrottledReplicas.of(config.follower_replication_throttled_replicas),
         )

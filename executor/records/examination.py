@@ -1,37 +1,42 @@
-"""What a leader must look into a batch for, before it gives the records offsets: how many there really are.
+"""What a leader must look into a batch for, before it gives the records offsets: all that readers go by.
 
 A header's word is good for nothing there. Two billion records in a compressed batch of a hundred bytes would
-move the log's end by as much. So a compressed batch is decompressed, piece by piece, and its records are
-counted. Topics may ask for more: another codec (`compression.type`), keys on every record (compaction),
-timestamps that are not too old (message.timestamp.before.max.ms); then its records are held as a whole.
+move the log's end by as much, and a length that lies stops each reader. So the leader walks over the records
+(`walk`), as Kafka's LogValidator does, and a compressed batch is decompressed for it, piece by piece. What
+it finds goes into the header: the latest timestamp is that of the records, whatever the producer says. Topics
+may ask for more: another codec (`compression.type`), keys on every record (compaction).
 
-All of it costs by the byte, and a few kilobytes may stand for gigabytes: the caller does it beside its event
-loop, after `validate_produced`, and appends what comes back only if it still leads in the same leader epoch.
+All of it costs by the byte, and a few kilobytes may stand for gigabytes: the caller does much of it beside
+the loop, after `validate_produced`, and appends what comes back only if it still leads in the same leader
+epoch.
 """
 
 from typing import NamedTuple
 
-from executor.records.counting import check_record_count
+from executor.records.framing import check_framing
 from executor.records.recompress import recompress
+from executor.records.streamed import walk_pieces
+from executor.records.walk import RecordLimits, RecordWalk
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import HEADER_BYTES, BatchHeader
-from sparklog.records.codecs import Codec, decompress, decompressed_pieces
-from sparklog.types import TimestampMs
+from sparklog.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
+from sparklog.records.codecs import Codec, CorruptPayloadError, decompress, decompressed_pieces
 
 __all__ = ["Demands", "examine"]
 
+_HELD_BYTES = 1024 * 1024
+"""Records that can't expand to more are decompressed as a whole."""
+
 
 class Demands(NamedTuple):
-    """What is asked of the records of a batch, beside their number."""
+    """What is asked of a batch beside that it can be read."""
 
     max_decompressed_bytes: int
     """To how much the records of one batch may expand (message.max.decompressed.bytes)."""
     max_message_bytes: int
+    limits: RecordLimits = RecordLimits()
     codec: Codec | None = None
     """What they are to be compressed with; None leaves it to the producer."""
     codec_level: int | None = None
-    require_keys: bool = False
-    earliest_ms: TimestampMs | None = None
 
 
 def examine(
@@ -40,31 +45,47 @@ def examine(
     """Return the batch as it is to be stored, and its header.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, the codec cannot read it; MESSAGE_TOO_LARGE, it expands to too much, or
-            is too large in its new codec; INVALID_RECORD and INVALID_TIMESTAMP, as `check_record_count` and
-            `inspect_records` say.
+        KafkaError: INVALID_RECORD, what is compressed cannot be read by all clients, or the records by none;
+            MESSAGE_TOO_LARGE, it expands to too much, or is too large in its new codec.
+        RecordsRefusedError: INVALID_RECORD or INVALID_TIMESTAMP, as `RecordWalk.finish` says.
     """
-    stored_as = header.codec if demands.codec is None else demands.codec
-    inspects = demands.require_keys or demands.earliest_ms is not None
-    compressed = memoryview(records)[HEADER_BYTES:]
-    limit_bytes = demands.max_decompressed_bytes
-    if stored_as is header.codec and not inspects:
-        check_record_count(decompressed_pieces(header.codec, compressed, limit_bytes), header.record_count)
+    codec = header.codec
+    stored_as = codec if demands.codec is None else demands.codec
+    walk = RecordWalk(header, demands.limits)
+    payload = memoryview(records)[HEADER_BYTES:]
+    try:
+        if codec is Codec.NONE:
+            whole: bytes | memoryview | None = payload
+        else:
+            check_framing(codec, payload)
+            limit_bytes = demands.max_decompressed_bytes
+            if stored_as is codec and limit_bytes > _HELD_BYTES:
+                whole = None
+                walk_pieces(walk, decompressed_pieces(codec, payload, limit_bytes))
+            else:
+                whole = decompress(codec, payload, limit_bytes)
+    except CorruptPayloadError as error:
+        # Of a batch that is corrupt a producer would send the same bytes again; these are as it made them.
+        raise KafkaError(ErrorCode.invalid_record, error.message) from error
+    if whole is not None:
+        data = bytes(whole)
+        if walk.take(data) != len(data):
+            raise KafkaError(ErrorCode.invalid_record, "the batch ends within a record")
+    walk.finish()
+    stored_header = header
+    if demands.limits.earliest_ms is not None and header.max_timestamp != walk.max_timestamp:
+        stored_header = header._replace(max_timestamp=walk.max_timestamp)
+    if stored_as is not codec:
+        assert whole is not None, "what is compressed again was decompressed as a whole"
+        result, result_header = recompress(whole, stored_header, stored_as, demands.codec_level)
+        if len(result) > demands.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.message_too_large,
+                f"batch of {len(result)} bytes after recompression exceeds max.message.bytes, which is "
+                f"{demands.max_message_bytes}",
+            )
+        return result, result_header
+    if stored_header is header:
         return records, header
-    payload = decompress(header.codec, compressed, limit_bytes)
-    check_record_count((payload,), header.record_count)
-    if inspects:
-        # Imported with the first topic that demands it: it brings numpy and Arrow into the broker.
-        from executor.records.inspection import inspect_records
-
-        inspect_records(payload, header, require_keys=demands.require_keys, earliest_ms=demands.earliest_ms)
-    if stored_as is header.codec:
-        return records, header
-    result, result_header = recompress(payload, header, stored_as, demands.codec_level)
-    if len(result) > demands.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.message_too_large,
-            f"batch of {len(result)} bytes after recompression exceeds max.message.bytes, which is "
-            f"{demands.max_message_bytes}",
-        )
-    return result, result_header
+    head = header_bytes(stored_header, payload)
+    return b"".join((head, payload)), read_header(head)

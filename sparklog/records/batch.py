@@ -18,10 +18,10 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
           57      4  record_count
           61         records, compressed as a whole
 
-A leader calls `validate_produced` on what a client sent, then writes `STAMP` followed by the batch
-from byte 16 on, untouched. With message.timestamp.type=LogAppendTime it writes
-`stamp_with_append_time(...)` followed by the batch from byte 61 on. What needs a look at the records, such as
-how many a compressed batch really holds, is in `examination`.
+A leader calls `validate_produced` on what a client sent, looks at the records (`executor.records`), which may
+give the header another max_timestamp, then writes `STAMP` followed by the batch from byte 16 on, untouched.
+With message.timestamp.type=LogAppendTime it writes `stamp_with_append_time(...)` followed by the batch from
+byte 61 on.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.codecs import Codec, codec_of
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
@@ -167,7 +167,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer_id(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
+        return self.producer_id > NO_PRODUCER_ID
 
     @property
     def last_sequence(self) -> int:
@@ -281,19 +281,13 @@ def check_crc(buffer: bytes | bytearray | memoryview, position: int, header: Bat
 def validate_produced(
     records: bytes | memoryview,
     *,
-    now_ms: TimestampMs,
     max_message_bytes: int,
     produce_version: int = _FIRST_ZSTD_PRODUCE_VERSION,
-    log_append_time: bool = False,
-    timestamp_before_max_ms: int = 2**63 - 1,
-    timestamp_after_max_ms: int = 3_600_000,
 ) -> BatchHeader:
     """Return the header of the one batch that a client may send for a partition.
 
-    The bounds are message.timestamp.before.max.ms and message.timestamp.after.max.ms, and do not apply
-    with `log_append_time`. Checked are the header and the CRC. What the header says about records that are
-    not compressed is taken on trust where it is possible, since a reader finds out; compressed ones could be
-    any number, so `examination` counts them.
+    Checked are the CRC and what the header says alone. Whether the records are what it says, and which
+    timestamps they have, is found by looking at them (`executor.records.examination`).
 
     Raises:
         CorruptBatchError: impossible length, unknown magic, wrong CRC.
@@ -320,7 +314,7 @@ def validate_produced(
         or count <= 0
         or header.last_offset_delta != count - 1
         or attributes & CONTROL_BIT
-        or (header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0))
+        or (header.producer_id > NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0))
         or (not attributes & CODEC_BITS and count * SMALLEST_RECORD_BYTES > total_bytes - HEADER_BYTES)
     ):
         crc = crc32c(memoryview(records)[CRC_START:])
@@ -343,16 +337,6 @@ def validate_produced(
         raise KafkaError(
             ErrorCode.invalid_timestamp, "a producer must not set the timestamp type to LogAppendTime"
         )
-    if not log_append_time:
-        base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
-        if not (
-            NO_TIMESTAMP <= base_timestamp <= max_timestamp
-            and max_timestamp - now_ms <= timestamp_after_max_ms
-            and (now_ms - base_timestamp <= timestamp_before_max_ms or base_timestamp == NO_TIMESTAMP)
-        ):
-            what = f"timestamps from {base_timestamp} to {max_timestamp} are not in order or not within"
-            allowed = f"[{now_ms - timestamp_before_max_ms}, {now_ms + timestamp_after_max_ms}]"
-            raise KafkaError(ErrorCode.invalid_timestamp, f"{what} {allowed}, {TIMESTAMPS_ARE_BOUNDED}")
     return header
 
 

@@ -23,7 +23,12 @@ from sparklog.records.batch import (
     header_bytes,
 )
 from sparklog.records.codecs import Codec, compress, decompress
-from sparklog.records.varints import MalformedRecordsError, append_varint, read_varint
+from sparklog.records.varints import (
+    LONGEST_INT_BYTES,
+    MalformedRecordsError,
+    append_varint,
+    read_varint,
+)
 from sparklog.types import (
     LeaderEpoch,
     Offset,
@@ -113,7 +118,7 @@ def build_batch(
 
 
 def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(buffer, position)
+    length, position = read_varint(buffer, position, LONGEST_INT_BYTES)
     if length == -1:
         return None, position
     if length < 0 or position + length > end:
@@ -151,15 +156,15 @@ def read_records(
     at = 0
     try:
         for _ in range(header.record_count):
-            length, at = read_varint(payload, at)
+            length, at = read_varint(payload, at, LONGEST_INT_BYTES)
             end = at + length
             if length < 0 or end > size_bytes:
                 raise CorruptBatchError(f"a record of {length} bytes at position {at} leaves its batch")
             timestamp_delta, at = read_varint(payload, at + 1)
-            offset_delta, at = read_varint(payload, at)
+            offset_delta, at = read_varint(payload, at, LONGEST_INT_BYTES)
             key, at = _read_bytes(payload, at, end)
             value, at = _read_bytes(payload, at, end)
-            header_count, at = read_varint(payload, at)
+            header_count, at = read_varint(payload, at, LONGEST_INT_BYTES)
             headers: tuple[tuple[str, bytes | None], ...] = ()
             if header_count:
                 if not 0 <= header_count <= end - at:

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparklog.records.batch import SMALLEST_RECORD_BYTES
 from sparklog.records.varint_columns import Bytes, Int64s, read_varint_column
-from sparklog.records.varints import MalformedRecordsError, read_varint
+from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 
 __all__ = [
     "FieldPositions",
@@ -91,7 +91,7 @@ def _alike(payload: bytes | memoryview, position: int, end: int, most: int) -> t
     Each of them starts where the one before it ends, so that is known and not guessed. Records of one size
     (measurements, say) follow each other in thousands; the bytes that open them are compared in C.
     """
-    length, after = read_varint(payload, position)
+    length, after = read_varint(payload, position, LONGEST_INT_BYTES)
     stride = after - position + length
     beyond = min(end, position + most * stride)
     if length <= 0 or position + stride >= end or payload[position + stride] != payload[position]:
@@ -116,14 +116,14 @@ def _hop(payload: bytes | memoryview, position: int, count: int) -> tuple[Int64s
             if more < 0x80:
                 position += 2 + ((length & 0x7F) >> 1) + (more << 6)
             else:
-                length, position = read_varint(payload, position)
+                length, position = read_varint(payload, position, LONGEST_INT_BYTES)
                 position += max(length, 0)
     return np.array(starts, dtype=np.int64), position
 
 
 def _lengths(data: Bytes, positions: Int64s, least: int) -> tuple[Int64s, Int64s]:
     """Return the lengths at `positions`, none below `least`: -1 where null is allowed."""
-    lengths, after = read_varint_column(data, positions)
+    lengths, after = read_varint_column(data, positions, LONGEST_INT_BYTES)
     if len(lengths) and (lengths.min() < least or lengths.max() > len(data)):
         raise MalformedRecordsError("a length is negative or leaves its batch")
     return lengths, after
@@ -144,7 +144,7 @@ def locate_fields(data: Bytes, starts: Int64s) -> FieldPositions:
         lengths, positions = _lengths(data, starts, 0)
         ends = positions + lengths
         timestamp_deltas, positions = read_varint_column(data, positions + 1)  # over the attributes, unused
-        offset_deltas, positions = read_varint_column(data, positions)
+        offset_deltas, positions = read_varint_column(data, positions, LONGEST_INT_BYTES)
         key_lengths, key_positions = _lengths(data, positions, -1)
         value_lengths, value_positions = _lengths(data, _skip(key_positions, key_lengths), -1)
         header_counts, header_positions = _lengths(data, _skip(value_positions, value_lengths), 0)
@@ -210,11 +210,11 @@ def locate_headers(data: Bytes, counts: Int64s, positions: Int64s, ends: Int64s)
 
 def _locate_headers_of_one(data: memoryview, position: int, rows: range, found: HeaderPositions) -> int:
     for row in rows:
-        key_length, position = read_varint(data, position)
+        key_length, position = read_varint(data, position, LONGEST_INT_BYTES)
         if not 0 <= key_length <= len(data):
             raise MalformedRecordsError("a header key's length leaves its batch")
         found.key_lengths[row], found.key_positions[row] = key_length, position
-        value_length, position = read_varint(data, position + key_length)
+        value_length, position = read_varint(data, position + key_length, LONGEST_INT_BYTES)
         if not -1 <= value_length <= len(data):
             raise MalformedRecordsError("a header value's length leaves its batch")
         found.value_lengths[row], found.value_positions[row] = value_length, position

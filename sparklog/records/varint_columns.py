@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.records.varints import MalformedRecordsError
+from sparklog.records.varints import LONGEST_LONG_BYTES, MalformedRecordsError
 
 __all__ = ["Bytes", "Int64s", "VarintColumn", "pack_columns", "read_varint_column"]
 
@@ -15,13 +15,15 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 _ZIGZAG_OF_BYTE: Final = np.array([(raw >> 1) ^ -(raw & 1) for raw in range(128)], dtype=np.int64)
 
 
-def read_varint_column(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+def read_varint_column(
+    data: Bytes, positions: Int64s, longest: int = LONGEST_LONG_BYTES
+) -> tuple[Int64s, Int64s]:
     """Return the varints at `positions`, and the positions after them.
 
     A gather of first bytes, and further ones for the rows whose varint goes on.
 
     Raises:
-        MalformedRecordsError: one has more than ten bytes.
+        MalformedRecordsError: one has more than `longest` bytes.
         IndexError: one begins after the end of `data`, or goes on there.
     """
     first = data[positions]
@@ -40,7 +42,7 @@ def read_varint_column(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
         return ((short >> 1) ^ -(short & 1)).astype(np.int64), after
     raw = short.astype(np.uint64)
     rows = np.flatnonzero(going_on)
-    for shift in range(14, 70, 7):
+    for shift in range(14, 7 * longest, 7):
         more = data[after[rows]]
         raw[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(shift)
         after[rows] += 1
@@ -48,7 +50,7 @@ def read_varint_column(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
         if len(rows) == 0:
             break
     else:
-        raise MalformedRecordsError("a varint has more than 10 bytes")
+        raise MalformedRecordsError(f"a varint has more than {longest} bytes")
     return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), after
 
 

@@ -1,9 +1,15 @@
 """The zig-zag varints of records, one at a time; `varint_columns` has them by the column.
 
-A varint holds seven bits a byte, the lowest first, the high bit set on all but the last byte.
+A varint holds seven bits a byte, the lowest first, the high bit set on all but the last byte. Kafka's readers
+give up after the fifth byte of a number of 32 bits and after the tenth of one of 64.
 """
 
-__all__ = ["MalformedRecordsError", "append_varint", "read_varint"]
+from typing import Final
+
+__all__ = ["LONGEST_INT_BYTES", "LONGEST_LONG_BYTES", "MalformedRecordsError", "append_varint", "read_varint"]
+
+LONGEST_INT_BYTES: Final = 5
+LONGEST_LONG_BYTES: Final = 10
 
 
 class MalformedRecordsError(ValueError):
@@ -19,24 +25,26 @@ def append_varint(target: bytearray, value: int) -> None:
     target.append(remaining)
 
 
-def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varint(
+    buffer: bytes | memoryview, position: int, longest: int = LONGEST_LONG_BYTES
+) -> tuple[int, int]:
     """Return the varint at `position`, and the position after it.
 
     >>> read_varint(bytes([199, 1]), 0)
     (-100, 2)
 
     Raises:
-        MalformedRecordsError: it has more than ten bytes.
+        MalformedRecordsError: it has more than `longest` bytes.
         IndexError: it goes on after the end of `buffer`.
     """
     byte = buffer[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     raw = byte & 0x7F
-    for shift in range(7, 70, 7):
+    for shift in range(7, 7 * longest, 7):
         position += 1
         byte = buffer[position]
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), position + 1
-    raise MalformedRecordsError(f"the varint that ends at byte {position} has more than 10 bytes")
+    raise MalformedRecordsError(f"the varint that ends at byte {position} has more than {longest} bytes")

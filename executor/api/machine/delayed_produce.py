@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.machine.verification import Verification
 from sparklog.storage.results import AppendInfo
@@ -37,6 +38,7 @@ class ProducedPartition:
         "message",
         "partition",
         "produce",
+        "record_errors",
         "replica",
         "settled",
         "topic",
@@ -49,6 +51,8 @@ class ProducedPartition:
         self.partition = partition
         self.error_code = ErrorCode.none
         self.message: str | None = None
+        self.record_errors: tuple[RecordError, ...] = ()
+        """Which of the records are to blame, where the others were good (KIP-467)."""
         self.replica: Replica | None = None
         """Where the records are to go, once it is found."""
         self.verification: Verification | None = None
@@ -62,6 +66,8 @@ class ProducedPartition:
         """The records were refused, or cannot be acknowledged."""
         self.error_code = error.error_code
         self.message = error.message
+        if isinstance(error, RecordsRefusedError):
+            self.record_errors = error.record_errors
         if self.appended is not None:
             self.appended = self.appended._replace(base_offset=_UNKNOWN, log_start_offset=_UNKNOWN)
 

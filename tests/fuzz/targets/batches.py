@@ -11,7 +11,9 @@ from typing import Any
 
 from crc32c import crc32c
 
+from executor.partitions.settings import LATEST_READABLE_MS
 from executor.records.examination import Demands, examine
+from executor.records.walk import RecordLimits
 from sparklog.errors import KafkaError
 from sparklog.records.batch import (
     HEADER_BYTES,
@@ -49,14 +51,12 @@ def take(data: bytes) -> None:
         records = repaired(records, compresses=bool(mode & COMPRESS))
     _walk(records)
     try:
-        header = validate_produced(records, now_ms=NOW_MS, max_message_bytes=LIMIT_BYTES)
+        header = validate_produced(records, max_message_bytes=LIMIT_BYTES)
         demands = Demands(
             LIMIT_BYTES,
             LIMIT_BYTES,
+            RecordLimits(bool(mode & KEYS), -LATEST_READABLE_MS, NOW_MS),
             Codec((mode >> 4) % 5) if mode & RECOMPRESS else None,
-            None,
-            bool(mode & KEYS),
-            0 if mode & KEYS else None,
         )
         stored, stored_header = examine(records, header, demands)
     except KafkaError:
@@ -64,9 +64,14 @@ def take(data: bytes) -> None:
     else:
         check_crc(stored, 0, stored_header)
         expect(len(stored) == stored_header.size_bytes, "what is stored has another length than it says")
-        if mode & KEYS:
-            found = _found(stored, stored_header)
-            expect(found is not None, "a leader that looked has taken what readers refuse")
+        found = _found(stored, stored_header)
+        expect(found is not None, "a leader has taken what readers refuse")
+        assert found is not None
+        expect(_columns(stored) is not None, "a leader has taken what DataFrames refuse")
+        times = [-1 if each.timestamp_ms is None else each.timestamp_ms for each in found]
+        expect(stored_header.max_timestamp == max(-1, *times), "the latest timestamp is another one")
+        keys = [each.key for each in found]
+        expect(None not in keys or not mode & KEYS, "a record without a key is in a compacted topic")
     _read(records)
 
 

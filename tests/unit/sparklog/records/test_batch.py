@@ -30,7 +30,7 @@ BATCH = build_batch(THREE)
 
 
 def validate(records: bytes, **settings: object) -> BatchHeader:
-    arguments: dict[str, object] = {"now_ms": NOW_MS, "max_message_bytes": 1_000_000} | settings
+    arguments: dict[str, object] = {"max_message_bytes": 1_000_000} | settings
     return validate_produced(records, **arguments)  # type: ignore[arg-type]
 
 
@@ -140,9 +140,6 @@ def test_validation_of_a_good_batch_returns_its_header() -> None:
         (changed(producer_id=9), ErrorCode.invalid_record),
         (changed(producer_id=9, producer_epoch=0), ErrorCode.invalid_record),
         (changed(producer_id=9, base_sequence=0), ErrorCode.invalid_record),
-        (changed(max_timestamp=NOW_MS - 1), ErrorCode.invalid_timestamp),
-        (changed(base_timestamp=-2), ErrorCode.invalid_timestamp),
-        (changed(max_timestamp=NOW_MS + 3_600_001), ErrorCode.invalid_timestamp),
     ],
 )
 def test_validation_of_a_bad_batch_gives_kafkas_error(records: bytes, error_code: ErrorCode) -> None:
@@ -158,16 +155,6 @@ def test_validation_with_size_bound_refuses_the_first_byte_beyond() -> None:
     with pytest.raises(KafkaError) as raised:
         validate(BATCH, max_message_bytes=len(BATCH) - 1)
     assert raised.value.error_code is ErrorCode.message_too_large
-
-
-def test_validation_with_timestamp_bounds_keeps_to_them() -> None:
-    """Both ends are inclusive, a missing timestamp passes, and append time makes them void."""
-    validate(changed(max_timestamp=NOW_MS + 10), timestamp_after_max_ms=10)
-    validate(BATCH, now_ms=NOW_MS + 50, timestamp_before_max_ms=50)
-    with pytest.raises(KafkaError):
-        validate(BATCH, now_ms=NOW_MS + 51, timestamp_before_max_ms=50)
-    validate(BATCH, now_ms=NOW_MS + 51, timestamp_before_max_ms=50, log_append_time=True)
-    validate(changed(base_timestamp=-1, max_timestamp=-1), timestamp_before_max_ms=50)
 
 
 def test_validation_of_zstd_before_produce_7_is_refused() -> None:

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
+from executor.records.examination import Demands, examine
+from executor.records.walk import RecordLimits
 from sparklog.records.batch import STAMP, check_crc, read_header, validate_produced
 from sparklog.records.builder import SimpleRecord, read_records
 from sparklog.records.codecs import Codec
@@ -42,9 +44,9 @@ def encoded(batch_size_bytes: int = 1 << 20, **arguments: object) -> list[Encode
     )
     for batch in batches:
         assert len(batch.data) == batch.size_bytes
-        header = validate_produced(
-            batch.data, now_ms=NOW_MS, max_message_bytes=1 << 30, timestamp_after_max_ms=2**60
-        )
+        header = validate_produced(batch.data, max_message_bytes=1 << 30)
+        taken = examine(batch.data, header, Demands(1 << 30, 1 << 30, RecordLimits(False, -(2**60), 2**60)))
+        assert taken == (batch.data, header), "the leader has nothing to put right"
         said = (batch.record_count, or_minus_one(batch.base_sequence))
         assert (header.record_count, header.base_sequence) == said
     return batches

@@ -1,0 +1,121 @@
+"""What clients ask of compressed records beyond that some library can decompress them.
+
+The readers of Kafka's Java clients take less than the formats allow: a batch that they cannot open stops
+every consumer of the partition, Spark's connector and Kafka's tools for ever.
+
+- lz4: one frame (of several Java reads the first), of independent blocks, without a dictionary; no block that
+  is empty. Rules of Kafka's Lz4BlockInputStream.
+- snappy: xerial's framing says with which version it can be read, at least 1.
+- zstd: a window of at most 128 MiB, as streams of the zstd library take it without being asked.
+"""
+
+from typing import Final
+
+import zstandard
+
+from sparklog.records.codecs import Codec, CorruptPayloadError
+
+__all__ = ["check_framing"]
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_VERSION_BITS: Final = 0xC0
+_LZ4_VERSION: Final = 0x40
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_RESERVED: Final = 0x03
+"""The lower bit says that there is a dictionary id."""
+_LZ4_UNCOMPRESSED: Final = 0x8000_0000
+_LZ4_BLOCK_SIZES: Final = (0x40, 0x50, 0x60, 0x70)
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+
+_ZSTD_SKIPPABLE: Final = (0x184D2A50, 0x184D2A5F)
+_ZSTD_HEADER_BYTES: Final = 18
+_ZSTD_LARGEST_WINDOW_BYTES: Final = 1 << 27
+_ZSTD_REPEATED_BYTE: Final = 1
+
+
+def check_framing(codec: Codec, payload: memoryview) -> None:
+    """Check that Kafka's clients can read compressed records, if they can be decompressed at all.
+
+    Raises:
+        CorruptPayloadError: they cannot.
+    """
+    match codec:
+        case Codec.LZ4:
+            _check_lz4(payload)
+        case Codec.SNAPPY:
+            _check_snappy(payload)
+        case Codec.ZSTD:
+            _check_zstd(payload)
+        case Codec.GZIP | Codec.NONE:
+            pass
+
+
+def _check_lz4(payload: memoryview) -> None:
+    if len(payload) < 7 or bytes(payload[:4]) != _LZ4_MAGIC:
+        raise CorruptPayloadError("records are no lz4 frame")
+    flags, block_size = payload[4], payload[5]
+    if not flags & _LZ4_INDEPENDENT:
+        raise CorruptPayloadError(
+            "lz4 has linked blocks, which Java clients cannot read: have the compressor make independent ones"
+        )
+    if flags & _LZ4_VERSION_BITS != _LZ4_VERSION or flags & _LZ4_RESERVED:
+        raise CorruptPayloadError(f"lz4 has flags {flags:#04x}: dictionaries and other versions are not read")
+    if block_size not in _LZ4_BLOCK_SIZES:
+        raise CorruptPayloadError(f"lz4 has the block size byte {block_size:#04x}, which is none")
+    position = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while True:
+        size = int.from_bytes(payload[position : position + 4], "little")
+        if position + 4 > len(payload):
+            raise CorruptPayloadError("lz4 ends before its end")
+        position += 4
+        if size & ~_LZ4_UNCOMPRESSED == 0:
+            break
+        if size == 1 and position < len(payload) and payload[position] == 0:
+            raise CorruptPayloadError("lz4 has a block of nothing, which Java clients cannot read")
+        position += (size & ~_LZ4_UNCOMPRESSED) + checksum_bytes
+    position += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+    if position != len(payload):
+        raise CorruptPayloadError(
+            f"lz4 has {len(payload) - position} bytes behind its first frame, where Java clients stop: "
+            "compress all records of a batch as one frame"
+        )
+
+
+def _check_snappy(payload: memoryview) -> None:
+    if bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return
+    least_version = int.from_bytes(payload[12:_XERIAL_HEADER_BYTES], "big", signed=True)
+    if len(payload) < _XERIAL_HEADER_BYTES or least_version < 1:
+        raise CorruptPayloadError(f"snappy says that version {least_version} can read it; the first one is 1")
+
+
+def _check_zstd(payload: memoryview) -> None:
+    """Look at the header of each frame; whether the frames are whole, the decompressor finds out."""
+    position = 0
+    while position + 8 <= len(payload):
+        magic = int.from_bytes(payload[position : position + 4], "little")
+        if _ZSTD_SKIPPABLE[0] <= magic <= _ZSTD_SKIPPABLE[1]:
+            position += 8 + int.from_bytes(payload[position + 4 : position + 8], "little")
+            continue
+        header = payload[position : position + _ZSTD_HEADER_BYTES]
+        try:
+            parameters = zstandard.get_frame_parameters(header)
+            position += zstandard.frame_header_size(header)
+        except zstandard.ZstdError as error:
+            raise CorruptPayloadError(f"records are no zstd: {error}") from error
+        if parameters.window_size > _ZSTD_LARGEST_WINDOW_BYTES:
+            raise CorruptPayloadError(
+                f"zstd has a window of {parameters.window_size} bytes, clients read 128 MiB at most"
+            )
+        last = False
+        while not last and position + 3 <= len(payload):
+            block = int.from_bytes(payload[position : position + 3], "little")
+            last = block & 1 == 1
+            position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED_BYTE else block >> 3)
+        position += 4 if parameters.has_checksum else 0

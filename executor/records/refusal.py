@@ -1,0 +1,40 @@
+"""Records that make a leader refuse their batch, told one by one (KIP-467).
+
+A producer that knows them sends the others again. Kafka says INVALID_TIMESTAMP of the batch if the timestamp
+of any is wrong, INVALID_RECORD otherwise.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
+
+__all__ = ["MOST_RECORD_ERRORS", "RecordError", "RecordsRefusedError"]
+
+MOST_RECORD_ERRORS: Final = 2_000
+"""How many records of a batch are told: an answer of all would be larger than what was sent. Who sends the
+rest again hears of the next ones."""
+
+
+class RecordError(NamedTuple):
+    """A record that may not be in the topic."""
+
+    batch_index: int
+    """Which one of its batch, the first being 0."""
+    error_code: ErrorCode
+    message: str
+
+
+class RecordsRefusedError(KafkaError):
+    """Records are readable, and some of them are not allowed in the topic."""
+
+    def __init__(self, record_errors: Sequence[RecordError], record_count: int) -> None:
+        of_time = [each for each in record_errors if each.error_code is ErrorCode.invalid_timestamp]
+        first = of_time[0] if of_time else record_errors[0]
+        several = f"{len(record_errors)} of {record_count} records are refused, such as"
+        message = f"{several if len(record_errors) > 1 else 'this is refused:'} record {first.batch_index}: "
+        message += first.message
+        if of_time:
+            message += f", {TIMESTAMPS_ARE_BOUNDED}"
+        super().__init__(first.error_code, message)
+        self.record_errors = tuple(record_errors)

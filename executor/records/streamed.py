@@ -1,0 +1,117 @@
+"""Walking over records that come in pieces, as they are decompressed, without holding them.
+
+What is held is a piece and the begin of a record; of a record that is larger than `LARGEST_HELD_BYTES` only
+lengths are read, and its key, value and headers are passed over.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from executor.records.walk import RecordWalk
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.varints import LONGEST_INT_BYTES, LONGEST_LONG_BYTES, MalformedRecordsError, read_varint
+
+__all__ = ["LARGEST_HELD_BYTES", "walk_pieces"]
+
+LARGEST_HELD_BYTES: Final = 1024 * 1024
+
+
+def walk_pieces(walk: RecordWalk, pieces: Iterator[bytes | memoryview]) -> None:
+    """Walk over the records in `pieces`, which may part anywhere.
+
+    Raises:
+        KafkaError: what `RecordWalk.take` raises, or the pieces' source.
+    """
+    held: list[bytes | memoryview] = []
+    held_bytes = wanted_bytes = 0
+    for piece in pieces:
+        held.append(piece)
+        held_bytes += len(piece)
+        if held_bytes < wanted_bytes:
+            continue
+        data = b"".join(held) if len(held) > 1 else bytes(piece)
+        position = walk.take(data)
+        rest = data[position:]
+        wanted_bytes = _record_bytes(rest)
+        if wanted_bytes > LARGEST_HELD_BYTES:
+            rest = _take_large(walk, _Source(rest, pieces))
+            rest = rest[walk.take(rest) :]
+            wanted_bytes = 0
+        held, held_bytes = [rest], len(rest)
+    if held_bytes:
+        data = b"".join(held)
+        if walk.take(data) != len(data):
+            raise KafkaError(ErrorCode.invalid_record, "the batch ends within a record")
+
+
+def _record_bytes(begin: bytes) -> int:
+    """Return how many bytes a record has of which `begin` is there; 0 if that is not known yet."""
+    try:
+        length, at = read_varint(begin, 0, LONGEST_INT_BYTES)
+    except IndexError:
+        return 0
+    except MalformedRecordsError as error:
+        raise KafkaError(ErrorCode.invalid_record, f"a record's length: {error}") from error
+    return at + length
+
+
+class _Source:
+    """Bytes that are read one by one, or passed over."""
+
+    def __init__(self, data: bytes, pieces: Iterator[bytes | memoryview]) -> None:
+        self.data = data
+        self.position = 0
+        self.passed = 0
+        """Bytes that were read or passed over."""
+        self._pieces = pieces
+
+    def varint(self, longest: int = LONGEST_INT_BYTES) -> int:
+        """Return the varint that is next."""
+        while len(self.data) - self.position < longest and (piece := next(self._pieces, None)) is not None:
+            self.data = self.data[self.position :] + bytes(piece)
+            self.position = 0
+        value, after = read_varint(self.data, self.position, longest)
+        self.passed += after - self.position
+        self.position = after
+        return value
+
+    def skip(self, count: int) -> None:
+        """Pass over `count` bytes; none for a length below 0, which is null."""
+        count = max(count, 0)
+        self.passed += count
+        while count > len(self.data) - self.position:
+            count -= len(self.data) - self.position
+            self.data, self.position = bytes(next(self._pieces, b"")), 0
+            if not self.data:
+                raise MalformedRecordsError("goes on after the batch's end")
+        self.position += count
+
+
+def _take_large(walk: RecordWalk, source: _Source) -> bytes:
+    """Walk over one record; return what has been taken from the source behind it."""
+    try:
+        length = source.varint()
+        begin = source.passed
+        source.skip(1)  # attributes
+        timestamp_delta = source.varint(LONGEST_LONG_BYTES)
+        offset_delta = source.varint()
+        key_length = _checked(source.varint(), -1)
+        source.skip(key_length)
+        source.skip(_checked(source.varint(), -1))
+        for _ in range(_checked(source.varint(), 0)):
+            source.skip(_checked(source.varint(), 0))
+            source.skip(_checked(source.varint(), -1))
+            if source.passed - begin > length:
+                break
+        if source.passed - begin != length:
+            raise MalformedRecordsError(f"of {length} bytes has fields of {source.passed - begin}")
+    except (MalformedRecordsError, IndexError) as error:
+        raise KafkaError(ErrorCode.invalid_record, f"a large record is malformed: {error}") from error
+    walk.take_one(timestamp_delta, offset_delta, has_key=key_length >= 0)
+    return source.data[source.position :]
+
+
+def _checked(length: int, least: int) -> int:
+    if length < least:
+        raise MalformedRecordsError(f"has a field of length {length}")
+    return length

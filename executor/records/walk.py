@@ -1,0 +1,377 @@
+"""The way through the records of a batch: what a header's word is not enough for.
+
+A header says how many records there are and what the latest timestamp is. Readers go by the records: a length
+that lies, a header without a key, bytes behind the last record stop each of them at that batch for ever. So a
+leader walks over all of it before it appends, and finds the latest timestamp on the way. The rules are those
+of Kafka's DefaultRecord and LogValidator, and stricter where Kafka takes what its own readers, or others,
+cannot read: fields must fill their record also in a compressed batch, lengths are not below -1, and offset
+deltas are 0, 1, 2, ...
+
+Machines write records of one size. A run of these is looked at by columns, cut out of the batch by C: the
+bytes of all lengths must be those of the first record, the offset deltas are known, and timestamps are
+compared in their encoded form. Other records are read by numpy, a field at a time, and a few by a plain loop.
+
+Order for the caller: `take` with the records' bytes, as they come; then `finish`.
+"""
+
+from typing import Final, NamedTuple
+
+from executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, BatchHeader
+from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
+from sparklog.types import TimestampMs
+
+__all__ = ["RecordLimits", "RecordWalk", "WalkedRecord", "read_record"]
+
+_SHORTEST_RUN: Final = 8
+"""Fewer records of one size are not worth the columns."""
+_FEWEST_BY_COLUMNS: Final = 32
+"""Fewer records of different sizes are read sooner by a loop."""
+_STRETCH: Final = 1_024
+"""After so many records of different sizes it is looked again whether a run begins."""
+_SHORT_DELTAS: Final = 64
+"""Offset deltas below have one byte,"""
+_LONG_DELTAS: Final = 8_192
+"""and below this two."""
+_FIRST_BYTES: Final = bytes((raw & 0x7F) | 0x80 for raw in range(0, 2 * _LONG_DELTAS, 2))
+_SECOND_BYTES: Final = bytes(raw >> 7 for raw in range(0, 2 * _LONG_DELTAS, 2))
+_ONLY_BYTES: Final = bytes(range(0, 2 * _SHORT_DELTAS, 2))
+_NEGATIVE: Final = bytes(range(1, 256, 2))
+"""The first bytes of varints below 0."""
+_UP_TO: Final = [bytes(range(byte + 1)) for byte in range(256)]
+
+
+class RecordLimits(NamedTuple):
+    """What each record of a batch must be like."""
+
+    require_keys: bool = False
+    earliest_ms: TimestampMs | None = None
+    """The first timestamp that is allowed, and the last one; None where those of producers do not count
+    (LogAppendTime)."""
+    latest_ms: TimestampMs | None = None
+
+
+class WalkedRecord(NamedTuple):
+    """A record that is whole and sound."""
+
+    end: int
+    timestamp_position: int
+    timestamp_delta: int
+    offset_position: int
+    offset_delta: int
+    key_position: int
+    """Where the key's length stands, and what follows the offset delta."""
+    key_length: int
+    lengths: list[tuple[int, int]]
+    """Where lengths and counts stand that are behind the offset delta: from, to."""
+
+
+def read_record(data: bytes, position: int) -> WalkedRecord:
+    """Return what is at `position`.
+
+    Raises:
+        MalformedRecordsError: its lengths do not add up.
+        IndexError: it goes on after the end of `data`.
+    """
+    length, at = read_varint(data, position, LONGEST_INT_BYTES)
+    end = at + length
+    if length < SMALLEST_RECORD_BYTES - 1 or end > len(data):
+        raise MalformedRecordsError(f"has {length} bytes, which cannot be")
+    timestamp_position = at + 1
+    timestamp_delta, offset_position = read_varint(data, timestamp_position)
+    offset_delta, key_position = read_varint(data, offset_position, LONGEST_INT_BYTES)
+    key_length, at = read_varint(data, key_position, LONGEST_INT_BYTES)
+    lengths = [(key_position, at)]
+    if key_length > 0:
+        at += key_length
+    value_position = at
+    value_length, at = read_varint(data, at, LONGEST_INT_BYTES)
+    lengths.append((value_position, at))
+    if value_length > 0:
+        at += value_length
+    count_position = at
+    header_count, at = read_varint(data, at, LONGEST_INT_BYTES)
+    lengths.append((count_position, at))
+    if key_length < -1 or value_length < -1 or not 0 <= 2 * header_count <= end - at:
+        raise MalformedRecordsError(
+            f"has a key of {key_length}, a value of {value_length} bytes and {header_count} headers"
+        )
+    for _ in range(header_count):
+        header_position = at
+        length, at = read_varint(data, at, LONGEST_INT_BYTES)
+        if length < 0:
+            raise MalformedRecordsError("has a header without a key")
+        lengths.append((header_position, at))
+        at += length
+        header_position = at
+        length, at = read_varint(data, at, LONGEST_INT_BYTES)
+        if length < -1:
+            raise MalformedRecordsError(f"has a header whose value has {length} bytes")
+        lengths.append((header_position, at))
+        if length > 0:
+            at += length
+        if at > end:
+            break
+    if at != end:
+        raise MalformedRecordsError(f"has fields of {at - position} bytes, its length says {end - position}")
+    return WalkedRecord(
+        end,
+        timestamp_position,
+        timestamp_delta,
+        offset_position,
+        offset_delta,
+        key_position,
+        key_length,
+        lengths,
+    )
+
+
+class RecordWalk:
+    """The walk over one batch."""
+
+    __slots__ = ("_base_timestamp", "_count", "_errors", "_highest", "_index", "_limits")
+
+    def __init__(self, header: BatchHeader, limits: RecordLimits) -> None:
+        self._base_timestamp = header.base_timestamp
+        self._count = header.record_count
+        self._limits = limits
+        self._index = 0
+        """How many records were seen."""
+        self._highest: int | None = None
+        """The largest timestamp delta of these."""
+        self._errors: list[RecordError] = []
+
+    @property
+    def max_timestamp(self) -> TimestampMs:
+        """The latest timestamp, -1 if there is none."""
+        assert self._highest is not None, "a walk that is finished saw a record"
+        return max(NO_TIMESTAMP, self._base_timestamp + self._highest)
+
+    def take(self, data: bytes, position: int = 0) -> int:
+        """Walk over the whole records in data[position:]; return where a partial last one begins.
+
+        Raises:
+            KafkaError: INVALID_RECORD, a record is malformed, or there are more than the header says.
+        """
+        size = len(data)
+        try:
+            while position < size:
+                left = self._count - self._index
+                if left == 0:
+                    raise self._malformed("there are bytes behind the last record")
+                after = self._take_run(data, position, left) if left >= _SHORTEST_RUN else position
+                if after == position:
+                    after = self._take_stretch(data, position, min(left, _STRETCH))
+                    if after == position:
+                        return position
+                position = after
+        except MalformedRecordsError as error:
+            raise self._malformed(f"record {self._index} {error}") from error
+        except IndexError:
+            raise self._malformed(f"record {self._index} has a field that leaves it") from None
+        return position
+
+    def take_one(self, timestamp_delta: int, offset_delta: int, *, has_key: bool) -> None:
+        """Take note of a record that was read elsewhere.
+
+        Raises:
+            KafkaError: INVALID_RECORD, as `take` says.
+        """
+        if self._index == self._count:
+            raise self._malformed("there are bytes behind the last record")
+        if offset_delta != self._index:
+            raise self._malformed(f"record {self._index} has offset delta {offset_delta}")
+        if not has_key or not self._allows(timestamp_delta, timestamp_delta):
+            self._look_closer(self._index, timestamp_delta, has_key=has_key)
+        self._advance(1, timestamp_delta)
+
+    def finish(self) -> None:
+        """Check that all records were seen, and that each may be here.
+
+        Raises:
+            KafkaError: INVALID_RECORD.
+            RecordsRefusedError: INVALID_RECORD or INVALID_TIMESTAMP, with the records that are to blame.
+        """
+        if self._index != self._count:
+            raise self._malformed(f"there are {self._index} whole records")
+        if self._errors:
+            raise RecordsRefusedError(self._errors, self._count)
+
+    def _malformed(self, what: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.invalid_record,
+            f"the batch of {self._count} records is malformed, and no consumer could read it: {what}",
+        )
+
+    def _advance(self, count: int, highest: int) -> None:
+        self._index += count
+        if self._highest is None or highest > self._highest:
+            self._highest = highest
+
+    def _allows(self, lowest: int, highest: int) -> bool:
+        """Whether timestamps from one delta to another are within the limits."""
+        _, earliest_ms, latest_ms = self._limits
+        if earliest_ms is None or latest_ms is None:
+            return True
+        base = self._base_timestamp
+        return earliest_ms <= base + lowest and base + highest <= latest_ms
+
+    def _look_closer(self, index: int, timestamp_delta: int, *, has_key: bool) -> None:
+        """Note what is wrong with a record, if it is."""
+        limits = self._limits
+        if len(self._errors) == MOST_RECORD_ERRORS:
+            return
+        if limits.require_keys and not has_key:
+            message = "a record without a key, which a compacted topic needs"
+            self._errors.append(RecordError(index, ErrorCode.invalid_record, message))
+            return
+        timestamp = self._base_timestamp + timestamp_delta
+        if (
+            limits.earliest_ms is not None
+            and limits.latest_ms is not None
+            and timestamp != NO_TIMESTAMP
+            and not limits.earliest_ms <= timestamp <= limits.latest_ms
+        ):
+            message = f"timestamp {timestamp} is not within [{limits.earliest_ms}, {limits.latest_ms}]"
+            self._errors.append(RecordError(index, ErrorCode.invalid_timestamp, message))
+
+    def _look_closer_at(self, data: bytes, position: int, count: int) -> None:
+        """Note which of `count` sound records from `position` on may not be here."""
+        for index in range(self._index, self._index + count):
+            record = read_record(data, position)
+            self._look_closer(index, record.timestamp_delta, has_key=record.key_length >= 0)
+            position = record.end
+
+    def _take_run(self, data: bytes, position: int, left: int) -> int:
+        """Walk over records that are like the one at `position` in all their lengths; return where they end.
+
+        That is `position` if there are too few.
+        """
+        head = data[position]
+        length_bytes = 1 if head < 0x80 else 2
+        if length_bytes == 1:
+            stride = 1 + (head >> 1)
+        else:
+            if position + 1 >= len(data) or (second := data[position + 1]) > 0x7F:
+                return position
+            stride = 2 + ((head & 0x7F) >> 1) + (second << 6)
+        index = self._index
+        count = min(left, (len(data) - position) // stride)
+        if index < _SHORT_DELTAS:
+            count = min(count, _SHORT_DELTAS - index)
+        else:
+            count = min(count, _LONG_DELTAS - index)
+        if count < _SHORTEST_RUN or data[position + (_SHORTEST_RUN - 1) * stride] != head:
+            return position
+        first = read_record(data, position)
+        columns = [(position, position + length_bytes), *first.lengths]
+        for start, stop in columns:
+            for at in range(start, stop):
+                column = data[at : at + count * stride : stride]
+                alike = len(column) - len(column.lstrip(column[:1]))
+                if alike < count:
+                    if alike < _SHORTEST_RUN:
+                        return position
+                    count = alike
+        if not self._are_next(data, first, stride, count):
+            return position
+        deltas = _extremes(data, first, stride, count)
+        if deltas is None:
+            return position
+        lowest, highest = deltas
+        if (first.key_length < 0 and self._limits.require_keys) or not self._allows(lowest, highest):
+            self._look_closer_at(data, position, count)
+        self._advance(count, highest)
+        return position + count * stride
+
+    def _are_next(self, data: bytes, first: WalkedRecord, stride: int, count: int) -> bool:
+        """Whether the offset deltas of `count` records are the next ones."""
+        start, index = first.offset_position, self._index
+        size_bytes = first.key_position - start
+        column = data[start : start + count * stride : stride]
+        if index < _SHORT_DELTAS:
+            return size_bytes == 1 and column == _ONLY_BYTES[index : index + count]
+        return (
+            size_bytes == 2
+            and column == _FIRST_BYTES[index : index + count]
+            and data[start + 1 : start + 1 + count * stride : stride] == _SECOND_BYTES[index : index + count]
+        )
+
+    def _take_stretch(self, data: bytes, position: int, most: int) -> int:
+        """Walk over at most `most` whole records, whatever they are like; return where they end."""
+        starts: list[int] = []
+        size, at = len(data), position
+        try:
+            for _ in range(most):
+                if at >= size:
+                    break
+                starts.append(at)
+                head = data[at]
+                # A length below 0 leads astray here, and is found when its record is read.
+                if head < 0x80:
+                    at += 1 + (head >> 1)
+                elif (second := data[at + 1]) < 0x80:
+                    at += 2 + ((head & 0x7F) >> 1) + (second << 6)
+                else:
+                    length, at = read_varint(data, at, LONGEST_INT_BYTES)
+                    at += max(length, 0)
+        except IndexError:
+            at = size + 1
+        if at > size:
+            at = starts.pop()
+        if len(starts) < _FEWEST_BY_COLUMNS:
+            for start in starts:
+                record = read_record(data, start)
+                self.take_one(record.timestamp_delta, record.offset_delta, has_key=record.key_length >= 0)
+        else:
+            self._take_columns(data, starts)
+        return at
+
+    def _take_columns(self, data: bytes, starts: list[int]) -> None:
+        # Imported with the first batch that needs it: it brings numpy into the broker.
+        from executor.records.walk_columns import read_columns
+
+        found = read_columns(data, starts, self._index)
+        if (found.has_null_key and self._limits.require_keys) or not self._allows(
+            found.lowest_delta, found.highest_delta
+        ):
+            self._look_closer_at(data, starts[0], len(starts))
+        self._advance(len(starts), found.highest_delta)
+
+
+def _extremes(data: bytes, first: WalkedRecord, stride: int, count: int) -> tuple[int, int] | None:
+    """Return the least and the largest timestamp delta of a run; the least may be too low.
+
+    None, where columns do not tell: deltas of other sizes than the first one, or negative ones that differ,
+    or of three bytes and more.
+    """
+    start = first.timestamp_position
+    size_bytes = first.offset_position - start
+    columns = [data[at : at + count * stride : stride] for at in range(start, start + size_bytes)]
+    if not any(column.lstrip(column[:1]) for column in columns):
+        return first.timestamp_delta, first.timestamp_delta
+    low = columns[0]
+    if size_bytes > 2 or len(low.translate(None, _NEGATIVE)) < count:
+        return None
+    if size_bytes == 1:
+        highest = _largest(low)
+        return (0, highest >> 1) if highest < 0x80 else None
+    high = columns[1]
+    highest = _largest(high)
+    if highest > 0x7F or low.translate(None, _WITHOUT_MORE):
+        return None
+    since = high.index(highest)
+    if high.count(highest) != count - since:
+        return None
+    return 0, (highest << 6) + ((_largest(low[since:]) & 0x7F) >> 1)
+
+
+_WITHOUT_MORE: Final = bytes(range(0x80, 0x100))
+"""Bytes that another one follows; what is left without them are varints of one byte."""
+
+
+def _largest(column: bytes) -> int:
+    """Return the largest byte: mostly the last one, as time goes on."""
+    larger = column.translate(None, _UP_TO[column[-1]])
+    return max(larger) if larger else column[-1]

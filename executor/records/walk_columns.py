@@ -1,0 +1,99 @@
+"""Records of different sizes, read by numpy a field at a time: what `walk` has no columns of bytes for.
+
+Varints of one and two bytes are looked up whole, by the two bytes that lie there; most records have no others
+and no headers. What is not found sound that way is read once more by `sparklog.records.fields`, which reads
+everything and says what is wrong.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sparklog.records.fields import locate_fields, locate_headers
+from sparklog.records.varint_columns import Bytes, Int64s
+from sparklog.records.varints import MalformedRecordsError
+
+__all__ = ["StretchOfRecords", "read_columns"]
+
+_SIZE_BITS: Final = 2
+_SIZE_MASK: Final = 3
+
+
+class StretchOfRecords(NamedTuple):
+    """What a walk needs to know of records that are sound."""
+
+    lowest_delta: int
+    highest_delta: int
+    has_null_key: bool
+
+
+def _short_varints() -> Int64s:
+    """Return for each two bytes the varint at their begin, times four, plus its size; 0 if it is longer."""
+    pairs = np.arange(1 << 16)
+    first, second = pairs & 0xFF, pairs >> 8
+    raw = np.where(first < 0x80, first, first & 0x7F | (second & 0x7F) << 7)
+    values = (raw >> 1) ^ -(raw & 1)
+    sizes = np.where(first < 0x80, 1, 2)
+    return np.where((first >= 0x80) & (second >= 0x80), 0, values << _SIZE_BITS | sizes)
+
+
+_SHORT_VARINTS: Final = _short_varints()
+
+
+def read_columns(data: bytes, starts: list[int], first_index: int) -> StretchOfRecords:
+    """Read the whole records that start at `starts`, which are the batch's from `first_index` on.
+
+    Raises:
+        MalformedRecordsError: their lengths do not add up, or their offsets do not go on one by one.
+    """
+    positions = np.array(starts, dtype=np.int64)
+    return _read_short(data, positions, first_index) or _read_any(data, positions, first_index)
+
+
+def _read_short(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecords | None:
+    pairs = np.ndarray((len(data) - 1,), dtype="<u2", buffer=data, strides=(1,))
+    try:
+        found = _SHORT_VARINTS[pairs[starts]]
+        at = starts + (found & _SIZE_MASK)
+        last = at + (found >> _SIZE_BITS) - 1
+        at += 1  # attributes
+        found = _SHORT_VARINTS[pairs[at]]
+        at += found & _SIZE_MASK
+        timestamp_deltas = found >> _SIZE_BITS
+        found = _SHORT_VARINTS[pairs[at]]
+        at += found & _SIZE_MASK
+        offset_deltas = found >> _SIZE_BITS
+        found = _SHORT_VARINTS[pairs[at]]
+        at += found & _SIZE_MASK
+        key_lengths = found >> _SIZE_BITS
+        at += np.maximum(key_lengths, 0)
+        found = _SHORT_VARINTS[pairs[at]]
+        at += found & _SIZE_MASK
+        value_lengths = found >> _SIZE_BITS
+        at += np.maximum(value_lengths, 0)
+        header_counts = np.frombuffer(data, dtype=np.uint8)[at]
+    except IndexError:
+        return None
+    lowest_key = int(key_lengths.min())
+    if (
+        lowest_key < -1
+        or value_lengths.min() < -1
+        or header_counts.any()
+        or (at != last).any()
+        or (offset_deltas != np.arange(first_index, first_index + len(starts))).any()
+    ):
+        return None
+    return StretchOfRecords(int(timestamp_deltas.min()), int(timestamp_deltas.max()), lowest_key < 0)
+
+
+def _read_any(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecords:
+    array: Bytes = np.frombuffer(data, dtype=np.uint8)
+    fields = locate_fields(array, starts)
+    if fields.header_counts.any():
+        locate_headers(array, fields.header_counts, fields.header_positions, fields.ends)
+    if (fields.offset_deltas != np.arange(first_index, first_index + len(starts))).any():
+        raise MalformedRecordsError("or one soon after has an offset that does not follow the one before")
+    timestamps = fields.timestamp_deltas
+    return StretchOfRecords(
+        int(timestamps.min()), int(timestamps.max()), bool((fields.key_lengths < 0).any())
+    )
