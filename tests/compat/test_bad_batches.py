@@ -61,10 +61,13 @@ BAD_BATCHES: dict[str, tuple[bytes | None, ErrorCode]] = {
         with_fields(record_count=2**31 - 1, last_offset_delta=2**31 - 2),
         ErrorCode.invalid_record,
     ),
-    "timestamps that go back": (with_fields(max_timestamp=NOW_MS - 1), ErrorCode.invalid_timestamp),
-    "a negative timestamp": (with_fields(base_timestamp=-2), ErrorCode.invalid_timestamp),
-    "a timestamp in days": (with_fields(max_timestamp=NOW_MS + 2 * DAY_MS), ErrorCode.invalid_timestamp),
-    "the largest timestamp": (with_fields(max_timestamp=2**63 - 1), ErrorCode.invalid_timestamp),
+    "a timestamp in days": (with_fields(base_timestamp=NOW_MS + 2 * DAY_MS), ErrorCode.invalid_timestamp),
+    "the largest timestamp": (with_fields(base_timestamp=2**63 - 1), ErrorCode.invalid_timestamp),
+    "a record too many": (with_fields(record_count=3, last_offset_delta=2), ErrorCode.invalid_record),
+    "bytes behind the records": (
+        header_bytes(read_header(GOOD), GOOD[HEADER_BYTES:] + b"\0") + GOOD[HEADER_BYTES:] + b"\0",
+        ErrorCode.invalid_record,
+    ),
     "the broker's own timestamps": (with_fields(attributes=0x08), ErrorCode.invalid_timestamp),
     "an unassigned codec": (with_fields(attributes=0x07), ErrorCode.unsupported_compression_type),
     "a control batch": (with_fields(attributes=0x20), ErrorCode.invalid_record),
@@ -150,5 +153,5 @@ def test_batch_whose_payload_is_not_what_its_codec_says_is_refused_where_it_is_o
             *produce_to(address, topic, with_fields(attributes=codec)),
             *produce_to(address, topic, build_batch(TWO, codec=codec)),
         )
-    expected = dict.fromkeys(Codec, (ErrorCode.corrupt_message, ErrorCode.none))
+    expected = dict.fromkeys(Codec, (ErrorCode.invalid_record, ErrorCode.none))
     assert answers == expected | {Codec.NONE: (ErrorCode.none, ErrorCode.none)}

@@ -3,13 +3,21 @@
 import asyncio
 import importlib
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import NO_LEADER, ConfigRecord, PartitionChangeRecord, ResourceType
-from sparklog.records.batch import TimestampType, iterate_headers, read_header
+from sparklog.records.batch import (
+    HEADER_BYTES,
+    TimestampType,
+    check_crc,
+    header_bytes,
+    iterate_headers,
+    read_header,
+)
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -178,6 +186,45 @@ async def test_produce_to_several_partitions_answers_for_each(brokers: Brokers) 
     assert missing.error_code is ErrorCode.unknown_topic_or_partition
 
 
+@with_brokers(count=1)
+async def test_produce_of_a_partition_that_is_there_twice_appends_the_last_and_answers_once(
+    brokers: Brokers,
+) -> None:
+    """As Kafka: a client that reads one answer for each partition would take one for the other's."""
+    topic_id = await brokers.create_topic("t", [(0,), (0,)])
+    channel = await brokers.connect(0)
+    once = produce(topic_id, batch(1), batch(5))
+    (topic,) = once.topic_data
+    again = topic.partition_data[0]
+    twice = replace(
+        once,
+        topic_data=(topic, replace(topic, partition_data=(replace(again, records=batch(2)),))),
+    )
+    first, second = rows(await channel.request(twice))
+    assert [(row.index, row.error_code, row.base_offset) for row in (first, second)] == [
+        (0, ErrorCode.none, 0),
+        (1, ErrorCode.none, 0),
+    ]
+    assert brokers.replica(0, topic_id).log.log_end_offset == 2
+
+
+@with_brokers(count=1)
+async def test_produce_of_a_batch_without_its_latest_timestamp_is_stored_with_it(brokers: Brokers) -> None:
+    """Some clients send all of theirs so; look-ups by time and retention go by the header."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    for count, codec in enumerate(Codec):
+        sent = batch(2, codec=codec)
+        said = read_header(sent)
+        without = header_bytes(said._replace(max_timestamp=-1), sent[HEADER_BYTES:]) + sent[HEADER_BYTES:]
+        (row,) = rows(await channel.request(produce(topic_id, without)))
+        assert (row.error_code, row.base_offset) == (ErrorCode.none, 2 * count)
+        (fetched,) = rows(await channel.request(fetch(topic_id, {0: 2 * count})))
+        ((position, stored),) = iterate_headers(fetched.records)
+        check_crc(fetched.records, position, stored)
+        assert stored.max_timestamp == said.max_timestamp
+
+
 @with_brokers(count=2)
 async def test_produce_to_a_follower_names_the_leader_and_where_it_is(brokers: Brokers) -> None:
     """The client need not ask for metadata first (KIP-951); he may not reach the brokers' own listener."""
@@ -333,6 +380,7 @@ async def test_produce_without_a_key_to_a_compacted_topic_is_refused(brokers: Br
         (row,) = rows(await channel.request(produce(topic_id, batch(3, codec=codec))))
         assert row.error_code is ErrorCode.invalid_record
         assert "key" in row.error_message
+        assert [each.batch_index for each in row.record_errors] == [0, 1, 2]
     assert brokers.replica(0, topic_id).log.log_end_offset == 0
     now_ms = int(time.time() * 1000)
     keyed = build_batch([SimpleRecord(b"key", b"value", (), now_ms)] * 3, codec=Codec.ZSTD)
@@ -350,5 +398,6 @@ async def test_produce_of_one_record_older_than_the_topic_allows_is_refused(brok
     records = [SimpleRecord(None, b"value", (), now_ms - age_ms) for age_ms in ages_ms]
     (row,) = rows(await channel.request(produce(topic_id, build_batch(records))))
     assert row.error_code is ErrorCode.invalid_timestamp
+    assert [each.batch_index for each in row.record_errors] == [1], "a producer sends the others again"
     (row,) = rows(await channel.request(produce(topic_id, build_batch([records[0], records[2]]))))
     assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
