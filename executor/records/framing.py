@@ -5,7 +5,6 @@ every consumer of the partition, Spark's connector and Kafka's tools for ever.
 
 - lz4: one frame (of several Java reads the first), of independent blocks, without a dictionary; no block that
   is empty. Rules of Kafka's Lz4BlockInputStream.
-- snappy: xerial's framing says with which version it can be read, at least 1.
 - zstd: a window of at most 128 MiB, as streams of the zstd library take it without being asked.
 """
 
@@ -29,9 +28,6 @@ _LZ4_RESERVED: Final = 0x03
 _LZ4_UNCOMPRESSED: Final = 0x8000_0000
 _LZ4_BLOCK_SIZES: Final = (0x40, 0x50, 0x60, 0x70)
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_BYTES: Final = 16
-
 _ZSTD_SKIPPABLE: Final = (0x184D2A50, 0x184D2A5F)
 _ZSTD_HEADER_BYTES: Final = 18
 _ZSTD_LARGEST_WINDOW_BYTES: Final = 1 << 27
@@ -47,11 +43,9 @@ def check_framing(codec: Codec, payload: memoryview) -> None:
     match codec:
         case Codec.LZ4:
             _check_lz4(payload)
-        case Codec.SNAPPY:
-            _check_snappy(payload)
         case Codec.ZSTD:
             _check_zstd(payload)
-        case Codec.GZIP | Codec.NONE:
+        case Codec.GZIP | Codec.SNAPPY | Codec.NONE:
             pass
 
 
@@ -85,14 +79,6 @@ def _check_lz4(payload: memoryview) -> None:
             f"lz4 has {len(payload) - position} bytes behind its first frame, where Java clients stop: "
             "compress all records of a batch as one frame"
         )
-
-
-def _check_snappy(payload: memoryview) -> None:
-    if bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return
-    least_version = int.from_bytes(payload[12:_XERIAL_HEADER_BYTES], "big", signed=True)
-    if len(payload) < _XERIAL_HEADER_BYTES or least_version < 1:
-        raise CorruptPayloadError(f"snappy says that version {least_version} can read it; the first one is 1")
 
 
 def _check_zstd(payload: memoryview) -> None:

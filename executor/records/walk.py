@@ -332,7 +332,10 @@ class RecordWalk:
         # Imported with the first batch that needs it: it brings numpy into the broker.
         from executor.records.walk_columns import read_columns
 
-        found = read_columns(data, starts, self._index)
+        try:
+            found = read_columns(data, starts, self._index)
+        except MalformedRecordsError as error:
+            raise MalformedRecordsError(f"or one of the next {len(starts) - 1}: {error}") from error
         if (found.has_null_key and self._limits.require_keys) or not self._allows(
             found.lowest_delta, found.highest_delta
         ):

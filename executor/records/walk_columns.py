@@ -92,7 +92,7 @@ def _read_any(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecords
     if fields.header_counts.any():
         locate_headers(array, fields.header_counts, fields.header_positions, fields.ends)
     if (fields.offset_deltas != np.arange(first_index, first_index + len(starts))).any():
-        raise MalformedRecordsError("or one soon after has an offset that does not follow the one before")
+        raise MalformedRecordsError("offsets do not go on one by one")
     timestamps = fields.timestamp_deltas
     return StretchOfRecords(
         int(timestamps.min()), int(timestamps.max()), bool((fields.key_lengths < 0).any())

@@ -74,7 +74,6 @@ UNREADABLE = {
     "lz4 of a few bytes": (Codec.LZ4, lz4_frame()[:5]),
     "gzip that is cut off": (Codec.GZIP, gzip.compress(PAYLOAD)[:-3]),
     "gzip with a wrong checksum": (Codec.GZIP, gzip.compress(PAYLOAD)[:-8] + bytes(8)),
-    "snappy for a version before the first": (Codec.SNAPPY, changed(XERIAL, 15, 0)),
     "snappy whose framing is cut off": (Codec.SNAPPY, XERIAL[:12]),
     "zstd with a window of 256 MiB": (Codec.ZSTD, wide_window()),
     "zstd that is cut off": (Codec.ZSTD, compress(Codec.ZSTD, PAYLOAD)[:-2]),
