@@ -14,6 +14,8 @@ from sparklog.records.varints import LONGEST_INT_BYTES, LONGEST_LONG_BYTES, Malf
 __all__ = ["LARGEST_HELD_BYTES", "walk_pieces"]
 
 LARGEST_HELD_BYTES: Final = 1024 * 1024
+_WORTH_A_WALK_BYTES: Final = 64 * 1024
+"""Decompressors give small pieces, too; fewer bytes than that wait for more."""
 
 
 def walk_pieces(walk: RecordWalk, pieces: Iterator[bytes | memoryview]) -> None:
@@ -23,7 +25,7 @@ def walk_pieces(walk: RecordWalk, pieces: Iterator[bytes | memoryview]) -> None:
         KafkaError: what `RecordWalk.take` raises, or the pieces' source.
     """
     held: list[bytes | memoryview] = []
-    held_bytes = wanted_bytes = 0
+    held_bytes, wanted_bytes = 0, _WORTH_A_WALK_BYTES
     for piece in pieces:
         held.append(piece)
         held_bytes += len(piece)
@@ -32,11 +34,10 @@ def walk_pieces(walk: RecordWalk, pieces: Iterator[bytes | memoryview]) -> None:
         data = b"".join(held) if len(held) > 1 else bytes(piece)
         position = walk.take(data)
         rest = data[position:]
-        wanted_bytes = _record_bytes(rest)
+        wanted_bytes = max(_record_bytes(rest), _WORTH_A_WALK_BYTES)
         if wanted_bytes > LARGEST_HELD_BYTES:
             rest = _take_large(walk, _Source(rest, pieces))
-            rest = rest[walk.take(rest) :]
-            wanted_bytes = 0
+            wanted_bytes = _WORTH_A_WALK_BYTES
         held, held_bytes = [rest], len(rest)
     if held_bytes:
         data = b"".join(held)

@@ -298,7 +298,7 @@ def test_walk_stops_at_the_piece_that_shows_too_many() -> None:
         nonlocal taken
         while True:
             taken += 1
-            yield b"".join(record(100 * (taken - 1) + index) for index in range(100))
+            yield b"".join(record(100 * (taken - 1) + index, value=bytes(1_000)) for index in range(100))
 
     with pytest.raises(KafkaError):
         walk_pieces(RecordWalk(read_header(batch_of(b"", 150)), LIMITS), pieces())
