@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from executor.api.machine.delayed_produce import ProducedPartition
 from executor.partitions.replica import Replica
 from executor.records.examination import Demands, examine
+from executor.records.walk import CostlyWalkError
 from sparklog.errors import KafkaError
 from sparklog.records.batch import CODEC_BITS, BatchHeader
 from sparklog.records.codecs import DecompressionLimitError
@@ -72,15 +73,15 @@ class Examination:
             if codec:
                 self._bytes_left -= len(records)
                 max_bytes = min(self._max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
-                small_demands = demands._replace(max_decompressed_bytes=max_bytes)
+                small_demands = demands._replace(max_decompressed_bytes=max_bytes, is_hasty=True)
             else:
                 self._plain_bytes_left -= len(records)
-                small_demands = demands
+                small_demands = demands._replace(is_hasty=True)
             if self._bytes_left >= 0 and self._plain_bytes_left >= 0 and self._records_left >= 0:
                 try:
                     return examine(records, header, small_demands)
-                except DecompressionLimitError:
-                    pass  # it may expand to more, but not here
+                except (DecompressionLimitError, CostlyWalkError):
+                    pass  # it may expand to more, or have many headers, but not here
         self.later.append(Unexamined(produced, replica, leader_epoch, bytes(records), header, demands))
         return None
 

@@ -54,8 +54,8 @@ class PartitionSettings:
             max_decompressed_bytes,
             log.max_message_bytes,
             RecordLimits(log.compacts, earliest_ms, latest_ms),
-            self.codec,
-            self.codec_level,
+            codec=self.codec,
+            codec_level=self.codec_level,
         )
 
     @classmethod

@@ -34,6 +34,8 @@ class Demands(NamedTuple):
     """To how much the records of one batch may expand (message.max.decompressed.bytes)."""
     max_message_bytes: int
     limits: RecordLimits = RecordLimits()
+    is_hasty: bool = False
+    """Whether to give up where it takes long (`CostlyWalkError`)."""
     codec: Codec | None = None
     """What they are to be compressed with; None leaves it to the producer."""
     codec_level: int | None = None
@@ -47,11 +49,12 @@ def examine(
     Raises:
         KafkaError: INVALID_RECORD, what is compressed cannot be read by all clients, or the records by none;
             MESSAGE_TOO_LARGE, it expands to too much, or is too large in its new codec.
+        CostlyWalkError: it was to be hasty, and would take long.
         RecordsRefusedError: INVALID_RECORD or INVALID_TIMESTAMP, as `RecordWalk.finish` says.
     """
     codec = header.codec
     stored_as = codec if demands.codec is None else demands.codec
-    walk = RecordWalk(header, demands.limits)
+    walk = RecordWalk(header, demands.limits, is_hasty=demands.is_hasty)
     payload = memoryview(records)[HEADER_BYTES:]
     try:
         if codec is Codec.NONE:

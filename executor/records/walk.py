@@ -22,12 +22,18 @@ from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, BatchHea
 from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 from sparklog.types import TimestampMs
 
-__all__ = ["RecordLimits", "RecordWalk", "WalkedRecord", "read_record"]
+__all__ = ["CostlyWalkError", "RecordLimits", "RecordWalk", "WalkedRecord", "read_record"]
 
 _SHORTEST_RUN: Final = 8
 """Fewer records of one size are not worth the columns."""
 _FEWEST_BY_COLUMNS: Final = 32
 """Fewer records of different sizes are read sooner by a loop."""
+_MOST_HEADERS_IN_A_RUN: Final = 16
+"""Each of them is two columns and more."""
+_FEW_TO_LOOK_CLOSER: Final = 100
+_FEW_HEADERS: Final = 1_000
+"""What a walk may come upon that must not take long."""
+_NO_BOUND: Final = 2**31
 _STRETCH: Final = 1_024
 """After so many records of different sizes it is looked again whether a run begins."""
 _SHORT_DELTAS: Final = 64
@@ -40,6 +46,10 @@ _ONLY_BYTES: Final = bytes(range(0, 2 * _SHORT_DELTAS, 2))
 _NEGATIVE: Final = bytes(range(1, 256, 2))
 """The first bytes of varints below 0."""
 _UP_TO: Final = [bytes(range(byte + 1)) for byte in range(256)]
+
+
+class CostlyWalkError(Exception):
+    """Records take longer to look at than there is time."""
 
 
 class RecordLimits(NamedTuple):
@@ -67,10 +77,11 @@ class WalkedRecord(NamedTuple):
     """Where lengths and counts stand that are behind the offset delta: from, to."""
 
 
-def read_record(data: bytes, position: int) -> WalkedRecord:
+def read_record(data: bytes, position: int, most_headers: int = _NO_BOUND) -> WalkedRecord:
     """Return what is at `position`.
 
     Raises:
+        CostlyWalkError: it has more than `most_headers`.
         MalformedRecordsError: its lengths do not add up.
         IndexError: it goes on after the end of `data`.
     """
@@ -97,6 +108,8 @@ def read_record(data: bytes, position: int) -> WalkedRecord:
         raise MalformedRecordsError(
             f"has a key of {key_length}, a value of {value_length} bytes and {header_count} headers"
         )
+    if header_count > most_headers:
+        raise CostlyWalkError
     for _ in range(header_count):
         header_position = at
         length, at = read_varint(data, at, LONGEST_INT_BYTES)
@@ -130,9 +143,21 @@ def read_record(data: bytes, position: int) -> WalkedRecord:
 class RecordWalk:
     """The walk over one batch."""
 
-    __slots__ = ("_base_timestamp", "_count", "_errors", "_highest", "_index", "_limits")
+    __slots__ = (
+        "_base_timestamp",
+        "_count",
+        "_errors",
+        "_headers_left",
+        "_highest",
+        "_index",
+        "_limits",
+        "_looks_left",
+    )
 
-    def __init__(self, header: BatchHeader, limits: RecordLimits) -> None:
+    def __init__(self, header: BatchHeader, limits: RecordLimits, *, is_hasty: bool = False) -> None:
+        """Begin; a hasty walk gives up (CostlyWalkError) where many headers or refused records are."""
+        self._headers_left = _FEW_HEADERS if is_hasty else _NO_BOUND
+        self._looks_left = _FEW_TO_LOOK_CLOSER if is_hasty else _NO_BOUND
         self._base_timestamp = header.base_timestamp
         self._count = header.record_count
         self._limits = limits
@@ -152,6 +177,7 @@ class RecordWalk:
         """Walk over the whole records in data[position:]; return where a partial last one begins.
 
         Raises:
+            CostlyWalkError: the walk is hasty.
             KafkaError: INVALID_RECORD, a record is malformed, or there are more than the header says.
         """
         size = len(data)
@@ -238,6 +264,9 @@ class RecordWalk:
 
     def _look_closer_at(self, data: bytes, position: int, count: int) -> None:
         """Note which of `count` sound records from `position` on may not be here."""
+        self._looks_left -= count
+        if self._looks_left < 0:
+            raise CostlyWalkError
         for index in range(self._index, self._index + count):
             record = read_record(data, position)
             self._look_closer(index, record.timestamp_delta, has_key=record.key_length >= 0)
@@ -264,7 +293,9 @@ class RecordWalk:
             count = min(count, _LONG_DELTAS - index)
         if count < _SHORTEST_RUN or data[position + (_SHORTEST_RUN - 1) * stride] != head:
             return position
-        first = read_record(data, position)
+        first = read_record(data, position, self._headers_left)
+        if len(first.lengths) > 3 + 2 * _MOST_HEADERS_IN_A_RUN:
+            return position
         columns = [(position, position + length_bytes), *first.lengths]
         for start, stop in columns:
             for at in range(start, stop):
@@ -322,7 +353,8 @@ class RecordWalk:
             at = starts.pop()
         if len(starts) < _FEWEST_BY_COLUMNS:
             for start in starts:
-                record = read_record(data, start)
+                record = read_record(data, start, self._headers_left)
+                self._headers_left -= (len(record.lengths) - 3) // 2
                 self.take_one(record.timestamp_delta, record.offset_delta, has_key=record.key_length >= 0)
         else:
             self._take_columns(data, starts)
@@ -333,9 +365,12 @@ class RecordWalk:
         from executor.records.walk_columns import read_columns
 
         try:
-            found = read_columns(data, starts, self._index)
+            found = read_columns(data, starts, self._index, self._headers_left)
         except MalformedRecordsError as error:
             raise MalformedRecordsError(f"or one of the next {len(starts) - 1}: {error}") from error
+        if found.header_count > self._headers_left:
+            raise CostlyWalkError
+        self._headers_left -= found.header_count
         if (found.has_null_key and self._limits.require_keys) or not self._allows(
             found.lowest_delta, found.highest_delta
         ):

@@ -25,6 +25,8 @@ class StretchOfRecords(NamedTuple):
     lowest_delta: int
     highest_delta: int
     has_null_key: bool
+    header_count: int
+    """How many headers they have together; they were not looked at if these are too many."""
 
 
 def _short_varints() -> Int64s:
@@ -40,14 +42,16 @@ def _short_varints() -> Int64s:
 _SHORT_VARINTS: Final = _short_varints()
 
 
-def read_columns(data: bytes, starts: list[int], first_index: int) -> StretchOfRecords:
+def read_columns(data: bytes, starts: list[int], first_index: int, most_headers: int) -> StretchOfRecords:
     """Read the whole records that start at `starts`, which are the batch's from `first_index` on.
+
+    More than `most_headers` headers are not looked at.
 
     Raises:
         MalformedRecordsError: their lengths do not add up, or their offsets do not go on one by one.
     """
     positions = np.array(starts, dtype=np.int64)
-    return _read_short(data, positions, first_index) or _read_any(data, positions, first_index)
+    return _read_short(data, positions, first_index) or _read_any(data, positions, first_index, most_headers)
 
 
 def _read_short(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecords | None:
@@ -83,17 +87,18 @@ def _read_short(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecor
         or (offset_deltas != np.arange(first_index, first_index + len(starts))).any()
     ):
         return None
-    return StretchOfRecords(int(timestamp_deltas.min()), int(timestamp_deltas.max()), lowest_key < 0)
+    return StretchOfRecords(int(timestamp_deltas.min()), int(timestamp_deltas.max()), lowest_key < 0, 0)
 
 
-def _read_any(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecords:
+def _read_any(data: bytes, starts: Int64s, first_index: int, most_headers: int) -> StretchOfRecords:
     array: Bytes = np.frombuffer(data, dtype=np.uint8)
     fields = locate_fields(array, starts)
-    if fields.header_counts.any():
+    header_count = int(fields.header_counts.sum())
+    if 0 < header_count <= most_headers:
         locate_headers(array, fields.header_counts, fields.header_positions, fields.ends)
     if (fields.offset_deltas != np.arange(first_index, first_index + len(starts))).any():
         raise MalformedRecordsError("offsets do not go on one by one")
     timestamps = fields.timestamp_deltas
     return StretchOfRecords(
-        int(timestamps.min()), int(timestamps.max()), bool((fields.key_lengths < 0).any())
+        int(timestamps.min()), int(timestamps.max()), bool((fields.key_lengths < 0).any()), header_count
     )

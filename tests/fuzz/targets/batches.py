@@ -56,7 +56,7 @@ def take(data: bytes) -> None:
             LIMIT_BYTES,
             LIMIT_BYTES,
             RecordLimits(bool(mode & KEYS), -LATEST_READABLE_MS, NOW_MS),
-            Codec((mode >> 4) % 5) if mode & RECOMPRESS else None,
+            codec=Codec((mode >> 4) % 5) if mode & RECOMPRESS else None,
         )
         stored, stored_header = examine(records, header, demands)
     except KafkaError:

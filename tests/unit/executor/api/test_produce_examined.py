@@ -9,8 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from executor.replicas import EXAMINERS
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import HEADER_BYTES, header_bytes, iterate_headers, read_header
+from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
 from sparklog.wire.frames import request_encoder
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -104,18 +106,21 @@ async def test_produce_behind_a_batch_that_is_examined_waits_and_other_connectio
 
 
 @with_brokers(count=1)
-async def test_produce_of_many_records_or_much_is_examined_by_a_thread(brokers: Brokers) -> None:
+async def test_produce_of_many_records_or_headers_or_much_is_examined_by_a_thread(brokers: Brokers) -> None:
     """What takes a while must not take it from everybody."""
     topic_id = await brokers.create_topic("t", [(0,)])
     channel = await brokers.connect(0)
+    now_ms, headers = wall_clock_ms(), (("h", b""),) * 5_000
+    crowded = build_batch([SimpleRecord(headers=headers, timestamp_ms=now_ms)])
+    crowds = build_batch([SimpleRecord(headers=headers[:100], timestamp_ms=now_ms)] * 50)
     many, much = batch(5_000, b"", codec=Codec.ZSTD), batch(3, bytes(100_000), codec=Codec.ZSTD)
-    for sent in (many, much):
+    for sent in (many, much, crowded, crowds):
         with examiners_busy(brokers):
             waiting = channel.request(produce(topic_id, sent))
             await reached(brokers, waiting)
         (row,) = rows(await waiting)
         assert row.error_code is ErrorCode.none
-    assert brokers.replica(0, topic_id).log.log_end_offset == 5_003
+    assert brokers.replica(0, topic_id).log.log_end_offset == 5_054
 
 
 @with_brokers(count=1)
