@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, BatchHeader
+from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, TIMESTAMP_TYPE_BIT, BatchHeader
 from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 from sparklog.types import TimestampMs
 
@@ -147,6 +147,7 @@ class RecordWalk:
         "_base_timestamp",
         "_count",
         "_errors",
+        "_has_append_time",
         "_headers_left",
         "_highest",
         "_index",
@@ -159,6 +160,7 @@ class RecordWalk:
         self._headers_left = _FEW_HEADERS if is_hasty else _NO_BOUND
         self._looks_left = _FEW_TO_LOOK_CLOSER if is_hasty else _NO_BOUND
         self._base_timestamp = header.base_timestamp
+        self._has_append_time = header.attributes & TIMESTAMP_TYPE_BIT != 0
         self._count = header.record_count
         self._limits = limits
         self._index = 0
@@ -237,6 +239,8 @@ class RecordWalk:
 
     def _allows(self, lowest: int, highest: int) -> bool:
         """Whether timestamps from one delta to another are within the limits."""
+        if self._has_append_time:
+            return False
         _, earliest_ms, latest_ms = self._limits
         if earliest_ms is None or latest_ms is None:
             return True
@@ -251,6 +255,10 @@ class RecordWalk:
         if limits.require_keys and not has_key:
             message = "a record without a key, which a compacted topic needs"
             self._errors.append(RecordError(index, ErrorCode.invalid_record, message))
+            return
+        if self._has_append_time:
+            message = "the timestamp type LogAppendTime, which is for brokers"
+            self._errors.append(RecordError(index, ErrorCode.invalid_timestamp, message))
             return
         timestamp = self._base_timestamp + timestamp_delta
         if (

@@ -333,10 +333,6 @@ def validate_produced(
     crc = crc32c(memoryview(records)[CRC_START:])
     if crc != header.crc:
         raise _wrong_crc(crc, header)
-    if attributes & TIMESTAMP_TYPE_BIT:
-        raise KafkaError(
-            ErrorCode.invalid_timestamp, "a producer must not set the timestamp type to LogAppendTime"
-        )
     return header
 
 

@@ -279,7 +279,7 @@ def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> b
     if claimed > limit_bytes:
         raise DecompressionLimitError(Codec.ZSTD, limit_bytes)
     guess = min(limit_bytes, len(payload) * _ZSTD_USUAL_RATIO + _PIECE_BYTES)
-    if claimed > guess:
+    if claimed > guess or claimed == 0:  # of a frame of nothing the library does not look at the rest
         return None
     try:
         return _zstd.decompressor.decompress(payload, max_output_size=guess, allow_extra_data=False)

@@ -253,6 +253,15 @@ def test_records_that_may_not_be_in_the_topic_are_told_one_by_one(codec: Codec, 
     )
 
 
+def test_timestamp_type_that_is_for_brokers_is_told_of_each_record() -> None:
+    """With it the records' own timestamps would not be those that were looked at."""
+    for limits in (LIMITS, RecordLimits()):
+        sent = batch_of(record() + record(1), 2)
+        header = read_header(sent)._replace(attributes=0x08)
+        changed = header_bytes(header, sent[HEADER_BYTES:]) + sent[HEADER_BYTES:]
+        assert errors_of(changed, limits) == (ErrorCode.invalid_timestamp, [0, 1])
+
+
 def test_number_of_records_that_are_told_is_bounded() -> None:
     """An answer must not be many times as large as the request."""
     batch = build_batch([SimpleRecord()] * 10_000)

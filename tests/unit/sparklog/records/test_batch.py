@@ -136,7 +136,6 @@ def test_validation_of_a_good_batch_returns_its_header() -> None:
         (changed(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.invalid_record),
         (changed(attributes=0x20), ErrorCode.invalid_record),
         (changed(attributes=0x05), ErrorCode.unsupported_compression_type),
-        (changed(attributes=0x08), ErrorCode.invalid_timestamp),
         (changed(producer_id=9), ErrorCode.invalid_record),
         (changed(producer_id=9, producer_epoch=0), ErrorCode.invalid_record),
         (changed(producer_id=9, base_sequence=0), ErrorCode.invalid_record),

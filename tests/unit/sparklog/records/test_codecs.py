@@ -130,6 +130,15 @@ def test_truncated_payload_raises(codec: Codec) -> None:
             list(decompressed_pieces(codec, compressed[:-cut], 1 << 20))
 
 
+def test_zstd_of_a_frame_that_says_it_holds_nothing_is_looked_at() -> None:
+    """The library takes its word for it, whatever lies there."""
+    says_nothing = bytes.fromhex("28b52ffd2000610000160100010a6b65762d3000")
+    with pytest.raises(KafkaError):
+        decompress(Codec.ZSTD, says_nothing, 1 << 20)
+    nothing = zstandard.ZstdCompressor().compress(b"")
+    assert decompress(Codec.ZSTD, nothing, 1 << 20) == b""
+
+
 def test_truncated_zstd_checksum_raises() -> None:
     """The library's stream ends without a word where its input does."""
     compressed = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(PAYLOAD)
