@@ -64,9 +64,10 @@ def examine(
             limit_bytes = demands.max_decompressed_bytes
             if stored_as is codec and limit_bytes > _HELD_BYTES:
                 whole = None
-                walk_pieces(walk, decompressed_pieces(codec, payload, limit_bytes))
+                pieces = decompressed_pieces(codec, payload, limit_bytes, one_member=True)
+                walk_pieces(walk, pieces)
             else:
-                whole = decompress(codec, payload, limit_bytes)
+                whole = decompress(codec, payload, limit_bytes, one_member=True)
     except CorruptPayloadError as error:
         # Of a batch that is corrupt a producer would send the same bytes again; these are as it made them.
         raise KafkaError(ErrorCode.invalid_record, error.message) from error

@@ -1,10 +1,12 @@
 """What clients ask of compressed records beyond that some library can decompress them.
 
-The readers of Kafka's Java clients take less than the formats allow: a batch that they cannot open stops
-every consumer of the partition, Spark's connector and Kafka's tools for ever.
+The readers of Kafka's Java clients, and of librdkafka, take less than the formats allow: a batch that they
+cannot open stops every consumer of the partition, Spark's connector and Kafka's tools for ever.
 
 - lz4: one frame (of several Java reads the first), of independent blocks, without a dictionary; no block that
   is empty. Rules of Kafka's Lz4BlockInputStream.
+- gzip: one member, as librdkafka reads the first of several and leaves out the others; that is found while
+  decompressing (`one_member` of `sparklog.records.codecs`).
 - zstd: a window of at most 128 MiB, as streams of the zstd library take it without being asked.
 """
 

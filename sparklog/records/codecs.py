@@ -149,8 +149,12 @@ def _compress_snappy(payload: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def decompress(codec: Codec, payload: bytes | memoryview, limit_bytes: int) -> bytes | memoryview:
+def decompress(
+    codec: Codec, payload: bytes | memoryview, limit_bytes: int, *, one_member: bool = False
+) -> bytes | memoryview:
     """Return the decompressed `payload`; for NONE that is `payload` itself.
+
+    With `one_member` gzip must not be several members, of which librdkafka reads the first.
 
     Raises:
         DecompressionLimitError: it would be longer than `limit_bytes`.
@@ -158,12 +162,12 @@ def decompress(codec: Codec, payload: bytes | memoryview, limit_bytes: int) -> b
     """
     if codec is Codec.ZSTD and (whole := _decompress_zstd_at_once(payload, limit_bytes)) is not None:
         return whole
-    pieces = list(decompressed_pieces(codec, payload, limit_bytes))
+    pieces = list(decompressed_pieces(codec, payload, limit_bytes, one_member=one_member))
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def decompressed_pieces(
-    codec: Codec, payload: bytes | memoryview, limit_bytes: int
+    codec: Codec, payload: bytes | memoryview, limit_bytes: int, *, one_member: bool = False
 ) -> Iterator[bytes | memoryview]:
     """Yield the decompressed `payload` in order: 128 KiB at most at a time, but snappy's blocks as they are.
 
@@ -172,19 +176,21 @@ def decompressed_pieces(
         CorruptPayloadError: the codec cannot read it.
     """
     left_bytes = limit_bytes
-    for piece in _pieces(codec, memoryview(payload), limit_bytes):
+    for piece in _pieces(codec, memoryview(payload), limit_bytes, one_member=one_member):
         left_bytes -= len(piece)
         if left_bytes < 0:
             raise DecompressionLimitError(codec, limit_bytes)
         yield piece
 
 
-def _pieces(codec: Codec, payload: memoryview, limit_bytes: int) -> Iterator[bytes | memoryview]:
+def _pieces(
+    codec: Codec, payload: memoryview, limit_bytes: int, *, one_member: bool
+) -> Iterator[bytes | memoryview]:
     match codec:
         case Codec.NONE:
             return iter((payload,))
         case Codec.GZIP:
-            return _gzip_pieces(payload)
+            return _gzip_pieces(payload, one_member=one_member)
         case Codec.SNAPPY:
             return _snappy_pieces(payload, limit_bytes)
         case Codec.LZ4:
@@ -193,7 +199,7 @@ def _pieces(codec: Codec, payload: memoryview, limit_bytes: int) -> Iterator[byt
             return _zstd_pieces(payload)
 
 
-def _gzip_pieces(payload: memoryview) -> Iterator[bytes]:
+def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
     """A gzip stream may be several members, one after the other; each ends with a checksum."""
     member = zlib.decompressobj(_GZIP_WBITS)
     position = 0
@@ -209,6 +215,11 @@ def _gzip_pieces(payload: memoryview) -> Iterator[bytes]:
                 position -= len(member.unused_data)
                 if position == len(payload):
                     return
+                if one_member:
+                    raise CorruptPayloadError(
+                        f"gzip has {len(payload) - position} bytes behind its first member, where librdkafka "
+                        "stops: compress all records of a batch at once"
+                    )
                 member = zlib.decompressobj(_GZIP_WBITS)
             elif not piece and position == len(payload) and not member.unconsumed_tail:
                 raise CorruptPayloadError("gzip ends before its end")
