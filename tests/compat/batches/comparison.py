@@ -90,7 +90,12 @@ def known_difference(case: Case, ours: Answer, theirs: Answer, reader: str) -> s
         return "Kafka fails without a name"
     if theirs.error_code in (ErrorCode.none, ours.error_code) and reader.startswith("error"):
         return "Kafka's reader refuses what it takes, or would but for single records"
-    if theirs.error_code in (ErrorCode.none, ErrorCode.invalid_record, ErrorCode.invalid_timestamp):
+    if theirs.error_code in (
+        ErrorCode.none,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_producer_epoch,
+    ):
         message = ours.message or ""
         for what in KNOWN:
             if what in message:
