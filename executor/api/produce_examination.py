@@ -25,7 +25,7 @@ _PLAIN_AT_ONCE_BYTES: Final = 1024 * 1024
 _AT_ONCE_RECORDS: Final = 4_000
 """how many records,"""
 _EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
-"""and to how much each batch may expand there: one that is found to be larger begins anew on a thread."""
+"""and to how much each batch may expand there: of one that is larger a thread begins from the start."""
 
 
 class Unexamined(NamedTuple):
@@ -61,7 +61,7 @@ class Examination:
         records: bytes | memoryview,
         header: BatchHeader,
     ) -> tuple[bytes | memoryview, BatchHeader] | None:
-        """Return a good batch as it is to be stored, and its header; None, where a thread looks later.
+        """Return a good batch in the form in which it is stored, and its header; None: a thread looks later.
 
         Raises:
             KafkaError: what `examine` raises.

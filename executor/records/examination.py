@@ -44,7 +44,7 @@ class Demands(NamedTuple):
 def examine(
     records: bytes | memoryview, header: BatchHeader, demands: Demands
 ) -> tuple[bytes | memoryview, BatchHeader]:
-    """Return the batch as it is to be stored, and its header.
+    """Return the batch in the form in which it is stored, and its header.
 
     Raises:
         KafkaError: INVALID_RECORD, what is compressed cannot be read by all clients, or the records by none;
