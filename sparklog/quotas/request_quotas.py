@@ -4,6 +4,10 @@ A Produce counts with its bytes when it has come, a Fetch with its records when 
 and every request with the time it took when it is answered. Those of driver and brokers count for nobody:
 followers would leave the ISR. Nor does a Produce that has no answer count with its time.
 
+The bytes of producers are measured over the time that there was (`SimpleRate`), so that a producer has its
+quota from its first second on. Kafka assumes that nothing came in the ten seconds before: ten seconds' worth
+goes in at once, then nothing for as long, and so on, which is up to a fifth more than the quota over 40 s.
+
 Order for the caller: `update` when quotas change; `meter` once for each request (as `Admission.meter`).
 
 Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, and KafkaApis where it throttles; KIP-219.
@@ -22,7 +26,7 @@ from sparklog.metrics.names import Kind
 from sparklog.metrics.quotas import BYTES_CONSUMED, BYTES_PRODUCED, REQUEST_TIME, THROTTLE_TIMES
 from sparklog.metrics.registry import Sample
 from sparklog.quotas.machine.client_rates import RateQuota, rate_quotas
-from sparklog.rates import QuotaWindows
+from sparklog.rates import QuotaWindows, SimpleRate
 from sparklog.security.inside import INSIDE
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
@@ -65,7 +69,7 @@ class RequestQuotas:
     def __init__(self, windows: QuotaWindows, now_ms: Callable[[], int] = monotonic_ms) -> None:
         self._now_ms = now_ms
         self._window_ms = windows.window_ms
-        self._produced = rate_quotas(PRODUCER_BYTE_RATE, windows)
+        self._produced = rate_quotas(PRODUCER_BYTE_RATE, windows, SimpleRate)
         self._consumed = rate_quotas(CONSUMER_BYTE_RATE, windows)
         self._times = rate_quotas(REQUEST_PERCENTAGE, windows)
         self._limit_anybody = False

@@ -34,10 +34,12 @@ class RateQuota:
 
     __slots__ = ("_rate", "_throttled", "_throttled_ms", "_windows", "bound")
 
-    def __init__(self, windows: QuotaWindows, bound: float) -> None:
+    def __init__(
+        self, windows: QuotaWindows, bound: float, new_rate: Callable[[QuotaWindows], SampledRate]
+    ) -> None:
         self.bound = bound
         self._windows = windows
-        self._rate = SampledRate(windows)
+        self._rate = new_rate(windows)
         self._throttled = self._throttled_ms = 0
 
     @property
@@ -161,9 +163,13 @@ class ClientQuotas(Generic[_SomeQuota]):
                 del self._shared[shared_by]
 
 
-def rate_quotas(key: str, windows: QuotaWindows) -> ClientQuotas[RateQuota]:
-    """Return quotas by rates."""
-    return ClientQuotas(key, lambda bound: RateQuota(windows, bound))
+def rate_quotas(
+    key: str,
+    windows: QuotaWindows,
+    new_rate: Callable[[QuotaWindows], SampledRate] = SampledRate,
+) -> ClientQuotas[RateQuota]:
+    """Return quotas by rates; `new_rate` measures what each client has."""
+    return ClientQuotas(key, lambda bound: RateQuota(windows, bound, new_rate))
 
 
 def token_quotas(key: str, windows: QuotaWindows) -> ClientQuotas[TokenQuota]:

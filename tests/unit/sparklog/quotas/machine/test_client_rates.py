@@ -3,7 +3,7 @@
 from sparklog.config.client_quotas import PRODUCER_BYTE_RATE
 from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.quotas.machine.client_rates import rate_quotas
-from sparklog.rates import QuotaWindows
+from sparklog.rates import QuotaWindows, SimpleRate
 
 WINDOWS = QuotaWindows(samples=11, window_ms=1000)
 ANY_USER: ClientQuotaEntity = (("user", None),)
@@ -66,3 +66,14 @@ def test_answer_larger_than_what_goes_at_once_is_had_once_and_waited_for() -> No
     assert quota.spend(300, 0) == (True, 20_000)
     assert quota.spend(300, 1_000) == (False, 50_000)
     assert quota.spend(300, 20_000) == (True, 20_000)
+
+
+def test_producer_that_was_quiet_for_less_than_the_windows_may_make_up_for_it() -> None:
+    """A client that sends now and then, and less than its quota, is not held back."""
+    quotas = rate_quotas(PRODUCER_BYTE_RATE, WINDOWS, SimpleRate)
+    quotas.update({ANY_CLIENT: {PRODUCER_BYTE_RATE: 1000.0}})
+    quota = quotas.of("u", "c", 0)
+    assert quota is not None
+    assert quota.record(1_000, 0) == 0
+    assert quota.record(4_000, 5_000) == 0
+    assert quota.record(1_000, 5_000) == 1_000
