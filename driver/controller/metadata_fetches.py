@@ -79,6 +79,11 @@ class MetadataFetches:
             leader_epoch=self._log.leader_epoch,
         )
 
+    @property
+    def log_end_offset(self) -> Offset:
+        """The next offset of the leader's log."""
+        return self._log.log_end_offset
+
     def progress(self) -> None:
         """Answer those that wait for what has been appended or committed since."""
         for deferred, (request, _) in list(self._waiting.items()):

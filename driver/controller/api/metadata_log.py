@@ -1,5 +1,6 @@
 """How brokers follow the metadata log: Fetch and FetchSnapshot; and how far they are: DescribeQuorum."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from driver.controller.machine.controller import Controller
@@ -7,6 +8,7 @@ from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.quorum.description import describe_quorum_response
 from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.clocks import monotonic_ms
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.requests import Deferred, Request, Response
@@ -21,10 +23,18 @@ _FIRST_FETCH_VERSION: Final = 13
 class MetadataLogHandlers:
     """Answers who follows the metadata log."""
 
-    def __init__(self, controller: Controller, fetches: MetadataFetches, quorum: QuorumLeader) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        fetches: MetadataFetches,
+        quorum: QuorumLeader,
+        endpoints: Sequence[Endpoint],
+    ) -> None:
+        """Answer for the leader of `quorum`, which listens at `endpoints`."""
         self._controller = controller
         self._fetches = fetches
         self._quorum = quorum
+        self._endpoints = endpoints
 
     def fetch(self, request: Request) -> Response | Deferred:
         """Answer Fetch of the metadata log, at once or when there is more of it.
@@ -47,7 +57,13 @@ class MetadataLogHandlers:
 
     def describe_quorum(self, request: Request) -> Response:
         """Answer DescribeQuorum."""
-        return describe_quorum_response(self._quorum, upgrade(request.body), monotonic_ms())
+        return describe_quorum_response(
+            self._quorum,
+            upgrade(request.body),
+            endpoints=self._endpoints,
+            log_end_offset=self._fetches.log_end_offset,
+            now_ms=monotonic_ms(),
+        )
 
     def _note_position(self, body: Any) -> None:
         replica = body.replica_state

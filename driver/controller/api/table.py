@@ -91,7 +91,7 @@ def controller_handlers(
     queries = QueryHandlers(
         cluster_id, config, committed_image, endpoints, changes.create_topics, until_any_live
     )
-    metadata_log = MetadataLogHandlers(controller, fetches, quorum)
+    metadata_log = MetadataLogHandlers(controller, fetches, quorum, endpoints)
     telemetry = ControllerTelemetry(committed_image, take_telemetry)
     forwardable: dict[ApiKey, Handler] = {
         ApiKey.CREATE_TOPICS: changes.handle,

@@ -1,13 +1,20 @@
-"""Who leads the metadata log, who votes, how far everybody is.
+"""The leader of the metadata log, its voters, and how far each replica is.
 
-As the driver tells it to itself, and as the answer to DescribeQuorum (KIP-595, KIP-853).
+For the driver itself, and as the answer to DescribeQuorum (KIP-595, KIP-853). The answer counts the leader
+among the voters, although this one has no vote: Kafka's tools look for the leader there, and measure the lag
+of the others by it.
+
+Source: Kafka's RaftUtil.singletonDescribeQuorumResponse and MetadataQuorumCommand.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.describe_quorum.v2.response import (
     DescribeQuorumResponse,
+    Listener,
+    Node,
     PartitionData,
     ReplicaState,
     TopicData,
@@ -16,9 +23,10 @@ from kio.schema.describe_quorum.v2.response import (
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.clocks import wall_clock_ms
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, Offset, TimestampMs
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 __all__ = ["QuorumDescription", "ReplicaDescription", "describe_quorum", "describe_quorum_response"]
 
@@ -68,10 +76,19 @@ def describe_quorum(quorum: QuorumLeader, log_end_offset: Offset, now_ms: int) -
     )
 
 
-def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) -> DescribeQuorumResponse:
-    """Return what the leader knows; `now_ms` is of the clock by which the fetches were noted."""
-    clocks_differ_ms = wall_clock_ms() - now_ms
-    voters = quorum.voters.keys
+def describe_quorum_response(
+    quorum: QuorumLeader,
+    request: Any,
+    *,
+    endpoints: Sequence[Endpoint],
+    log_end_offset: Offset,
+    now_ms: int,
+) -> DescribeQuorumResponse:
+    """Return the answer of the leader, which listens at `endpoints` and whose log ends at `log_end_offset`.
+
+    `now_ms` is of the clock by which the fetches were noted.
+    """
+    partition = _partition(quorum, log_end_offset, now_ms)
     return DescribeQuorumResponse(
         error_code=ErrorCode.none,
         error_message=None,
@@ -79,21 +96,41 @@ def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) ->
             TopicData(
                 topic_name=topic.topic_name,
                 partitions=tuple(
-                    _partition(quorum, voters, clocks_differ_ms)
-                    if topic.topic_name == CLUSTER_METADATA_TOPIC and partition.partition_index == 0
-                    else _unknown(partition.partition_index)
-                    for partition in topic.partitions
+                    partition
+                    if topic.topic_name == CLUSTER_METADATA_TOPIC and asked.partition_index == 0
+                    else _unknown(asked.partition_index)
+                    for asked in topic.partitions
                 ),
             )
             for topic in request.topics
         ),
-        nodes=(),
+        nodes=(
+            *(
+                _node(voter.key.node_id, [Endpoint(CONTROLLER_LISTENER, voter.host, voter.port)])
+                for voter in quorum.voters
+            ),
+            _node(CONTROLLER_ID, endpoints),
+        ),
     )
 
 
-def _partition(
-    quorum: QuorumLeader, voters: frozenset[VoterKey], clocks_differ_ms: TimestampMs
-) -> PartitionData:
+def _node(node_id: BrokerId, endpoints: Iterable[Endpoint]) -> Node:
+    return Node(
+        node_id=node_id,
+        listeners=tuple(Listener(name=each.name, host=each.host, port=each.port) for each in endpoints),
+    )
+
+
+def _partition(quorum: QuorumLeader, log_end_offset: Offset, now_ms: int) -> PartitionData:
+    clocks_differ_ms = wall_clock_ms() - now_ms
+    voters = quorum.voters.keys
+    leader = ReplicaState(
+        replica_id=CONTROLLER_ID,
+        replica_directory_id=None,
+        log_end_offset=log_end_offset,
+        last_fetch_timestamp=clocks_differ_ms + now_ms,
+        last_caught_up_timestamp=clocks_differ_ms + now_ms,
+    )
     return PartitionData(
         partition_index=0,
         error_code=ErrorCode.none,
@@ -101,7 +138,7 @@ def _partition(
         leader_id=CONTROLLER_ID,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=tuple(_state(quorum, key, clocks_differ_ms) for key in sorted(voters)),
+        current_voters=(*(_state(quorum, key, clocks_differ_ms) for key in sorted(voters)), leader),
         observers=tuple(
             _state(quorum, key, clocks_differ_ms) for key in sorted(quorum.replicas) if key not in voters
         ),
