@@ -40,7 +40,7 @@ from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.listener_sasl import listener_authentication
 from sparklog.endpoints import Endpoint
-from sparklog.metadata.features import SUPPORTED_FEATURES
+from sparklog.metadata.features import advertised_features, finalized_features
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import UserScramCredentialRecord
@@ -418,8 +418,8 @@ class ControllerServer:
     def _features(self) -> Features:
         image = self._image
         return Features(
-            supported=SUPPORTED_FEATURES,
-            finalized=dict(image.features),
+            supported=advertised_features(),
+            finalized=finalized_features(image),
             finalized_epoch=or_minus_one(image.offset),
         )
 

@@ -23,7 +23,7 @@ from sparklog.config.listener_sasl import CredentialOf, listener_authentication
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.features import SUPPORTED_FEATURES
+from sparklog.metadata.features import advertised_features, finalized_features
 from sparklog.metadata.image import MetadataImage
 from sparklog.quotas.machine.limits import AddressLimits
 from sparklog.quotas.request_quotas import RequestQuotas
@@ -213,8 +213,8 @@ def _features(image: Callable[[], MetadataImage]) -> Callable[[], Features]:
     def features() -> Features:
         now = image()
         return Features(
-            supported=SUPPORTED_FEATURES,
-            finalized=dict(now.features),
+            supported=advertised_features(),
+            finalized=finalized_features(now),
             finalized_epoch=or_minus_one(now.offset),
         )
 

@@ -169,7 +169,8 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: SupportedVersions(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_QUORUM: SupportedVersions(0, 2),
-        ApiKey.UPDATE_FEATURES: SupportedVersions(2, 2),
+        # From version 2 on an answer has one error for all features.
+        ApiKey.UPDATE_FEATURES: SupportedVersions(1, 1),
         ApiKey.UNREGISTER_BROKER: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_CLUSTER: SupportedVersions(0, 2),
         ApiKey.DESCRIBE_PRODUCERS: SupportedVersions(0, 0),

@@ -5,7 +5,9 @@ The rules this module keeps:
 - A level is one that the controller and every registered broker serve. A broker that is away counts: it could
   not come back otherwise (`broker_registration`).
 - Lowering says so, and is refused where it would take something away that somebody needs.
-- All updates of a request are made, or none.
+- A level that a feature has already is accepted. Each update of a request is made or refused by itself
+  (KIP-584), so that `kafka-features upgrade --release-version` changes what can be changed and names the
+  rest. Kafka makes all updates or none; the answer to a single one is Kafka's.
 
 There is one metadata.version here, that of Kafka 4.3: it can be neither raised nor lowered. Eligible leader
 replicas (KIP-966) can be turned off and on. Off, they are forgotten, which a partition all of whose in-sync
@@ -16,17 +18,22 @@ Source: Kafka's FeatureControlManager; KIP-584, KIP-778.
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from enum import IntEnum
 
+from kio.schema.update_features.v1.response import UpdatableFeatureResult, UpdateFeaturesResponse
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
-from kio.schema.update_features.v2.response import UpdateFeaturesResponse
 
 from driver.controller.machine.activation import eligible_replicas_records
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, SUPPORTED_FEATURES
+from sparklog.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_FEATURE,
+    advertised_features,
+    finalized_features,
+)
 from sparklog.metadata.schemas import FeatureLevelRecord, MetadataRecord
 from sparklog.wire.throttling import unthrottled
 
@@ -45,37 +52,53 @@ class UpgradeType(IntEnum):
 
 def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> Decision:
     """Answer UpdateFeatures."""
+    names = [update.feature for update in request.feature_updates]
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        return _answer([], ErrorCode.invalid_request, f"Feature {repeated[0]} is named more than once.")
     records: list[MetadataRecord] = []
-    error_code, message = ErrorCode.none, None
-    try:
-        repeated = [name for name, times in Counter(_names(request)).items() if times > 1]
-        if repeated:
-            raise KafkaError(ErrorCode.invalid_request, f"Feature {repeated[0]} is named more than once.")
-        for update in request.feature_updates:
+    results = []
+    for update in request.feature_updates:
+        error_code, message = ErrorCode.none, None
+        try:
             records += _decide(cluster, update)
-    except KafkaError as error:
-        records, error_code, message = [], error.error_code, error.message
-        logger.info("UpdateFeatures is refused: %s", error)
+        except KafkaError as error:
+            error_code, message = error.error_code, error.message
+            logger.info("UpdateFeatures is refused: %s", error)
+        results.append(
+            UpdatableFeatureResult(feature=update.feature, error_code=error_code, error_message=message)
+        )
     if request.validate_only:
         records = []
     for record in records:
         if isinstance(record, FeatureLevelRecord):
             present = cluster.image.features.get(record.name, 0)
             logger.warning("Feature %s goes from level %d to %d", record.name, present, record.feature_level)
+    if len(results) == 1:
+        return _answer(records, results[0].error_code, results[0].error_message, results)
+    return _answer(records, ErrorCode.none, None, results)
+
+
+def _answer(
+    records: list[MetadataRecord],
+    error_code: ErrorCode,
+    message: str | None,
+    results: Sequence[UpdatableFeatureResult] = (),
+) -> Decision:
     return Decision(
         records,
-        unthrottled(UpdateFeaturesResponse, error_code=error_code, error_message=message),
+        unthrottled(
+            UpdateFeaturesResponse, error_code=error_code, error_message=message, results=tuple(results)
+        ),
     )
-
-
-def _names(request: UpdateFeaturesRequest) -> list[str]:
-    return [update.feature for update in request.feature_updates]
 
 
 def _decide(cluster: ClusterState, update: FeatureUpdateKey) -> list[MetadataRecord]:
     name, level = update.feature, update.max_version_level
-    present = cluster.image.features.get(name, 0)
+    present = finalized_features(cluster.image).get(name, 0)
     _check_upgrade_type(update, present)
+    if level == present and level > 0:
+        return []
     _check_supported(cluster, update)
     if level == present:
         return []
@@ -105,7 +128,7 @@ def _check_upgrade_type(update: FeatureUpdateKey, present: int) -> None:
 
 def _check_supported(cluster: ClusterState, update: FeatureUpdateKey) -> None:
     name, level = update.feature, update.max_version_level
-    ranges = {"Local controller": SUPPORTED_FEATURES.get(name)}
+    ranges = {"Local controller": advertised_features().get(name)}
     for broker_id, registration in cluster.image.brokers.items():
         served = dict(registration.features).get(name)
         ranges[f"Broker {broker_id}"] = None if served is None else (served.min_level, served.max_level)

@@ -69,19 +69,42 @@ def test_feature_that_a_partition_waits_by_is_not_lowered(conversation: Conversa
         (ELR, 0, 9),
         ("metadata.version", 29, SAFE_DOWNGRADE),
         ("metadata.version", 31, UPGRADE),
+        ("kraft.version", 0, SAFE_DOWNGRADE),
         ("no.such.feature", 1, UPGRADE),
     ],
 )
 def test_level_that_is_not_served_or_not_asked_for_so_is_refused(
     conversation: Conversation, feature: str, level: int, upgrade_type: int
 ) -> None:
-    """With Kafka's error, and nothing is changed of what else the request names."""
-    decision = update(conversation, (ELR, 1, UPGRADE), (feature, level, upgrade_type))
-    expected = ErrorCode.invalid_request if feature == ELR else ErrorCode.invalid_update_version
-    assert (decision.records, decision.reply.error_code) == ([], expected)
-    if feature == ELR:
-        decision = update(conversation, (feature, level, upgrade_type))
-        assert (decision.records, decision.reply.error_code) == ([], ErrorCode.invalid_update_version)
+    """With Kafka's error, alone in its request."""
+    decision = update(conversation, (feature, level, upgrade_type))
+    assert (decision.records, decision.reply.error_code) == ([], ErrorCode.invalid_update_version)
+
+
+def test_update_of_several_features_makes_those_that_can_be_made_and_names_the_rest(
+    conversation: Conversation,
+) -> None:
+    """Kafka's tool names all features of a release, those that are not here beside those that are."""
+    update(conversation, ("group.version", 0, SAFE_DOWNGRADE))
+    decision = update(
+        conversation,
+        ("metadata.version", 30, UPGRADE),
+        ("kraft.version", 1, UPGRADE),
+        ("group.version", 1, UPGRADE),
+        ("share.version", 1, UPGRADE),
+    )
+    assert decision.records == [FeatureLevelRecord(name="group.version", feature_level=1)]
+    assert decision.reply.error_code is ErrorCode.none
+    *made, refused = decision.reply.results
+    assert [result.error_code for result in made] == [ErrorCode.none] * 3
+    assert (refused.feature, refused.error_code) == ("share.version", ErrorCode.invalid_update_version)
+    assert "share.version" in refused.error_message
+
+
+def test_update_that_names_a_feature_twice_is_refused_as_a_whole(conversation: Conversation) -> None:
+    """Which of the two was meant is unknown."""
+    decision = update(conversation, (ELR, 1, UPGRADE), (ELR, 0, SAFE_DOWNGRADE))
+    assert (decision.records, decision.reply.error_code) == ([], ErrorCode.invalid_request)
 
 
 @pytest.mark.parametrize(("feature", "newest"), [("group.version", 1), ("transaction.version", 2)])

@@ -307,7 +307,7 @@ CONTROLLER_ROWS: Final = [
     ),
     Row(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, {on_cluster(ALTER): CLUSTER_FAILED}),
     Row(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {on_cluster(DESCRIBE): CLUSTER_FAILED}),
-    Row(ApiKey.UPDATE_FEATURES, 2, {on_cluster(ALTER): CLUSTER_FAILED}),
+    Row(ApiKey.UPDATE_FEATURES, 1, {on_cluster(ALTER): CLUSTER_FAILED}),
     Row(ApiKey.UNREGISTER_BROKER, 0, {on_cluster(ALTER): CLUSTER_FAILED}),
     Row(ApiKey.DESCRIBE_QUORUM, 2, {on_cluster(DESCRIBE): CLUSTER_FAILED}),
     Row(ApiKey.DESCRIBE_CLUSTER, 1, {on_cluster(ALTER): CLUSTER_FAILED}, {"endpoint_type": 2}),
