@@ -1,9 +1,15 @@
-"""What a controller writes before it decides anything: how a cluster begins, and what a restart changed.
+"""The records with which a controller becomes active: those of a new cluster, and what a restart changed.
 
-Eligible leader replicas (KIP-966) were chosen under the min.insync.replicas of their time. A driver that is
-started with another one forgets them: a smaller one lets records be committed without them. What it was
-started with is noted as the configuration of its own node id. What the cluster was told while it ran wins
-over that (Kafka's controllers note theirs as if the cluster had been told, which no later one overrules).
+Eligible leader replicas (KIP-966) were chosen under the min.insync.replicas of their time, so a cluster that
+keeps them has one minimum for all brokers in its log, as Kafka's has: the default of all brokers, which no
+broker overrides. A new cluster takes it from the properties of its controller.
+
+Unlike in Kafka, whose properties count once only, a driver that is started with another minimum changes
+that default, and forgets the eligible replicas: a smaller minimum lets records be committed without them. It
+does so unless the default was altered meanwhile. To tell the two apart, the minimum of the properties is
+noted as the configuration of the controller's own node id.
+
+Source: Kafka's ActivationRecordsGenerator, and ConfigurationControlManager.maybeGenerateElrSafetyRecords.
 """
 
 import logging
@@ -47,13 +53,14 @@ def bootstrap_records(
         records += first_users
     elif first_users:
         logger.info("The cluster is not new: the users that it was to begin with are not set again")
-    if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0:
-        records += _own_minimum_records(image, str(config.min_insync_replicas))
+    configured = str(config.min_insync_replicas)
+    if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0 or _noted_minimum(image) is not None:
+        records += _minimum_records(image, configured)
     return records
 
 
 def eligible_replicas_records(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
-    """Return what a cluster needs that is to keep eligible leader replicas: one minimum for all brokers."""
+    """Return the records of a cluster that begins to keep eligible leader replicas: one minimum for all."""
     own = [
         name
         for kind, name in image.configs
@@ -62,30 +69,38 @@ def eligible_replicas_records(image: MetadataImage, config: BrokerConfig) -> lis
         and MIN_IN_SYNC_REPLICAS in image.configs[kind, name]
     ]
     if own:
-        logger.info("%s of brokers %s goes: there is one for all now", MIN_IN_SYNC_REPLICAS, ", ".join(own))
+        logger.info("%s of brokers %s is removed: all have one now", MIN_IN_SYNC_REPLICAS, ", ".join(own))
     removals: list[MetadataRecord] = [_minimum_record(name, None) for name in own]
-    return [*removals, _minimum_record(_CONTROLLER, str(config.min_insync_replicas))]
+    return [*removals, *_minimum_records(image, str(config.min_insync_replicas))]
 
 
-def _own_minimum_records(image: MetadataImage, configured: str) -> list[MetadataRecord]:
-    """Return what notes the min.insync.replicas of this driver, for the next one to compare with its own."""
-    noted = image.broker_configs(CONTROLLER_ID).get(MIN_IN_SYNC_REPLICAS)
-    told = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
+def _minimum_records(image: MetadataImage, configured: str) -> list[MetadataRecord]:
+    """Return the records that make `configured` the default of all brokers, unless that was altered."""
+    noted = _noted_minimum(image)
+    default = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
     records: list[MetadataRecord] = []
-    if noted is None and told is not None:
-        # An earlier version noted it there, and nobody could tell the cluster anything.
-        records.append(_minimum_record("", None))
-        noted, told = told, None
-    if noted == configured and not records:
-        return []
-    records.append(_minimum_record(_CONTROLLER, configured))
-    if noted not in (None, configured):
-        logger.info("%s is %s in the properties now and was %s", MIN_IN_SYNC_REPLICAS, configured, noted)
-        if told is None:
-            records += forget_eligible_replicas(topics_by_default(image))
-        else:
-            logger.warning("The cluster was told to go by %s=%s", MIN_IN_SYNC_REPLICAS, told)
+    if noted != configured:
+        records.append(_minimum_record(_CONTROLLER, configured))
+    if default is not None and noted is not None and default != noted:
+        if default != configured:
+            logger.warning(
+                "%s is %s in the properties, and %s as it was altered for all brokers, which holds",
+                MIN_IN_SYNC_REPLICAS,
+                configured,
+                default,
+            )
+        return records
+    if default != configured:
+        records.append(_minimum_record("", configured))
+    former = noted if default is None else default
+    if former not in (None, configured):
+        logger.info("%s is %s in the properties now and was %s", MIN_IN_SYNC_REPLICAS, configured, former)
+        records += forget_eligible_replicas(topics_by_default(image))
     return records
+
+
+def _noted_minimum(image: MetadataImage) -> str | None:
+    return image.broker_configs(CONTROLLER_ID).get(MIN_IN_SYNC_REPLICAS)
 
 
 def _minimum_record(resource_name: str, value: str | None) -> ConfigRecord:

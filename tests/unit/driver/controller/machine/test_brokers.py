@@ -31,7 +31,7 @@ def test_registration_first_is_fenced_with_offset_as_epoch() -> None:
         RegisterBrokerRecord(
             broker_id=0,
             incarnation_id=UUID(int=1),
-            broker_epoch=5,
+            broker_epoch=6,
             end_points=(BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092, security_protocol=0),),
             features=tuple(
                 BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)

@@ -521,6 +521,7 @@ def test_driver_started_with_other_min_insync_replicas_forgets_eligible_replicas
     restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
     assert restarted.bootstrap().records == [
         minimum_record(str(CONTROLLER_ID), "1"),
+        minimum_record("", "1"),
         PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=()),
     ]
     same = Controller(CLUSTER_ID, strict.config, uuid4, strict.image)
@@ -529,6 +530,23 @@ def test_driver_started_with_other_min_insync_replicas_forgets_eligible_replicas
 
 def minimum_record(resource_name: str, value: str | None) -> ConfigRecord:
     return ConfigRecord(resource_type=4, resource_name=resource_name, name="min.insync.replicas", value=value)
+
+
+def test_new_cluster_has_the_minimum_of_its_properties_as_the_default_of_all_brokers(
+    strict: Conversation,
+) -> None:
+    """As in Kafka (KIP-966): clients and tools see it there, and none of a single broker counts."""
+    assert strict.image.broker_configs(None) == {"min.insync.replicas": "2"}
+
+
+def test_cluster_whose_earlier_version_kept_no_default_gets_one_and_keeps_its_eligible_replicas(
+    strict: Conversation,
+) -> None:
+    """They were chosen under the same minimum."""
+    strict.take(Decision([minimum_record("", None)], None))
+    gone(strict, 0, 1)
+    restarted = Controller(CLUSTER_ID, strict.config, uuid4, strict.image)
+    assert restarted.bootstrap().records == [minimum_record("", "2")]
 
 
 def test_min_insync_replicas_of_all_brokers_changed_forgets_eligible_replicas_of_topics_that_go_by_it(
@@ -571,8 +589,8 @@ def test_minimum_that_an_earlier_version_noted_for_all_brokers_is_none_that_the_
     smaller = BrokerConfig.from_mapping({"min.insync.replicas": "1"})
     restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
     assert restarted.bootstrap().records == [
-        minimum_record("", None),
         minimum_record(str(CONTROLLER_ID), "1"),
+        minimum_record("", "1"),
         PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=()),
     ]
 
