@@ -21,12 +21,13 @@ from kio.schema.describe_configs.v4.response import (
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog.config.definition import ConfigKey, ConfigValue
-from sparklog.config.dynamic import DYNAMIC_KEYS, with_dynamic
+from sparklog.config.dynamic import CHANGEABLE_KEYS, with_dynamic
 from sparklog.config.group_config import (
     GROUP_CONFIG_KEYS,
     GROUP_CONFIG_SYNONYMS,
     group_config_value,
 )
+from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS
 from sparklog.config.topic import TOPIC_KEYS, TOPIC_SYNONYMS, topic_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
@@ -136,7 +137,7 @@ def _broker_entries(
 ) -> Iterator[DescribeConfigsResourceResult]:
     name = resource.resource_name
     if not name:
-        for key in _asked_keys(BROKER_KEYS.values(), resource):
+        for key in _asked_keys((*BROKER_KEYS.values(), *KEPT_DYNAMIC_KEYS.values()), resource):
             if key.name in broker_config.dynamic_defaults:
                 value = key.parse(broker_config.dynamic_defaults[key.name])
                 synonyms = [_synonym(key, value, DYNAMIC_DEFAULT_BROKER_CONFIG)]
@@ -161,8 +162,14 @@ def _broker_entries(
         )
     for key in _asked_keys(BROKER_KEYS.values(), resource):
         synonyms = _broker_synonyms(broker_config, [key])
-        read_only = key.name not in DYNAMIC_KEYS
+        read_only = key.name not in CHANGEABLE_KEYS
         yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=read_only)
+    # Keys that are kept without an effect are no part of a broker's configuration before they are set.
+    for key in _asked_keys(KEPT_DYNAMIC_KEYS.values(), resource):
+        text = broker_config.dynamic.get(key.name, broker_config.dynamic_defaults.get(key.name))
+        if text is not None:
+            synonyms = _broker_synonyms(broker_config, [key])
+            yield _entry(key, key.parse(text), synonyms, request, read_only=False)
 
 
 def _group_entries(

@@ -1,10 +1,10 @@
 """Which broker keys can be changed while the cluster runs, and what brokers make of it.
 
 Two levels, as in Kafka: a value for one broker wins over one for all brokers, which wins over the properties.
-All keys here may stand at either level. Kafka has more of them; what is not listed is read-only here, and a
-change of it is refused, for it would be kept and not obeyed.
+`DYNAMIC_KEYS` may stand at either level. Kafka's dynamic keys that mean nothing here are checked and kept
+(`KEPT_DYNAMIC_KEYS`). A change of listeners and their security is refused: nothing would obey it.
 
-Source: Kafka's DynamicBrokerConfig, DynamicLogConfig, SocketServer and DynamicConfig.
+Source: Kafka's DynamicBrokerConfig, DynamicThreadPool, SocketServer and DynamicConfig.
 """
 
 import logging
@@ -14,41 +14,53 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from sparklog.config.broker import BROKER_ATTRIBUTES, BROKER_KEYS, BrokerConfig
-from sparklog.config.definition import ConfigError, find_key
+from sparklog.config.definition import ConfigError, ConfigKey, find_key
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
+from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER, THREAD_COUNTS
 from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
+from sparklog.config.listener_overrides import listener_key
 from sparklog.config.topic import TOPIC_SYNONYMS, checked_topic_config
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["DYNAMIC_KEYS", "check_dynamic", "with_dynamic"]
+__all__ = ["CHANGEABLE_KEYS", "DYNAMIC_KEYS", "check_dynamic", "with_dynamic"]
 
 logger = logging.getLogger(__name__)
 
-_CLEANER_THREADS: Final = "log.cleaner.threads"
 _OF_ALL_BROKERS_ONLY: Final = frozenset({"unclean.leader.election.enable"})
 """The controller alone goes by it."""
+_THREADS_OF_STARTS: Final = frozenset(
+    {"background.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers"}
+)
+"""A broker has as many as the properties say with which it is started; a change is kept without an effect."""
 
-DYNAMIC_KEYS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms) | {
-    _CLEANER_THREADS,
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.buffer.load.factor",
-    "log.cleaner.io.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "follower.replication.throttled.rate",
-    "leader.replication.throttled.rate",
-    "max.connection.creation.rate",
-    "max.connections",
-    "max.connections.per.ip",
-    "max.connections.per.ip.overrides",
-    "producer.id.expiration.ms",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-    "transaction.partition.verification.enable",
-}
-"""Those of a topic's defaults which come first, the cleaner's, quotas, and what bounds connections.
+DYNAMIC_KEYS: Final = (
+    frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms)
+    | {
+        "group.consumer.assignment.interval.ms",
+        "log.cleaner.threads",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "transaction.partition.verification.enable",
+    }
+    | _THREADS_OF_STARTS
+)
+"""Topics' defaults under their first names, the cleaner's, quotas, bounds on connections, thread counts."""
 
-Kafka's table has more: listeners and their security, and how many threads there are of a kind.
-"""
+CHANGEABLE_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
+    {**KEPT_DYNAMIC_KEYS, **{name: BROKER_KEYS[name] for name in DYNAMIC_KEYS}}
+)
+"""All that a change is taken for, obeyed or kept."""
 
 
 def check_dynamic(
@@ -63,14 +75,22 @@ def check_dynamic(
     """
     unchangeable = []
     for name in changes:
-        if name not in KEPT_GROUP_KEYS:
+        if name in CHANGEABLE_KEYS:
+            continue
+        if name not in KEPT_GROUP_KEYS and listener_key(name) is None:
             find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
-        if name not in DYNAMIC_KEYS:
-            unchangeable.append(name)
+        unchangeable.append(name)
     if unchangeable:
         raise KafkaError(
             ErrorCode.invalid_request,
             f"Cannot update these configs dynamically: {', '.join(sorted(unchangeable))}",
+        )
+    of_one_broker = OF_ONE_BROKER.intersection(changes)
+    if of_all_brokers and of_one_broker:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"{', '.join(sorted(of_one_broker))}",
         )
     for name in [] if of_all_brokers else _OF_ALL_BROKERS_ONLY.intersection(changes):
         raise KafkaError(
@@ -78,11 +98,13 @@ def check_dynamic(
             f"{name} is obeyed by the controller: change it for all brokers (--entity-default), not for one",
         )
     try:
-        _parsed((name, text) for name, text in changes.items() if text is not None)
+        for name, text in changes.items():
+            if text is not None:
+                CHANGEABLE_KEYS[name].parse(text)
         checked_topic_config(wanted, {})
         _check_somebody_may_connect(changes)
-        if _CLEANER_THREADS in changes:
-            _check_cleaner_threads(wanted.log_cleaner_threads, obeyed.log_cleaner_threads)
+        for name in THREAD_COUNTS.intersection(changes):
+            _check_threads(name, _value(wanted, name), _value(obeyed, name))
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, error.message) from error
 
@@ -95,8 +117,8 @@ def _check_somebody_may_connect(changes: Mapping[str, str | None]) -> None:
             raise ConfigError(name, text, "nobody could connect to change it again; expected at least 1")
 
 
-def _check_cleaner_threads(wanted: int, obeyed: int) -> None:
-    """Refuse what Kafka refuses (LogCleaner.validateReconfiguration)."""
+def _check_threads(name: str, wanted: int, obeyed: int) -> None:
+    """Refuse what Kafka refuses (DynamicThreadPool, LogCleaner.validateReconfiguration)."""
     allowed = None
     if wanted < 1:
         allowed = "at least 1"
@@ -105,7 +127,16 @@ def _check_cleaner_threads(wanted: int, obeyed: int) -> None:
     elif wanted > obeyed * 2:
         allowed = f"at most double the current value {obeyed}"
     if allowed is not None:
-        raise ConfigError(_CLEANER_THREADS, str(wanted), f"expected {allowed}")
+        raise ConfigError(name, str(wanted), f"expected {allowed}")
+
+
+def _value(config: BrokerConfig, name: str) -> Any:
+    """Return the value of a key that is obeyed or kept."""
+    if name in BROKER_KEYS:
+        return config.value(name)
+    key = KEPT_DYNAMIC_KEYS[name]
+    text = config.dynamic.get(name, config.dynamic_defaults.get(name))
+    return key.default if text is None else key.parse(text)
 
 
 def with_dynamic(

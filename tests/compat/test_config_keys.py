@@ -6,8 +6,9 @@ from html import unescape
 from typing import Final
 
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
-from sparklog.config.dynamic import DYNAMIC_KEYS
+from sparklog.config.dynamic import CHANGEABLE_KEYS
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
+from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER
 from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.config.topic import TOPIC_SYNONYMS
 from tests.compat.kafka_programs import KafkaProgram
@@ -64,15 +65,9 @@ OURS = {
 """What Kafka has not."""
 
 
-READ_ONLY_HERE: Final = {
-    "background.threads",
-    "group.consumer.assignment.interval.ms",
-    "listener.security.protocol.map",
-    "listeners",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-}
-"""What Kafka's brokers can be told while they run, and ours cannot; said in docs/configuration.md."""
+READ_ONLY_HERE: Final = {"listener.security.protocol.map", "listeners"}
+"""Keys beside those of listeners' security that Kafka's brokers change while they run, and ours refuse to
+(docs/configuration.md)."""
 
 
 def kafkas_default(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
@@ -102,10 +97,12 @@ def test_broker_keys_have_kafkas_names_types_limits_and_defaults(kafka_program: 
     check(KEPT_GROUP_KEYS, theirs)
     assert {name for name in theirs if name.startswith("group.")} <= {*BROKER_KEYS, *KEPT_GROUP_KEYS}
     assert set(theirs) == KAFKA_BROKER_KEYS
+    check(KEPT_DYNAMIC_KEYS, theirs)
     changeable = {name for name, properties in theirs.items() if properties["Update Mode"] != "read-only"}
     of_listeners = {name for name in changeable & set(BROKER_KEYS) if name.startswith(("sasl.", "ssl."))}
-    assert changeable.intersection(BROKER_KEYS) - DYNAMIC_KEYS == READ_ONLY_HERE | of_listeners
-    assert all(theirs[name]["Update Mode"] == "cluster-wide" for name in DYNAMIC_KEYS)
+    assert changeable - set(CHANGEABLE_KEYS) == READ_ONLY_HERE | of_listeners
+    of_one_broker = {name for name in changeable if theirs[name]["Update Mode"] == "per-broker"}
+    assert of_one_broker & set(CHANGEABLE_KEYS) == OF_ONE_BROKER
 
 
 def test_topic_keys_have_kafkas_names_types_limits_defaults_and_broker_keys(

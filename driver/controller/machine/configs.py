@@ -25,9 +25,17 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
-from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, checked_topic_config, topic_config
+from sparklog.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    checked_topic_config,
+    topic_config,
+)
 from sparklog.config.client_metrics import CLIENT_METRICS_KEYS, checked_client_metrics
-from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic, with_dynamic
+from sparklog.config.dynamic import CHANGEABLE_KEYS, check_dynamic, with_dynamic
 from sparklog.config.group_config import GROUP_CONFIG_KEYS, check_group_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
@@ -41,7 +49,7 @@ logger = logging.getLogger(__name__)
 _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _KEYS: Final[Mapping[int, Mapping[str, ConfigKey]]] = {
     ResourceType.TOPIC: TOPIC_KEYS,
-    ResourceType.BROKER: BROKER_KEYS,
+    ResourceType.BROKER: {**BROKER_KEYS, **CHANGEABLE_KEYS},
     ResourceType.GROUP: GROUP_CONFIG_KEYS,
     ResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS,
 }
@@ -86,7 +94,7 @@ def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decisi
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {','.join(missing)}")
         # What a broker cannot be told while it runs is not taken from it either.
         is_broker = resource.resource_type == ResourceType.BROKER
-        kept = {key: value for key, value in old.items() if is_broker and key not in DYNAMIC_KEYS}
+        kept = {key: value for key, value in old.items() if is_broker and key not in CHANGEABLE_KEYS}
         return kept | {config.name: config.value for config in resource.configs}
 
     records, answers = _alter(cluster, request.resources, request.validate_only, new_values, AlteredResource)
@@ -187,10 +195,13 @@ def _broker_records(
     new = _checked(resource, new_values(resource, old))
     changes = _changes(resource, old, new)
     of_all = cluster.image.broker_configs(None)
-    if broker_id is None:
-        wanted = with_dynamic(cluster.started_with, new, {})
-    else:
-        wanted = with_dynamic(cluster.started_with, of_all, new)
+    try:
+        if broker_id is None:
+            wanted = with_dynamic(cluster.started_with, new, {})
+        else:
+            wanted = with_dynamic(cluster.started_with, of_all, new)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.invalid_request, error.message) from error
     changed = {record.name: record.value for record in changes}
     obeyed = cluster.config if broker_id is None else with_dynamic(cluster.started_with, of_all, old)
     check_dynamic(obeyed, wanted, changed, of_all_brokers=broker_id is None)
@@ -286,7 +297,8 @@ def _apply(cluster: ClusterState, resource_type: int, config: AlterableConfig, o
         )
     if old is None and key is not None and resource_type in (ResourceType.TOPIC, ResourceType.BROKER):
         whole = topic_config(cluster.config, {}) if is_topic else cluster.config
-        old = key.format(whole.value(config.name))
+        is_obeyed = is_topic or config.name in BROKER_KEYS
+        old = key.format(whole.value(config.name) if is_obeyed else key.default)
     items = [item for item in (old or "").split(",") if item]
     named = [item for item in config.value.split(",") if item]
     if operation is Operation.APPEND:

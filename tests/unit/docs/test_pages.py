@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparklog.config.broker import BROKER_KEYS
+from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS
 from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.config.topic import STORED_ONLY, TOPIC_KEYS
 from tests.unit.docs.pages import (
@@ -99,7 +100,7 @@ def test_journey_names_what_is_defined_in_the_file_of_its_step() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_names)
 def test_page_names_kafka_keys_that_are_honoured(page: Path) -> None:
     """A key in backticks that begins like one of ours is one of ours, letter for letter."""
-    known = {*BROKER_KEYS, *TOPIC_KEYS}
+    known = {*BROKER_KEYS, *TOPIC_KEYS, *KEPT_DYNAMIC_KEYS}
     beginnings = ("broker.", "controller.", "log.", "metadata.", "num.", "replica.", "socket.", "min.insync")
     named = {
         span.partition("=")[0]
@@ -117,12 +118,21 @@ def test_configuration_page_gives_the_defaults_there_are() -> None:
     assert {key: BROKER_KEYS[key].format(BROKER_KEYS[key].default) for key in told} == told
 
 
+_THREADS_OF_STARTS = {"background.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir"}
+
+
 def test_configuration_page_lists_every_key_without_an_effect() -> None:
     """A key that is accepted and does nothing must not look as if it did."""
-    section = prose(CONFIGURATION).partition("## What is kept without an effect")[2]
+    section, _, at_run_time = (
+        prose(CONFIGURATION)
+        .partition("## What is kept without an effect")[2]
+        .partition("### Told to running brokers")
+    )
     listed = {span for span in code_spans(section) if span in TOPIC_KEYS}
     stored = {name for name, key in TOPIC_KEYS.items() if key.documentation.startswith(STORED_ONLY)}
     assert listed == stored
     of_groups = {span for span in code_spans(section) if span.startswith("group.")}
     assert of_groups <= {*KEPT_GROUP_KEYS, "group.share.", "group.streams."}
     assert {name for name in KEPT_GROUP_KEYS if not name.startswith(tuple(of_groups))} == set()
+    told = {span for span in code_spans(at_run_time) if "." in span}
+    assert told - _THREADS_OF_STARTS == set(KEPT_DYNAMIC_KEYS)

@@ -41,7 +41,7 @@ from executor.coordinators.machine.decision import (
     Token,
 )
 from executor.coordinators.machine.timers import Timers
-from sparklog.config.group_keys import GroupKeys
+from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupMetadataKey,
     LegacyOffsetCommitKey,
@@ -75,7 +75,7 @@ class GroupShard:
     A new protocol is one more membership in the constructor, and nothing else here.
     """
 
-    def __init__(self, config: GroupKeys, counts: GroupCounts | None = None) -> None:
+    def __init__(self, config: BrokerConfig, counts: GroupCounts | None = None) -> None:
         """`counts` are the broker's; None: nobody wants to know."""
         self.counts = counts or GroupCounts()
         self.states: States = {}

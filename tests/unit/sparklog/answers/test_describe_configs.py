@@ -181,6 +181,18 @@ def test_describe_configs_of_all_brokers_shows_only_what_they_were_told() -> Non
     assert described(ResourceType.BROKER, "").configs == ()
 
 
+def test_key_that_is_kept_without_an_effect_is_described_once_it_is_set() -> None:
+    """A tool that changes it looks for it afterwards, and takes it away only where it is described."""
+    kept = "sasl.kerberos.min.time.before.relogin"
+    image = replace(IMAGE, configs={(ResourceType.BROKER, "7"): {kept: "58000"}})
+    result = described(ResourceType.BROKER, "7", kept, image=image)
+    assert entry(result) == ("58000", 2, [(kept, "58000", 2), (kept, "60000", DEFAULT)])
+    assert not result.configs[0].read_only
+    assert described(ResourceType.BROKER, "7", kept).configs == ()
+    for_all = replace(IMAGE, configs={(ResourceType.BROKER, ""): {"num.io.threads": "9"}})
+    assert entry(described(ResourceType.BROKER, "", image=for_all)) == ("9", 3, [("num.io.threads", "9", 3)])
+
+
 def test_describe_configs_of_a_topic_shows_what_all_brokers_were_told() -> None:
     """It is what the topic's logs obey."""
     image = replace(TOLD, configs={(ResourceType.BROKER, ""): {"log.retention.ms": "300"}})

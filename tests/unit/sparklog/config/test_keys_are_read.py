@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS
 from sparklog.config.broker import BROKER_ATTRIBUTES
+from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS
 from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS, WITHOUT_EFFECT
 from sparklog.config.topic import STORED_ONLY, TOPIC_ATTRIBUTES, TOPIC_SYNONYMS
 
@@ -43,7 +44,8 @@ def test_every_broker_key_is_read_or_the_default_of_a_topic_key_that_is() -> Non
     assert not any(key.documentation.startswith(STORED_ONLY) for key in BROKER_KEYS.values())
 
 
-def test_group_keys_without_an_effect_say_so_and_are_no_others() -> None:
+def test_broker_keys_without_an_effect_say_so_and_are_no_others() -> None:
     """A key is obeyed or kept, never both, and whoever looks a kept one up is told that it does nothing."""
-    assert KEPT_GROUP_KEYS.keys().isdisjoint(BROKER_KEYS)
-    assert all(key.documentation.startswith(WITHOUT_EFFECT) for key in KEPT_GROUP_KEYS.values())
+    kept = {**KEPT_GROUP_KEYS, **KEPT_DYNAMIC_KEYS}
+    assert kept.keys().isdisjoint(BROKER_KEYS)
+    assert all(key.documentation.startswith(WITHOUT_EFFECT) for key in kept.values())

@@ -17,7 +17,7 @@ from executor.coordinators.groups.machine.group import Group, GroupType
 from executor.coordinators.groups.machine.outcome import Outcome
 from executor.coordinators.machine.decision import Decision, Now
 from executor.coordinators.machine.timers import Timers
-from sparklog.config.group_keys import GroupKeys
+from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
@@ -34,7 +34,7 @@ class ConsumerGroups:
         self,
         groups: MutableMapping[str, Group],
         timers: Timers,
-        config: GroupKeys,
+        config: BrokerConfig,
         *,
         release: Callable[[ClassicGroup, Now, Outcome], None],
         downgraded: Downgraded,

@@ -4,12 +4,17 @@ Source: Kafka's GroupCoordinatorConfig and GroupConfig.
 """
 
 from enum import StrEnum
+from typing import Final
 
-from sparklog.config.group_keys import GroupKeys
+from sparklog.config import BrokerConfig
+from sparklog.config.dynamic import with_dynamic
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import ResourceType
 
 __all__ = ["MigrationPolicy", "Settings"]
+
+
+_ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 
 
 class MigrationPolicy(StrEnum):
@@ -37,10 +42,27 @@ class Settings:
     It was checked by the brokers' bounds of then; outside those of now the bound holds, as Kafka 4.3 has it.
     """
 
-    def __init__(self, keys: GroupKeys) -> None:
-        self.keys = keys
-        self.image: MetadataImage = EMPTY_IMAGE
+    def __init__(self, keys: BrokerConfig) -> None:
+        self._started_with = self.keys = keys
+        self._image = EMPTY_IMAGE
         self.migration_policy = MigrationPolicy(keys.group_consumer_migration_policy.lower())
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata."""
+        return self._image
+
+    @image.setter
+    def image(self, image: MetadataImage) -> None:
+        before, self._image = self._image, image
+        if self._told_interval(image) != self._told_interval(before):
+            own = image.broker_configs(self._started_with.node_id)
+            self.keys = with_dynamic(self._started_with, image.broker_configs(None), own)
+
+    def _told_interval(self, image: MetadataImage) -> str | None:
+        """Return the only one of the broker's keys of groups that can be changed while it runs."""
+        of_all = image.broker_configs(None).get(_ASSIGNMENT_INTERVAL)
+        return image.broker_configs(self._started_with.node_id).get(_ASSIGNMENT_INTERVAL, of_all)
 
     @property
     def default_assignor(self) -> str:

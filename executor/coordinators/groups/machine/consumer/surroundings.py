@@ -8,7 +8,7 @@ from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHas
 from executor.coordinators.groups.machine.consumer.settings import Settings
 from executor.coordinators.groups.machine.group import Group
 from executor.coordinators.machine.timers import Timers
-from sparklog.config.group_keys import GroupKeys
+from sparklog.config import BrokerConfig
 from sparklog.types import Offset
 
 __all__ = ["Surroundings"]
@@ -18,7 +18,7 @@ class Surroundings:
     """The shard's groups of all types and its timers, the settings and the metadata, and who leaves."""
 
     def __init__(
-        self, groups: MutableMapping[str, Group], timers: Timers, keys: GroupKeys, downgraded: Downgraded
+        self, groups: MutableMapping[str, Group], timers: Timers, keys: BrokerConfig, downgraded: Downgraded
     ) -> None:
         self.groups = groups
         self.timers = timers

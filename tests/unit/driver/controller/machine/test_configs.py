@@ -184,6 +184,65 @@ def test_what_a_broker_would_not_obey_is_refused_and_nothing_else_of_it_changes(
     assert decision.reply.responses[0].error_code is error_code
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("0", "background.threads", "9"),
+        ("", "background.threads", "20"),
+        ("0", "sasl.kerberos.min.time.before.relogin", "58000"),
+        ("0", "metric.reporters", "org.apache.kafka.common.metrics.JmxReporter"),
+        ("", "num.io.threads", "4"),
+        ("", "group.share.assignment.interval.ms", "0"),
+        ("", "group.consumer.assignment.interval.ms", "5000"),
+    ],
+)
+def test_key_that_kafka_changes_at_run_time_is_kept(
+    conversation: Conversation, name: str, key: str, value: str
+) -> None:
+    """Tools set these as a matter of course, and whole suites end at an error."""
+    decision = alter(conversation, (key, SET, value), name=name, resource_type=4)
+    assert decision.reply.responses[0].error_code is ErrorCode.none
+    assert decision.records == [ConfigRecord(resource_type=4, resource_name=name, name=key, value=value)]
+    resource = LegacyResource(
+        resource_type=4,
+        resource_name=name,
+        configs=() if name else (LegacyConfig(name="min.insync.replicas", value="1"),),
+    )
+    decision = conversation.say(AlterConfigsRequest(resources=(resource,), validate_only=False))
+    assert decision.records == [ConfigRecord(resource_type=4, resource_name=name, name=key, value=None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("", "sasl.kerberos.min.time.before.relogin", "58000"),
+        ("0", "sasl.kerberos.min.time.before.relogin", "soon"),
+        ("0", "background.threads", "21"),
+        ("0", "background.threads", "4"),
+        ("", "num.io.threads", "17"),
+        ("", "num.network.threads", "0"),
+        ("", "group.consumer.assignment.interval.ms", "15001"),
+        ("0", "principal.builder.class", "com.example.Builder"),
+        ("0", "cordoned.log.dirs", "/a"),
+        ("0", "listeners", "PLAINTEXT://127.0.0.1:0"),
+        ("0", "listener.name.plaintext.ssl.keystore.location", "/a"),
+    ],
+)
+def test_value_that_kafka_refuses_or_that_would_be_kept_in_vain_is_refused(
+    conversation: Conversation, name: str, key: str, value: str
+) -> None:
+    """Type, bounds and level are Kafka's; classes, cordons and listeners cannot be changed here."""
+    decision = alter(conversation, (key, SET, value), name=name, resource_type=4)
+    assert (decision.records, decision.reply.responses[0].error_code) == ([], ErrorCode.invalid_request)
+
+
+def test_list_that_is_kept_is_appended_to_its_default(conversation: Conversation) -> None:
+    """As Kafka does with keys that it obeys."""
+    key = "sasl.kerberos.principal.to.local.rules"
+    decision = alter(conversation, (key, APPEND, "RULE:[1:$1]"), name="0", resource_type=4)
+    assert decision.records[0].value == "DEFAULT,RULE:[1:$1]"
+
+
 def test_list_of_throttled_replicas_is_checked(conversation: Conversation) -> None:
     """A slip in it would leave a move unthrottled, or throttle another one."""
     key = "leader.replication.throttled.replicas"

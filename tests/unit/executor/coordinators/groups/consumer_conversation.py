@@ -94,7 +94,13 @@ class ConsumerConversation(GroupConversation):
 
     def configure_group(self, **configs: str) -> None:
         """Give the group a configuration of its own."""
-        resource = (ResourceType.GROUP, GROUP)
+        self._configure((ResourceType.GROUP, GROUP), configs)
+
+    def configure_brokers(self, **configs: str) -> None:
+        """Tell all brokers something while they run."""
+        self._configure((ResourceType.BROKER, ""), configs)
+
+    def _configure(self, resource: tuple[int, str], configs: Mapping[str, str]) -> None:
         written = {name.replace("_", "."): value for name, value in configs.items()}
         image = replace(
             self.image, offset=(self.image.offset or 0) + 1, configs={**self.image.configs, resource: written}

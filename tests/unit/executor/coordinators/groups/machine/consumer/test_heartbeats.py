@@ -345,6 +345,17 @@ def test_assignment_waits_for_its_interval_and_takes_all_who_came_in_it() -> Non
     assert len(found) == 2
 
 
+def test_interval_of_assignments_that_brokers_are_told_holds_at_once() -> None:
+    """As in Kafka the coordinator obeys group.consumer.assignment.interval.ms without a restart."""
+    talk = ConsumerConversation({"t": 8})
+    talk.configure_brokers(group_consumer_assignment_interval_ms="0")
+    for member_id in "abcd":
+        talk.enter(member_id)
+
+    found = [key for key, _ in talk.records if isinstance(key, ConsumerGroupTargetAssignmentMetadataKey)]
+    assert len(found) == 4
+
+
 def test_assignor_is_the_one_that_most_members_name() -> None:
     talk = ConsumerConversation({"t": 2, "u": 2})
     for member_id in "ab":
