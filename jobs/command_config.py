@@ -2,11 +2,18 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from sparklog.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.client.connecting import connected
+from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["add_command_config", "command_client"]
+__all__ = ["add_command_config", "check_answers", "command_client"]
+
+ANSWER_WITHIN_MS: Final = 4_000
+"""All addresses together have so long; somebody waits at a terminal."""
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:
@@ -33,3 +40,21 @@ def command_client(bootstrap: str, command_config: Path | None) -> ClientConfig:
 
     settings = {**read_properties(command_config), "bootstrap.servers": bootstrap}
     return KafkaOptions(settings, None, report=lambda text: print(text, file=sys.stderr)).client()
+
+
+def check_answers(client: ClientConfig, within_ms: int = ANSWER_WITHIN_MS) -> None:
+    """Ask the bootstrap servers in turn what they serve, until one answers.
+
+    Raises:
+        KafkaError: NETWORK_EXCEPTION: none answers within `within_ms`; names what is wrong with each.
+    """
+    brief = replace(client, request_timeout_ms=within_ms // len(client.bootstrap_servers))
+    failures = []
+    for address in client.bootstrap_servers:
+        try:
+            with connected(brief, address) as channel:
+                channel.negotiate()
+                return
+        except KafkaError as error:
+            failures.append(f"{address[0]}:{address[1]} ({error})")
+    raise KafkaError(ErrorCode.network_exception, f"no cluster answers at {', '.join(failures)}")

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jobs.command_config import add_command_config, command_client
+from jobs.command_config import add_command_config, check_answers, command_client
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import KafkaError
@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_command_config(parser)
     options = parser.parse_args(arguments)
     try:
-        with ClusterClient(command_client(options.bootstrap, options.command_config)) as cluster:
+        config = command_client(options.bootstrap, options.command_config)
+        check_answers(config)
+        with ClusterClient(config) as cluster:
             client = SinkClient(cluster)
             return _list(client) if options.end is None else _end(client, options.end)
     except (KafkaError, SinkError, ValueError) as error:

@@ -65,7 +65,7 @@ class Troubled(NamedTuple):
 
 
 class QuorumRow(NamedTuple):
-    """A voter of the metadata log, and what it has not fetched."""
+    """A voter of the metadata log but for its leader, and how many records it has not fetched."""
 
     node_id: BrokerId
     lag: int | None
@@ -221,10 +221,12 @@ def _rates(look: _Look, before: _Look | None) -> dict[TopicPartition, float]:
 
 def _voters(quorum: Any) -> Iterable[QuorumRow]:
     voters = quorum.current_voters
-    # The controller's own log is the longest; where it is not a replica, the high watermark stands for it.
     end = max((quorum.high_watermark, *(voter.log_end_offset for voter in voters)))
     for voter in voters:
-        yield QuorumRow(voter.replica_id, None if voter.log_end_offset < 0 else end - voter.log_end_offset)
+        if voter.replica_id != quorum.leader_id:
+            yield QuorumRow(
+                voter.replica_id, None if voter.log_end_offset < 0 else end - voter.log_end_offset
+            )
 
 
 def _broker(
