@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
 from driver.ui.machine.groups import (
+    Extent,
     GroupStatus,
     GroupSummary,
     by_trouble,
@@ -19,11 +20,11 @@ from driver.ui.questions import Answer, Questions
 from driver.ui.spark_tab import AskedPage
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
-from sparklog.client.offsets import high_watermarks
+from sparklog.client.offsets import high_watermarks, log_start_offsets
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import Offset, TopicPartition
+from sparklog.types import TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 
 __all__ = ["GroupPages"]
@@ -105,10 +106,10 @@ def _look_at_all(client: ClusterClient, image: MetadataImage, page: int) -> _Gro
         {group.group_id: group.coordinator for group in of_consumers},
     )
     committed = committed_offsets(client, {group.group_id: group.coordinator for group in groups})
-    ends = _ends(client, image, committed.values())
+    extents = _extents(client, image, committed.values())
     return _Groups(
         count,
-        summaries(groups, described.groups, committed, ends),
+        summaries(groups, described.groups, committed, extents),
         missing(asked, {**described.failures, **listing.failures}),
     )
 
@@ -135,13 +136,13 @@ def _look_at(client: ClusterClient, image: MetadataImage, group_id: str) -> Grou
     assigned = dict.fromkeys(
         partition for member in description.members for partition in member.assignment or ()
     )
-    ends = _ends(client, image, (offsets or {}, assigned))
-    return group_status(description, coordinator, offsets, ends)
+    extents = _extents(client, image, (offsets or {}, assigned))
+    return group_status(description, coordinator, offsets, extents)
 
 
-def _ends(
+def _extents(
     client: ClusterClient, image: MetadataImage, partitions: Iterable[Iterable[TopicPartition]]
-) -> dict[TopicPartition, Offset]:
+) -> dict[TopicPartition, Extent]:
     leaders = {}
     for each in (each for some in partitions for each in some):
         leader = leader_of(image, each)
@@ -149,4 +150,5 @@ def _ends(
             leaders[each] = leader
         if len(leaders) >= MAX_PARTITIONS:
             break
-    return high_watermarks(client, leaders)
+    ends, starts = high_watermarks(client, leaders), log_start_offsets(client, leaders)
+    return {each: Extent(end, starts.get(each, 0)) for each, end in ends.items()}

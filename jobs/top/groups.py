@@ -7,9 +7,10 @@ and no more once there were more than a terminal is for.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from driver.ui.machine.groups import GroupSummary, by_trouble, summaries
+from driver.ui.machine.groups import Extent, GroupSummary, by_trouble, summaries
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.groups import committed_offsets, list_groups
+from sparklog.client.offsets import log_start_offsets
 from sparklog.clocks import monotonic_ms
 from sparklog.types import BrokerId, Offset, TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
@@ -39,6 +40,7 @@ class GroupWatch:
         self,
         client: ClusterClient,
         brokers: Iterable[BrokerId],
+        leaders: Mapping[TopicPartition, BrokerId],
         high_watermarks: Mapping[TopicPartition, Offset],
     ) -> GroupsSeen:
         """Return the groups; what a broker does not answer is missing."""
@@ -50,6 +52,11 @@ class GroupWatch:
             return self._seen
         groups = by_trouble(listing.groups)[:MAX_GROUPS]
         committed = committed_offsets(client, {group.group_id: group.coordinator for group in groups})
-        self._seen = GroupsSeen(len(listing.groups), summaries(groups, {}, committed, high_watermarks))
+        starts = log_start_offsets(
+            client,
+            {each: leaders[each] for offsets in committed.values() for each in offsets if each in leaders},
+        )
+        extents = {each: Extent(end, starts.get(each, 0)) for each, end in high_watermarks.items()}
+        self._seen = GroupsSeen(len(listing.groups), summaries(groups, {}, committed, extents))
         self._due_ms = monotonic_ms() + REFRESH_MS
         return self._seen

@@ -137,7 +137,7 @@ class ClusterWatch:
         brokers = [broker.node_id for broker in metadata.brokers]
         look = _Look(monotonic_ms(), high_watermarks(self._client, leaders))
         directories = describe_log_dirs(self._client, brokers, None)
-        groups = self._groups.look(self._client, brokers, look.high_watermarks)
+        groups = self._groups.look(self._client, brokers, leaders, look.high_watermarks)
         overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders, groups)
         self._before = look
         return overview

@@ -13,7 +13,14 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
 
-__all__ = ["ListedOffset", "OffsetQuery", "SpecialOffset", "high_watermarks", "list_offsets"]
+__all__ = [
+    "ListedOffset",
+    "OffsetQuery",
+    "SpecialOffset",
+    "high_watermarks",
+    "list_offsets",
+    "log_start_offsets",
+]
 
 
 class SpecialOffset(IntEnum):
@@ -62,10 +69,23 @@ def high_watermarks(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
 ) -> dict[TopicPartition, Offset]:
     """Ask those who are said to lead, all of them at once, and once; what is not answered is missing."""
+    return _ask_once(cluster, leaders, SpecialOffset.LATEST)
+
+
+def log_start_offsets(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask as `high_watermarks` does."""
+    return _ask_once(cluster, leaders, SpecialOffset.EARLIEST)
+
+
+def _ask_once(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
+) -> dict[TopicPartition, Offset]:
     wanted: dict[BrokerId, dict[str, list[ListOffsetsPartition]]] = {}
     for (topic, partition), leader in leaders.items():
-        latest = ListOffsetsPartition(partition_index=partition, timestamp=int(SpecialOffset.LATEST))
-        wanted.setdefault(leader, {}).setdefault(topic, []).append(latest)
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=int(query))
+        wanted.setdefault(leader, {}).setdefault(topic, []).append(asked)
     answers = ask_brokers(
         cluster,
         {

@@ -1,18 +1,20 @@
 """Groups as the tab shows them: those that need somebody first, and how far each is behind.
 
 A group's lag is what it has not committed of what there is: the sum, over the partitions that it has
-committed something for and whose high watermark is known, of what lies between the two.
+committed something for and whose high watermark is known, of what lies between the two. Records below the log
+start offset, which retention has removed or a client has deleted, are there for nobody and count for nothing.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sparklog.client.groups import CommittedOffset, GroupDescription, ListedGroup
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 __all__ = [
     "CommittedOffsets",
+    "Extent",
     "GroupMemberStatus",
     "GroupPartition",
     "GroupStatus",
@@ -37,7 +39,20 @@ _STATES: Final = (
 _MOVING: Final = frozenset(_STATES[:4])
 
 CommittedOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
-Ends: TypeAlias = Mapping[TopicPartition, Offset]
+
+
+class Extent(NamedTuple):
+    """Where a partition ends, and where it begins as far as that is known."""
+
+    high_watermark: Offset
+    log_start_offset: Offset = 0
+
+    def lag(self, committed_offset: Offset) -> int:
+        """Return how many of its records are not committed."""
+        return max(0, self.high_watermark - max(committed_offset, self.log_start_offset))
+
+
+Extents: TypeAlias = Mapping[TopicPartition, Extent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +131,7 @@ def summaries(
     groups: Iterable[ListedGroup],
     described: Mapping[str, GroupDescription],
     committed: Mapping[str, CommittedOffsets],
-    ends: Ends,
+    extents: Extents,
 ) -> tuple[GroupSummary, ...]:
     """Return groups in one line each: by state as they are listed, the furthest behind of a state first."""
     made = []
@@ -132,14 +147,14 @@ def summaries(
                 coordinator=group.coordinator,
                 members=None if description is None else len(description.members),
                 partitions=None if offsets is None else len(offsets),
-                lag=None if offsets is None else lag_of(offsets, ends),
+                lag=None if offsets is None else lag_of(offsets, extents),
             )
         )
     return tuple(sorted(made, key=lambda each: (_rank(each.state), -(each.lag or 0), each.group_id)))
 
 
 def group_status(
-    description: GroupDescription, coordinator: BrokerId, offsets: CommittedOffsets | None, ends: Ends
+    description: GroupDescription, coordinator: BrokerId, offsets: CommittedOffsets | None, extents: Extents
 ) -> GroupStatus:
     """Return everything about a group; `offsets` None is what nobody has said."""
     readers = {
@@ -147,7 +162,7 @@ def group_status(
     }
     committed = offsets or {}
     partitions = [
-        _partition(each, committed.get(each), ends.get(each), readers.get(each))
+        _partition(each, committed.get(each), extents.get(each), readers.get(each))
         for each in committed.keys() | readers.keys()
     ]
     partitions.sort(key=lambda each: (-(each.lag or 0), each.topic, each.partition))
@@ -160,7 +175,7 @@ def group_status(
         coordinator=coordinator,
         group_epoch=description.group_epoch,
         assignment_epoch=description.assignment_epoch,
-        lag=lag_of(committed, ends),
+        lag=lag_of(committed, extents),
         members=tuple(
             GroupMemberStatus(
                 member_id=member.member_id,
@@ -177,27 +192,28 @@ def group_status(
     )
 
 
-def lag_of(offsets: CommittedOffsets, ends: Ends) -> int | None:
+def lag_of(offsets: CommittedOffsets, extents: Extents) -> int | None:
     """Return how many records a group has not committed; None if of no partition that is known.
 
     >>> at = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> lag_of({at[0]: CommittedOffset(7, None, ""), at[1]: CommittedOffset(9, None, "")}, {at[0]: 10})
-    3
+    >>> offsets = {at[0]: CommittedOffset(7, None, ""), at[1]: CommittedOffset(9, None, "")}
+    >>> lag_of(offsets, {at[0]: Extent(10)}), lag_of(offsets, {at[0]: Extent(10, log_start_offset=9)})
+    (3, 1)
     """
-    known = [max(0, ends[each] - committed.offset) for each, committed in offsets.items() if each in ends]
+    known = [extents[each].lag(committed.offset) for each, committed in offsets.items() if each in extents]
     return sum(known) if known else None
 
 
 def _partition(
-    each: TopicPartition, committed: CommittedOffset | None, end: Offset | None, member_id: str | None
+    each: TopicPartition, committed: CommittedOffset | None, extent: Extent | None, member_id: str | None
 ) -> GroupPartition:
     return GroupPartition(
         topic=each.topic,
         partition=each.partition,
         committed_offset=None if committed is None else committed.offset,
         leader_epoch=None if committed is None else committed.leader_epoch,
-        high_watermark=end,
-        lag=None if committed is None or end is None else max(0, end - committed.offset),
+        high_watermark=None if extent is None else extent.high_watermark,
+        lag=None if committed is None or extent is None else extent.lag(committed.offset),
         metadata="" if committed is None else committed.metadata,
         member_id=member_id,
     )

@@ -1,6 +1,6 @@
 """Groups as an operator looks for them: in between first, then by how far they are behind."""
 
-from driver.ui.machine.groups import GroupPartition, by_trouble, group_status, lag_of, summaries
+from driver.ui.machine.groups import Extent, GroupPartition, by_trouble, group_status, lag_of, summaries
 from sparklog.client.groups import CommittedOffset, GroupDescription, GroupMember, ListedGroup
 from sparklog.types import TopicPartition
 
@@ -43,7 +43,7 @@ def test_groups_of_a_state_come_by_their_lag() -> None:
         groups,
         {"b": described("b", member("m", FIRST))},
         {"a": {FIRST: committed(5)}, "b": {FIRST: committed(3), SECOND: committed(0)}, "d": {}},
-        {FIRST: 10, SECOND: 2},
+        {FIRST: Extent(10), SECOND: Extent(2)},
     )
     assert [(each.group_id, each.members, each.partitions, each.lag) for each in shown] == [
         ("d", None, 0, None),
@@ -59,7 +59,7 @@ def test_group_has_what_is_committed_and_what_is_assigned() -> None:
         described("g", member("m", FIRST, SECOND)),
         1,
         {FIRST: committed(4), THIRD: committed(1)},
-        {FIRST: 5, THIRD: 9},
+        {FIRST: Extent(5), THIRD: Extent(9)},
     )
     assert [
         (each.partition, each.committed_offset, each.high_watermark, each.lag, each.member_id)
@@ -71,4 +71,12 @@ def test_group_has_what_is_committed_and_what_is_assigned() -> None:
 
 def test_offsets_behind_the_end_of_a_topic_made_anew_are_no_negative_lag() -> None:
     """A deleted topic's offsets live on under its name."""
-    assert lag_of({FIRST: committed(100)}, {FIRST: 3}) == 0
+    assert lag_of({FIRST: committed(100)}, {FIRST: Extent(3)}) == 0
+
+
+def test_records_that_retention_has_removed_are_no_lag() -> None:
+    """A group that comes back after its records are gone goes on at the log's start, and owes nothing more."""
+    group = group_status(
+        described("g", member("m", FIRST)), 1, {FIRST: committed(4)}, {FIRST: Extent(10, log_start_offset=8)}
+    )
+    assert (group.lag, group.partitions[0].lag, group.partitions[0].high_watermark) == (2, 2, 10)
