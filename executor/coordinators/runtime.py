@@ -40,7 +40,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.storage.files import may_pass
 from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import LeaderEpoch
+from sparklog.types import BrokerId, LeaderEpoch
 from sparklog.wire.requests import Deferred, Response
 
 __all__ = ["CoordinatorRuntime"]
@@ -66,6 +66,8 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._coordinators: dict[int, Coordinator] = {}
         self.failed: set[int] = set()
         """Partitions led here that could not be loaded: nobody coordinates them."""
+        self._suspended: set[int] = set()
+        """Partitions that this broker leads, as far as it knows, and does not coordinate without a lease."""
         self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_KEPT)
         """When the last ones were done and how long they took, both in milliseconds."""
         self._load_turns = LoadTurns()
@@ -139,6 +141,22 @@ class CoordinatorRuntime(RoleListener[Replica]):
         """Where the shards on this broker are in their lives, by partition."""
         return {number: each.shard.state for number, each in self._coordinators.items()}
 
+    def is_complete(self) -> bool:
+        """Whether all that is coordinated anywhere is coordinated here or by another broker.
+
+        It is not while the lease of this broker is out, and not while a partition of the topic has no leader
+        and a live broker has a replica, which may lead soon. A partition whose replicas are all away may stay
+        so for long: what it has is left out, as in Kafka.
+        """
+        self._obey_lease()
+        topic = self.image.topics.by_name.get(self.kind.topic)
+        partitions = () if topic is None else topic.partitions.values()
+        return not self._suspended and all(
+            partition.leader is not None
+            or not any(_is_live(self.image, broker_id) for broker_id in partition.replicas)
+            for partition in partitions
+        )
+
     @property
     def open_count(self) -> int:
         """How many requests wait."""
@@ -171,14 +189,20 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def suspended(self, replica: Replica) -> None:
         """Another broker may coordinate."""
         self._end(replica)
+        if replica.topic_partition.topic == self.kind.topic and replica.leader is not None:
+            self._suspended.add(replica.topic_partition.partition)
 
     def deleted(self, replica: Replica) -> None:
         """Another broker coordinates, or nobody."""
         self._end(replica)
 
     def _begin(self, replica: Replica) -> None:
-        if replica.topic_partition.topic != self.kind.topic or replica.leader is None or replica.suspended:
+        if replica.topic_partition.topic != self.kind.topic or replica.leader is None:
             return
+        if replica.suspended:
+            self._suspended.add(replica.topic_partition.partition)
+            return
+        self._suspended.discard(replica.topic_partition.partition)
         self.failed.discard(replica.topic_partition.partition)
         previous = self._coordinators.get(replica.topic_partition.partition)
         if previous is not None:
@@ -190,6 +214,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def _end(self, replica: Replica) -> None:
         if replica.topic_partition.topic != self.kind.topic:
             return
+        self._suspended.discard(replica.topic_partition.partition)
         self.failed.discard(replica.topic_partition.partition)
         coordinator = self._coordinators.get(replica.topic_partition.partition)
         if coordinator is not None and coordinator.replica is replica:
@@ -401,6 +426,11 @@ class OpenRequest:
     def answer(self, response: Response) -> None:
         """Give the answer."""
         self.deferred.complete(response)
+
+
+def _is_live(image: MetadataImage, broker_id: BrokerId) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced
 
 
 def _is_of_moved_start(error: Exception) -> bool:

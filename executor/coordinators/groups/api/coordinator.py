@@ -34,6 +34,9 @@ class GroupCoordinator(Protocol):
     def submit_to(self, partition: int, decide: Decide, refuse: Refuse) -> Deferred:
         """Have the coordinator of a partition decide about a request."""
 
+    def is_complete(self) -> bool:
+        """Whether all groups have a coordinator, here or elsewhere, as far as this broker knows."""
+
     @property
     def partitions(self) -> Collection[int]:
         """The partitions that are coordinated here, or will be once they are loaded."""

@@ -29,20 +29,24 @@ class ListGroupsHandler:
     def handle(self, request: Request) -> Steps:
         """Ask each partition for its ids, and then about some of them at a time.
 
-        A partition that is still loaded fails the request, for its groups would be missing; one that is led
-        elsewhere by now has its groups told there.
+        A partition that is still loaded fails the request, for its groups would be missing, and so does one
+        without a coordinator; one that is led elsewhere by now has its groups told there.
         """
         body = yield from upgrade_in_steps(request.body)
         states = frozenset(state.strip().lower() for state in body.states_filter)
         types = frozenset(group_type.lower() for group_type in body.types_filter)
         rows: list[Any] = []
+        if not self._coordinator.is_complete():
+            return _refusal(ErrorCode.coordinator_not_available)
         for partition in tuple(self._coordinator.partitions):
             error_code, group_ids = yield from self._ask(partition, _ids)
             while error_code is ErrorCode.none and (chunk := tuple(islice(group_ids, SLICE_GROUPS))):
                 error_code, listed = yield from self._ask(partition, _listing(chunk, states, types))
                 rows.extend(listed)
             if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
-                return unthrottled(ListGroupsResponse, error_code=error_code, groups=())
+                return _refusal(error_code)
+        if not self._coordinator.is_complete():  # it was meanwhile that a coordinator went
+            return _refusal(ErrorCode.coordinator_not_available)
         return unthrottled(ListGroupsResponse, error_code=ErrorCode.none, groups=tuple(rows))
 
     def _ask(self, partition: int, decide: Decide) -> Generator[Any, None, Any]:
@@ -52,6 +56,10 @@ class ListGroupsHandler:
                 self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())))
             )
         )
+
+
+def _refusal(error_code: ErrorCode) -> ListGroupsResponse:
+    return unthrottled(ListGroupsResponse, error_code=error_code, groups=())
 
 
 def _ids(shard: GroupShard, token: Token, now: Now) -> Decision:

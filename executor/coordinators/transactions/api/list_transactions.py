@@ -1,7 +1,9 @@
 """ListTransactions, versions 0 to 2: the transactions that are coordinated here (KIP-664, KIP-994, KIP-1152).
 
 All of them are told, or none: of a coordinator that is given away or loaded meanwhile nobody could say what
-is left out, and clients ask again. The filters of younger versions pass everything in older ones. A duration
+is left out, and clients ask again. So they do while a partition has no coordinator anywhere.
+
+The filters of younger versions pass everything in older ones. A duration
 is longer than asked for, and an id that has had no transaction passes every one of them, as in Kafka.
 
 Source: Kafka's TransactionStateManager.listTransactionStates.
@@ -41,6 +43,8 @@ class ListTransactionsHandler:
 
     async def handle(self, request: Request) -> Response:
         """Return the transactions of all coordinators here that pass the filters."""
+        if not self._coordinators.is_complete():
+            return _response(ErrorCode.coordinator_not_available)
         partitions = self._coordinators.partitions
         if ShardState.LOADING in partitions.values():
             return _response(ErrorCode.coordinator_load_in_progress)

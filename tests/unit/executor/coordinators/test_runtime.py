@@ -247,8 +247,10 @@ async def test_runtime_without_its_lease_is_silent_and_loads_anew_afterwards(bro
     broker.holds_lease = False
     broker.replicas.lease.obey()
     assert waiting.responses == runtime.get("a").responses == [ErrorCode.not_coordinator]
+    assert not runtime.runtime.is_complete()
     broker.holds_lease = True
     broker.replicas.lease.obey()
+    assert runtime.runtime.is_complete()
     assert runtime.get("a").responses == [ErrorCode.coordinator_load_in_progress]
     await runtime.until_active()
     assert await runtime.get("a").response() == 1

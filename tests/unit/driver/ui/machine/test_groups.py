@@ -75,7 +75,7 @@ def test_offsets_behind_the_end_of_a_topic_made_anew_are_no_negative_lag() -> No
 
 
 def test_records_that_retention_has_removed_are_no_lag() -> None:
-    """A group that comes back after its records are gone goes on at the log's start, and owes nothing more."""
+    """A group that comes back after its records are gone goes on at the start of the log."""
     group = group_status(
         described("g", member("m", FIRST)), 1, {FIRST: committed(4)}, {FIRST: Extent(10, log_start_offset=8)}
     )

@@ -26,7 +26,7 @@ from kio.schema.list_transactions.v2.response import TransactionState as Listed
 
 from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import FeatureLevelRecord
+from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.wire.channel import Channel
 from sparklog.wire.described_transactions import TransactionState
@@ -181,6 +181,25 @@ async def test_partition_that_cannot_be_added_keeps_the_others_out(brokers: Brok
     assert internal == [ErrorCode.topic_authorization_failed]
     response = await channel.request(ListTransactionsRequest())
     assert [state.transaction_state for state in response.transaction_states] == ["Empty"]
+
+
+@with_brokers()
+async def test_transactions_are_not_listed_while_a_partition_has_no_coordinator(brokers: Brokers) -> None:
+    """Tools delete, or take for ended, what an answer without an error leaves out."""
+    state_id, _ = await begin(brokers)
+    channel = await loaded(brokers)
+    await init(channel)
+    broker = brokers.brokers[0]
+    broker.holds_lease = False
+    without_lease = await channel.request(ListTransactionsRequest())
+    broker.holds_lease = True
+    broker.replicas.lease.obey()
+    await loaded(brokers)
+    assert len((await channel.request(ListTransactionsRequest())).transaction_states) == 1
+    await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=state_id, leader=-1))
+    without_leader = await channel.request(ListTransactionsRequest())
+    for response in (without_lease, without_leader):
+        assert response.error_code is ErrorCode.coordinator_not_available
 
 
 @with_brokers()

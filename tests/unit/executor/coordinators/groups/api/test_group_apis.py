@@ -56,6 +56,7 @@ class Groups(GroupConversation):
     def __init__(self, **keys: str) -> None:
         self.batch_sizes: list[int] = []
         super().__init__(IMAGE, **keys)
+        self.has_all_coordinators = True
         self.error: ErrorCode | None = None
         """What the runtime refuses everything with."""
         self.waiting: dict[Deferred, Deferred] = {}
@@ -95,6 +96,9 @@ class Groups(GroupConversation):
         else:
             super().submit(decide, deferred)
         return deferred
+
+    def is_complete(self) -> bool:
+        return self.has_all_coordinators
 
     def submit_to(self, partition: int, decide: Any, refuse: Any) -> Deferred:
         deferred: Deferred = self.submit(str(partition), decide, refuse)
@@ -398,6 +402,16 @@ def test_groups_are_described_in_any_version(api_key: ApiKey, version: int) -> N
     assert told.members[0].member_assignment == f"for {member_id}".encode()
     assert none.group_state == "Dead"
     assert none.error_code is (ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none)
+
+
+@of_all_versions(ApiKey.LIST_GROUPS)
+def test_groups_are_not_listed_while_a_partition_has_no_coordinator(api_key: ApiKey, version: int) -> None:
+    """Tools delete what is not listed, and a list without an error is taken for the whole one."""
+    groups = Groups()
+    groups.settle("a")
+    groups.has_all_coordinators = False
+    response = groups.ask(api_key, version, states_filter=[], types_filter=[])
+    assert (response.error_code, response.groups) == (ErrorCode.coordinator_not_available, ())
 
 
 @of_all_versions(ApiKey.LIST_GROUPS)
