@@ -45,11 +45,19 @@ def describe_cluster_response(
 ) -> DescribeClusterResponse:
     """Return the answer to a DescribeClusterRequest of version 2.
 
-    Controllers are described only by a node that knows them (`controllers`), which is a controller.
+    Controllers are described only by a node that knows them (`controllers`), which is a controller. An error
+    has the schema's defaults beside it.
     """
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED
-    error_code, error_message = ErrorCode.none, None
-    nodes: tuple[DescribeClusterBroker, ...] = ()
+    if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
+        return _refusal(
+            ErrorCode.unsupported_endpoint_type,
+            f"endpoint type {request.endpoint_type}; 1 is brokers, 2 is controllers",
+        )
+    if request.endpoint_type == _CONTROLLERS and not controllers:
+        return _refusal(
+            ErrorCode.mismatched_endpoint_type,
+            "this is a broker; controllers are described by controllers",
+        )
     if request.endpoint_type == _BROKERS:
         nodes = tuple(
             DescribeClusterBroker(
@@ -65,12 +73,6 @@ def describe_cluster_response(
         if controller_id is None:
             live = next(live_brokers(image, listener_name), None)
             controller_id = None if live is None else live[0].broker_id
-    elif request.endpoint_type != _CONTROLLERS:
-        error_code = ErrorCode.unsupported_endpoint_type
-        error_message = f"endpoint type {request.endpoint_type}; 1 is brokers, 2 is controllers"
-    elif not controllers:
-        error_code = ErrorCode.mismatched_endpoint_type
-        error_message = "this is a broker; controllers are described by controllers"
     else:
         nodes = tuple(
             DescribeClusterBroker(
@@ -84,13 +86,20 @@ def describe_cluster_response(
         )
         if controller_id is None:
             controller_id = controllers[0].controller_id
+    asked = request.include_cluster_authorized_operations
     return unthrottled(
         DescribeClusterResponse,
-        error_code=error_code,
-        error_message=error_message,
+        error_code=ErrorCode.none,
+        error_message=None,
         endpoint_type=request.endpoint_type,
         cluster_id=cluster_id,
         controller_id=or_minus_one(controller_id),
         brokers=nodes,
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_OMITTED,
+    )
+
+
+def _refusal(error_code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return unthrottled(
+        DescribeClusterResponse, error_code=error_code, error_message=message, cluster_id="", brokers=()
     )

@@ -74,8 +74,8 @@ def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> De
         if isinstance(record, FeatureLevelRecord):
             present = cluster.image.features.get(record.name, 0)
             logger.warning("Feature %s goes from level %d to %d", record.name, present, record.feature_level)
-    if len(results) == 1:
-        return _answer(records, results[0].error_code, results[0].error_message, results)
+    if len(results) == 1 and results[0].error_code is not ErrorCode.none:
+        return _answer([], results[0].error_code, results[0].error_message)
     return _answer(records, ErrorCode.none, None, results)
 
 

@@ -158,6 +158,22 @@ def _elect_leaders(request: Request, make: _Type, said: _Said) -> _Items:
     }
 
 
+def _list_reassignments(request: Request, make: _Type, said: _Said) -> _Items:
+    """Name what was asked for, as Kafka does: an answer has one error for all of it."""
+    return {
+        "topics": tuple(
+            make(
+                "topics",
+                name=topic.name,
+                partitions=tuple(
+                    make("topics", "partitions", partition_index=number) for number in topic.partition_indexes
+                ),
+            )
+            for topic in request.body.topics or ()
+        )
+    }
+
+
 def _alter_client_quotas(request: Request, make: _Type, said: _Said) -> _Items:
     return {
         "entries": tuple(
@@ -232,6 +248,7 @@ _REFUSALS: Final[Mapping[ApiKey, Callable[[Request, _Type, _Said], _Items]]] = M
         ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
         ApiKey.ELECT_LEADERS: _elect_leaders,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(_topics, "responses"),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
         ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram_credentials,

@@ -281,10 +281,11 @@ def test_describe_cluster_response_lists_fenced_brokers_only_if_asked() -> None:
 
 
 def test_describe_cluster_response_for_controllers_comes_from_controllers() -> None:
-    """A broker refuses it, the controller names itself."""
-    request = cluster_request(endpoint_type=2)
+    """A broker refuses it, and says nothing else, as Kafka's; the controller names itself."""
+    request = cluster_request(endpoint_type=2, operations=True)
     response = describe_cluster_response(image_of(), request, LISTENER, cluster_id="c")
     assert (response.error_code, response.brokers) == (ErrorCode.mismatched_endpoint_type, ())
+    assert (response.cluster_id, response.cluster_authorized_operations) == ("", -(2**31))
     node = ControllerNode(3000, Endpoint("CONTROLLER", "driver", 9093))
     response = describe_cluster_response(image_of(), request, LISTENER, cluster_id="c", controllers=[node])
     assert (response.error_code, response.endpoint_type, response.controller_id) == (ErrorCode.none, 2, 3000)

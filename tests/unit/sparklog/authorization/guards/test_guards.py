@@ -454,3 +454,16 @@ def test_deletion_where_none_is_allowed_is_refused_for_that_whoever_asks() -> No
     guarding.ask(ApiKey.DELETE_TOPICS, 6, filled(request_type(ApiKey.DELETE_TOPICS, 6), topics=(topic,)))
     assert [body.topics for body in guarding.handled] == [(topic,)]
     assert guarding.denied == []
+
+
+def test_reassignments_that_are_not_told_are_named_in_the_answer() -> None:
+    """As in Kafka, whose clients look up in it what they have asked for."""
+    body_type = request_type(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0)
+    topic = filled(item_type(body_type, "topics"), name="mine", partition_indexes=(0, 2))
+    guarding = Guarding(CONTROLLER[ApiKey.LIST_PARTITION_REASSIGNMENTS], ())
+    answer = guarding.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, filled(body_type, topics=(topic,)))
+    assert answer.error_code is ErrorCode.cluster_authorization_failed
+    (named,) = answer.topics
+    assert (named.name, [row.partition_index for row in named.partitions]) == ("mine", [0, 2])
+    everything = guarding.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, filled(body_type, topics=None))
+    assert everything.topics == ()
