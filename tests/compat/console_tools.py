@@ -141,6 +141,8 @@ COMMANDS: Final[Sequence[Command]] = (
     _groups("--delete-offsets", *_OF_GROUP, *_OF_TOPIC),
     _groups("--delete", *_OF_GROUP),
     _groups("--delete", "--group", "missing"),
+    _asking("consumer.group.ShareGroupCommand", "--list"),
+    _asking("streams.StreamsGroupCommand", "--list"),
     # Configurations
     _config("--describe", "--entity-type", "topics", "--entity-name", TOPIC),
     _config(
@@ -251,8 +253,10 @@ COMMANDS: Final[Sequence[Command]] = (
     _changing("TopicCommand", "--delete", *_OF_TOPIC),
     _changing("TopicCommand", "--delete", "--topic", "missing"),
 )
-"""In this order, on a cluster without topics of this name; ShareGroupCommand, StreamsGroupCommand and
-DelegationTokenCommand are about what is not here."""
+"""In this order, on a cluster without topics of this name. Left out are the tools of what this system has not
+(delegation tokens, members of share groups and of streams groups), those that look at files (DumpLogSegments
+has a test of its own, StorageTool formats none of these directories), and ReplicaVerificationTool, which does
+not end."""
 
 _IDS: Final = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
 _ADDRESSES: Final = re.compile(r"(?:localhost|127\.0\.0\.1)(?:/[\d.]+)?(?::\d+)?")
