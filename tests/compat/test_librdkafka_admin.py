@@ -8,6 +8,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -117,7 +118,9 @@ def test_describe_broker_configs_asks_each_broker_about_itself(cluster: LocalClu
         entries = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
         assert entries["node.id"].value == str(broker_id)
         assert entries["broker.rack"].value == f"rack-{broker_id}"
-        assert entries["min.insync.replicas"].value == "2"
+        # From the properties, and kept as the default of all brokers, as in Kafka (KIP-966).
+        minimum = entries["min.insync.replicas"]
+        assert (minimum.value, minimum.source) == ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value)
 
 
 def test_describe_cluster_and_topics_tell_brokers_racks_and_replicas(
