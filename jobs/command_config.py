@@ -13,7 +13,7 @@ from sparklog.errors import ErrorCode, KafkaError
 __all__ = ["add_command_config", "check_answers", "command_client"]
 
 ANSWER_WITHIN_MS: Final = 4_000
-"""All addresses together have so long; somebody waits at a terminal."""
+"""For all addresses together; a user waits at a terminal."""
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:

@@ -72,7 +72,7 @@ def test_groups_are_shown_with_how_far_they_are_behind(
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic})
     consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
     consumer.close()
-    # What is deleted before it is read is no lag: nobody can read it any more.
+    # Records that are deleted before they are read are no lag.
     admin = admin_client(cluster.bootstrap_servers)
     for deleted in admin.delete_records([TopicPartition(topic, 0, 5)]).values():
         deleted.result(TIMEOUT_S)

@@ -2,7 +2,7 @@
 
 A group's lag is what it has not committed of what there is: the sum, over the partitions that it has
 committed something for and whose high watermark is known, of what lies between the two. Records below the log
-start offset, which retention has removed or a client has deleted, are there for nobody and count for nothing.
+start offset, which retention has removed or a client has deleted, do not count.
 """
 
 from collections.abc import Iterable, Mapping

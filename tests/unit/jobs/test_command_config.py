@@ -11,7 +11,7 @@ from sparklog.errors import KafkaError
 
 
 def test_command_at_an_address_that_is_silent_or_refuses_names_both_in_time() -> None:
-    """Somebody waits at a terminal; a client's own time-out of a minute says nothing for as long."""
+    """A user waits at a terminal, and the default time-out of a client is a minute."""
     assert ANSWER_WITHIN_MS < 5_000
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))
