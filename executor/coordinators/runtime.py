@@ -29,6 +29,7 @@ from executor.coordinators.machine.decision import (
     ProducerStamp,
     Release,
 )
+from executor.coordinators.machine.missing_leaders import awaits_leader
 from executor.coordinators.machine.shard import Shard, ShardState
 from executor.coordinators.shard_log import ShardLog
 from executor.partitions.replica import Replica
@@ -40,7 +41,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.storage.files import may_pass
 from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import BrokerId, LeaderEpoch
+from sparklog.types import LeaderEpoch
 from sparklog.wire.requests import Deferred, Response
 
 __all__ = ["CoordinatorRuntime"]
@@ -144,18 +145,10 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def is_complete(self) -> bool:
         """Whether all that is coordinated anywhere is coordinated here or by another broker.
 
-        It is not while the lease of this broker is out, and not while a partition of the topic has no leader
-        and a live broker has a replica, which may lead soon. A partition whose replicas are all away may stay
-        so for long: what it has is left out, as in Kafka.
+        It is not while the lease of this broker is out, or while a partition of the topic awaits its leader.
         """
         self._obey_lease()
-        topic = self.image.topics.by_name.get(self.kind.topic)
-        partitions = () if topic is None else topic.partitions.values()
-        return not self._suspended and all(
-            partition.leader is not None
-            or not any(_is_live(self.image, broker_id) for broker_id in partition.replicas)
-            for partition in partitions
-        )
+        return not self._suspended and not awaits_leader(self.image, self.kind.topic)
 
     @property
     def open_count(self) -> int:
@@ -426,11 +419,6 @@ class OpenRequest:
     def answer(self, response: Response) -> None:
         """Give the answer."""
         self.deferred.complete(response)
-
-
-def _is_live(image: MetadataImage, broker_id: BrokerId) -> bool:
-    broker = image.brokers.get(broker_id)
-    return broker is not None and not broker.fenced
 
 
 def _is_of_moved_start(error: Exception) -> bool:

@@ -338,6 +338,12 @@ class BrokerProcess(Process):
         lifecycle = self.lifecycle
         return lifecycle is None or lifecycle.broker_epoch is None or lifecycle.holds_lease(now_ms)
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether the broker may lead, as it knows now."""
+        self.obey_lease()
+        return self._lease.is_held
+
     def obey_lease(self) -> None:
         """See whether this broker may still answer as a leader."""
         was_held = self._lease.is_held

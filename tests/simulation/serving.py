@@ -16,6 +16,7 @@ from executor.api.write_txn_markers import WriteTxnMarkersHandler
 from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from executor.coordinators.groups.api.verified_transaction import verify_in
+from executor.coordinators.machine.missing_leaders import awaits_leader
 from executor.coordinators.machine.shard import ShardState
 from executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
 from executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
@@ -154,6 +155,10 @@ class Coordinators:
     def partitions(self) -> dict[int, ShardState]:
         """Where the shards here are in their lives, by partition."""
         return self._coordinating.states(self._topic)
+
+    def is_complete(self) -> bool:
+        """Whether no partition of the topic is without a coordinator, as far as this broker knows."""
+        return self._broker.has_lease and not awaits_leader(self.image, self._topic)
 
     def submit_to(
         self, partition: int, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any]

@@ -47,7 +47,7 @@ def test_registration_first_is_fenced_with_offset_as_epoch() -> None:
             log_dirs=(directory_of(0),),
         )
     ]
-    assert (decision.reply.error_code, decision.reply.broker_epoch) == (ErrorCode.none, 5)
+    assert (decision.reply.error_code, decision.reply.broker_epoch) == (ErrorCode.none, 6)
 
 
 def test_registration_other_cluster_is_refused() -> None:
