@@ -29,6 +29,8 @@ class Command(NamedTuple):
     reads: str = ""
     asks: bool = False
     """Whether it changes nothing, so that it may be run again until all brokers know of an earlier change."""
+    shows: str = ""
+    """A part of an earlier change: the tool is run again until a broker that it asks knows of it."""
     differs: str | None = None
     """Why the answer has another shape than Kafka's: it is only compared whether the tool succeeds."""
     fails_here: str | None = None
@@ -81,11 +83,11 @@ COMMANDS: Final[Sequence[Command]] = (
     _changing("TopicCommand", "--create", *_OF_TOPIC, "--partitions", "2", "--replication-factor", "1"),
     _changing("TopicCommand", "--create", *_OF_TOPIC, differs=_WORDS),
     _changing("TopicCommand", "--create", "--topic", "no+name", differs=_WORDS),
-    _asking("TopicCommand", "--list"),
-    _asking("TopicCommand", "--describe", *_OF_TOPIC),
+    _asking("TopicCommand", "--list", shows=TOPIC),
+    _asking("TopicCommand", "--describe", *_OF_TOPIC, shows="PartitionCount: 2"),
     _changing("TopicCommand", "--alter", *_OF_TOPIC, "--partitions", "3"),
     _changing("TopicCommand", "--alter", *_OF_TOPIC, "--partitions", "2"),
-    _asking("TopicCommand", "--describe", *_OF_TOPIC),
+    _asking("TopicCommand", "--describe", *_OF_TOPIC, shows="PartitionCount: 3"),
     _asking("TopicCommand", "--describe", "--topic", "missing"),
     _asking("TopicCommand", "--describe", "--under-replicated-partitions"),
     _asking("TopicCommand", "--describe", "--unavailable-partitions"),
