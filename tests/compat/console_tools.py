@@ -18,6 +18,12 @@ _WORDS: Final = "an error in other words"
 _KEYS: Final = "not all keys are there"
 _ONE_NODE: Final = "a node of Kafka's alone has no followers"
 _OF_TOPIC: Final = ("--topic", TOPIC)
+_TOPICS: Final = ("--entity-type", "topics", "--entity-name", TOPIC)
+_ALL_BROKERS: Final = ("--entity-type", "brokers", "--entity-default")
+_BROKER: Final = ("--entity-type", "brokers", "--entity-name", "0")
+_CLIENTS: Final = ("--entity-type", "clients", "--entity-name", "tools")
+_GROUPS: Final = ("--entity-type", "groups", "--entity-name", "tools")
+_METRICS: Final = ("--name", "tools")
 _OF_GROUP: Final = ("--group", _GROUP)
 
 
@@ -146,97 +152,35 @@ COMMANDS: Final[Sequence[Command]] = (
     _asking("consumer.group.ShareGroupCommand", "--list"),
     _asking("streams.StreamsGroupCommand", "--list"),
     # Configurations
-    _config("--describe", "--entity-type", "topics", "--entity-name", TOPIC),
-    _config(
-        "--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", "segment.bytes=2000000"
-    ),
-    _config("--describe", "--entity-type", "topics", "--entity-name", TOPIC),
-    _config("--describe", "--entity-type", "topics", "--entity-name", TOPIC, "--all", differs=_KEYS),
-    _config(
-        "--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", "segment.bytes=soon"
-    ),
-    _config("--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--delete-config", "segment.bytes"),
-    _config("--describe", "--entity-type", "brokers", "--entity-default"),
-    _config(
-        "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "background.threads=9"
-    ),
-    _config("--describe", "--entity-type", "brokers", "--entity-default"),
-    _config(
-        "--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "background.threads"
-    ),
-    _config(
-        *("--alter", "--entity-type", "brokers", "--entity-name", "0"),
-        *("--add-config", "sasl.kerberos.min.time.before.relogin=58000"),
-    ),
-    _config("--describe", "--entity-type", "brokers", "--entity-name", "0"),
-    _config(
-        *("--alter", "--entity-type", "brokers", "--entity-name", "0"),
-        *("--delete-config", "sasl.kerberos.min.time.before.relogin"),
-    ),
-    _config("--describe", "--entity-type", "brokers", "--entity-name", "0", "--all", differs=_KEYS),
-    _config(
-        "--alter",
-        "--entity-type",
-        "brokers",
-        "--entity-name",
-        "0",
-        "--add-config",
-        "log.dirs=/x",
-        differs=_WORDS,
-    ),
-    _config(
-        "--alter",
-        "--entity-type",
-        "clients",
-        "--entity-name",
-        "tools",
-        "--add-config",
-        "producer_byte_rate=1",
-    ),
-    _config("--describe", "--entity-type", "clients", "--entity-name", "tools"),
-    _config(
-        "--alter",
-        "--entity-type",
-        "clients",
-        "--entity-name",
-        "tools",
-        "--delete-config",
-        "producer_byte_rate",
-    ),
+    _config("--describe", *_TOPICS),
+    _config("--alter", *_TOPICS, "--add-config", "segment.bytes=2000000"),
+    _config("--describe", *_TOPICS, shows="segment.bytes=2000000"),
+    _config("--describe", *_TOPICS, "--all", differs=_KEYS),
+    _config("--alter", *_TOPICS, "--add-config", "segment.bytes=soon"),
+    _config("--alter", *_TOPICS, "--delete-config", "segment.bytes"),
+    _config("--describe", *_ALL_BROKERS),
+    _config("--alter", *_ALL_BROKERS, "--add-config", "background.threads=9"),
+    _config("--describe", *_ALL_BROKERS, shows="background.threads=9"),
+    _config("--alter", *_ALL_BROKERS, "--delete-config", "background.threads"),
+    _config("--alter", *_BROKER, "--add-config", "sasl.kerberos.min.time.before.relogin=58000"),
+    _config("--describe", *_BROKER, shows="58000"),
+    _config("--alter", *_BROKER, "--delete-config", "sasl.kerberos.min.time.before.relogin"),
+    _config("--describe", *_BROKER, "--all", differs=_KEYS),
+    _config("--alter", *_BROKER, "--add-config", "log.dirs=/x", differs=_WORDS),
+    _config("--alter", *_CLIENTS, "--add-config", "producer_byte_rate=1"),
+    _config("--describe", *_CLIENTS, shows="producer_byte_rate=1"),
+    _config("--alter", *_CLIENTS, "--delete-config", "producer_byte_rate"),
     _config("--describe", "--entity-type", "users"),
     _config("--describe", "--entity-type", "ips"),
-    _config(
-        "--alter",
-        "--entity-type",
-        "groups",
-        "--entity-name",
-        "tools",
-        "--add-config",
-        "consumer.session.timeout.ms=50000",
-    ),
-    _config("--describe", "--entity-type", "groups", "--entity-name", "tools"),
-    _config(
-        "--alter",
-        "--entity-type",
-        "groups",
-        "--entity-name",
-        "tools",
-        "--delete-config",
-        "consumer.session.timeout.ms",
-    ),
+    _config("--alter", *_GROUPS, "--add-config", "consumer.session.timeout.ms=50000"),
+    _config("--describe", *_GROUPS, shows="50000"),
+    _config("--alter", *_GROUPS, "--delete-config", "consumer.session.timeout.ms"),
     _changing(
-        "ClientMetricsCommand",
-        "--alter",
-        "--name",
-        "tools",
-        "--metrics",
-        "org.apache.",
-        "--interval",
-        "60000",
+        "ClientMetricsCommand", "--alter", *_METRICS, "--metrics", "org.apache.", "--interval", "60000"
     ),
-    _asking("ClientMetricsCommand", "--list"),
-    _asking("ClientMetricsCommand", "--describe", "--name", "tools"),
-    _changing("ClientMetricsCommand", "--delete", "--name", "tools"),
+    _asking("ClientMetricsCommand", "--list", shows="tools"),
+    _asking("ClientMetricsCommand", "--describe", *_METRICS, shows="60000"),
+    _changing("ClientMetricsCommand", "--delete", *_METRICS),
     # Partitions and directories
     _asking("LogDirsCommand", "--describe", "--topic-list", TOPIC),
     _changing("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions"),
