@@ -61,6 +61,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     preflight.check_dynamic_allocation(context)
     open_network.check_listeners(broker_config)
     open_network.check_spark_authenticates(context, broker_config)
+    open_network.check_barrier_tasks(context, broker_config)
     preflight.check_certificates(broker_config)
     preflight.check_size(context, broker_config)
     first_users = _first_users(broker_config)

@@ -10,55 +10,24 @@ properties `spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.ra
 import argparse
 import importlib
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
 
 import sparklog
 from driver.spark.calls import is_stopped
+from driver.spark.private_sockets import have_private_sockets
+from driver.spark.stop_signal import StopSignal
 from sparklog.errors import KafkaError
 from sparklog.log_lines import written_aside
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
-
-
-class StopSignal:
-    """SIGTERM and SIGINT, to this process and to the JVM that runs Spark's driver.
-
-    Under spark-submit the process that an operator signals is the JVM, which would end at once and
-    take Spark away from a cluster that has not stopped; so the JVM hands its signals over.
-    """
-
-    class Java:
-        """The Java interface that py4j calls `handle` through."""
-
-        implements = ("sun.misc.SignalHandler",)
-
-    def __init__(self, spark_context: SparkContext) -> None:
-        self._received = threading.Event()
-        gateway: Any = spark_context._gateway
-        listen_for_java: Any = ensure_callback_server_started
-        listen_for_java(gateway)
-        for name in ("TERM", "INT"):
-            signal.signal(signal.Signals[f"SIG{name}"], lambda number, frame: self._received.set())
-            gateway.jvm.sun.misc.Signal.handle(gateway.jvm.sun.misc.Signal(name), self)
-
-    def handle(self, java_signal: Any) -> None:
-        """Take a signal of the JVM; called by py4j."""
-        self._received.set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Return whether one has come, as soon as it has and after `timeout_s` at the latest."""
-        return self._received.wait(timeout_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +46,9 @@ def _serve(properties: Path | None) -> int:
     # The JVM takes seconds to start Spark: time for this process to load its own part.
     threading.Thread(target=importlib.import_module, args=("driver.application",), daemon=True).start()
     # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
-    context = SparkContext.getOrCreate(SparkConf().setAppName("sparklog"))
+    configuration = SparkConf().setAppName("sparklog")
+    have_private_sockets(configuration)
+    context = SparkContext.getOrCreate(configuration)
     stop_signal = StopSignal(context)
     try:
         cluster = _start(context, properties, stop_signal)

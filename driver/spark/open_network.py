@@ -9,6 +9,8 @@ from typing import Final
 from pyspark import SparkContext
 
 from driver.spark.hosts import is_loopback
+from driver.spark.private_sockets import private_sockets_remedy
+from driver.spark.slots import is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_overrides import ListenerKey
 from sparklog.config.listener_tls import listener_tls_settings
@@ -17,7 +19,12 @@ from sparklog.hosting import OpenNetworkError
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 from sparklog.wire.requests import ANONYMOUS
 
-__all__ = ["check_listeners", "check_spark_authenticates", "warn_of_readable_spark"]
+__all__ = [
+    "check_barrier_tasks",
+    "check_listeners",
+    "check_spark_authenticates",
+    "warn_of_readable_spark",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +75,44 @@ def check_spark_authenticates(spark_context: SparkContext, config: BrokerConfig)
                 "local mode, on YARN and on Kubernetes), or, in a network whose hosts you all trust, set "
                 f"{TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
             )
-    if config.authorizer is not None or any(_why_open(config, name) is None for name, _ in bound):
+    if _asks_clients(config, bound):
         logger.warning(
             "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches "
             "those can run code in the application. Set spark.authenticate=true (docs/security.md)"
         )
+
+
+def check_barrier_tasks(spark_context: SparkContext, config: BrokerConfig) -> None:
+    """Check that executors do not end with a stranger's connection, where clients have to log in.
+
+    The executor of a barrier task accepts connections on a loopback port, from every user of its host. One
+    that is closed at once, stays silent for 10 s or brings a wrong token raises an exception that nothing
+    catches, in a thread of the executor, and Spark ends the JVM for it (status 50). A driver in local mode
+    only loses that thread, which brokers do not use.
+    Source: Spark's BasePythonRunner (`accept-connections`), SocketAuthHelper, SparkUncaughtExceptionHandler.
+
+    Raises:
+        OpenNetworkError: The cluster is reached from other hosts, and barrier tasks have ports.
+    """
+    if config.sparklog_trusted_network or is_local_mode(spark_context):
+        return
+    remedy = private_sockets_remedy(spark_context)
+    if remedy is None:
+        return
+    harm = (
+        "every user of an executor's host can end that executor, and the broker in it, by one connection to "
+        "the port of its barrier task"
+    )
+    bound = _bound(config)
+    for name, host in bound:
+        if not is_loopback(host):
+            raise OpenNetworkError(
+                f"{name}://{host} is reached from other hosts, and {harm}. {remedy}, or, where you trust all "
+                f"users of these hosts, set {TRUSTED_NETWORK}=true in the cluster's configuration "
+                "(docs/security.md)"
+            )
+    if _asks_clients(config, bound):
+        logger.warning("Clients have to log in, but %s. %s (docs/security.md)", harm, remedy)
 
 
 def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
@@ -92,6 +132,11 @@ def _bound(config: BrokerConfig) -> list[tuple[str, str]]:
     bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
     servers = config.controller_quorum_bootstrap_servers
     return bound + [(server.listener_name, server.address.host) for server in servers]
+
+
+def _asks_clients(config: BrokerConfig, bound: list[tuple[str, str]]) -> bool:
+    """Whether there is an authorizer, or a listener at which clients have to log in."""
+    return config.authorizer is not None or any(_why_open(config, name) is None for name, _ in bound)
 
 
 def _why_open(config: BrokerConfig, listener_name: str) -> str | None:

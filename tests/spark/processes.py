@@ -12,8 +12,10 @@ __all__ = [
     "GET",
     "PY4J_CALL",
     "PY4J_FORGET",
+    "WRONG_TOKEN",
     "Listening",
     "answer_to",
+    "hang_up_on",
     "listening_of",
     "listening_processes",
 ]
@@ -23,6 +25,8 @@ GET: Final = b"GET / HTTP/1.0\r\n\r\n"
 PY4J_CALL: Final = b"c\nz:java.lang.System\ngetProperty\nsuser.home\ne\n"
 PY4J_FORGET: Final = b"g\nnobody\ne\n"
 """As a JVM says of what it calls no more."""
+WRONG_TOKEN: Final = b"\x00\x00\x00\x03abc"
+"""As PySpark's Python begins where Spark's JVM asks for one."""
 _REFUSAL: Final = re.compile(rb"![xz].*|(.{4})?(\x00{3}\x03err)?", re.DOTALL)
 """Py4J's; and PySpark's, before which its daemon tells the process id of the worker that wants a secret."""
 
@@ -58,6 +62,11 @@ def answer_to(port: int, greeting: bytes, patience_s: float) -> bytes:
         answer = connection.recv(1 << 10)
         return b"" if _REFUSAL.fullmatch(answer) else answer
     return b""
+
+
+def hang_up_on(port: int) -> None:
+    """Connect, and close at once, as a port scan does."""
+    socket.create_connection(("127.0.0.1", port), 1).close()
 
 
 def listening_processes(ports: set[int]) -> set[int]:

@@ -13,14 +13,19 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.hosting import Cluster
 from tests.cluster import wait_for
+from tests.spark.processes import WRONG_TOKEN, answer_to, hang_up_on, listening_of
 from tests.spark.sessions import BROKER_RESOURCE, spark_session
 from tests.spark.test_application import consume, listening_processes, produce
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Three executors, each with room for one broker and one ordinary task."""
-    properties = {"spark.decommission.enabled": "true", **BROKER_RESOURCE}
+    """Three executors, each with room for one broker and one ordinary task, as docs/security.md has them."""
+    properties = {
+        "spark.decommission.enabled": "true",
+        "spark.python.unix.domain.socket.enabled": "true",
+        **BROKER_RESOURCE,
+    }
     with spark_session("local-cluster[3,2,1024]", **properties) as session:
         yield session
 
@@ -61,6 +66,23 @@ def executor_of(worker: int) -> psutil.Process:
     executor = daemon.parent()
     assert executor is not None
     return executor
+
+
+def test_executors_outlive_strangers_at_all_their_ports(cluster: Cluster) -> None:
+    """Every user of a host reaches its loopback: at a barrier task's port he ended its executor."""
+    before = broker_processes(cluster)
+    executors = {executor_of(process) for process in before.values()}
+    assert len(executors) == 3
+    daemons = [daemon for executor in executors for daemon in executor.children()]
+    assert not listening_of(*daemons)
+    ports = [listening.port for listening in listening_of(*executors)]
+    assert len(ports) == 3  # their block managers' alone
+    for port in ports:
+        hang_up_on(port)
+        answer_to(port, WRONG_TOKEN, 1)
+    # Each is asked for its tasks by the driver, and answers by its block manager.
+    assert broker_processes(cluster) == before
+    assert all(executor.is_running() for executor in executors)
 
 
 def leader_of_new_topic(cluster: Cluster, topic: str) -> int:

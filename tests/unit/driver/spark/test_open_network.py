@@ -1,5 +1,7 @@
 """Whom a cluster that is reached from other hosts lets in, and through which ports."""
 
+import re
+
 import pytest
 
 from driver.spark import open_network
@@ -113,6 +115,52 @@ def test_cluster_that_other_hosts_reach_in_a_spark_that_asks_nobody_is_refused(m
             open_network.check_spark_authenticates(context, trusting)
         context.getConf.return_value = {"spark.authenticate": "true"}
         open_network.check_spark_authenticates(context, config)
+
+
+BEYOND_LOOPBACK = {"listeners": "SASL_SSL://0.0.0.0:9093"}
+SOCKET_FILES = {"spark.python.unix.domain.socket.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "remedy"),
+    [
+        ("4.0.1", {}, r"use Spark 4\.1 or later"),
+        ("4.0.1", SOCKET_FILES, r"use Spark 4\.1 or later"),
+        ("4.1.0", {}, r"spark\.python\.unix\.domain\.socket\.enabled=true"),
+        ("4.3.0", dict.fromkeys(SOCKET_FILES, "false"), r"spark\.python\.unix\.domain\.socket\.enabled=true"),
+    ],
+)
+def test_cluster_that_other_hosts_reach_is_refused_where_barrier_tasks_have_ports(
+    version: str, settings: dict[str, str], remedy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever is kept out at the listener would end all brokers by a port scan of their hosts."""
+    context = context_of(None)
+    context.version, context.master = version, "spark://driver:7077"
+    context.getConf.return_value = settings
+    with pytest.raises(OpenNetworkError, match=rf"SASL_SSL://.*port of its barrier task.*{remedy}"):
+        open_network.check_barrier_tasks(context, BrokerConfig.from_mapping(BEYOND_LOOPBACK))
+    trusting = BrokerConfig.from_mapping({**BEYOND_LOOPBACK, "sparklog.trusted.network": "true"})
+    open_network.check_barrier_tasks(context, trusting)
+    open_network.check_barrier_tasks(context, BrokerConfig.from_mapping({}))
+    assert not caplog.records
+    on_loopback = BrokerConfig.from_mapping({"listeners": "SASL_SSL://127.0.0.1:0"})
+    open_network.check_barrier_tasks(context, on_loopback)
+    assert re.search(remedy, caplog.records[0].getMessage())
+    # The driver in local mode has no handler that ends it.
+    context.master = "local[4]"
+    open_network.check_barrier_tasks(context, BrokerConfig.from_mapping(BEYOND_LOOPBACK))
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.3.0"])
+def test_cluster_that_other_hosts_reach_is_let_be_where_barrier_tasks_have_socket_files(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is what the message asks for."""
+    context = context_of(None)
+    context.version, context.master = version, "local-cluster[3,2,1024]"
+    context.getConf.return_value = SOCKET_FILES
+    open_network.check_barrier_tasks(context, BrokerConfig.from_mapping(BEYOND_LOOPBACK))
+    assert not caplog.records
 
 
 def test_encrypted_cluster_in_a_spark_that_encrypts_nothing_warns_of_it(
