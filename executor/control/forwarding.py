@@ -2,24 +2,35 @@
 
 The request travels inside an Envelope (KIP-590), header and all, so that the controller sees its version
 and correlation id; the response in the answer is the client's, byte for byte.
+
+A request whose connection is lost, or whose controller does not lead, is sent again until its time is up. The
+controller may have done by then what was asked: a topic that was made is answered with TOPIC_ALREADY_EXISTS.
+
+Source: Kafka's ForwardingManager and NodeToControllerRequestThread.
 """
 
+import asyncio
 import logging
 from ipaddress import ip_address
 from typing import Final
 
-from kio.schema.envelope.v0 import EnvelopeRequest
+from kio.schema.envelope.v0 import EnvelopeRequest, EnvelopeResponse
 
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.principal_data import encode_principal
 from sparklog.wire.requests import RawResponse, Request
 
-__all__ = ["Forwarder", "envelope"]
+__all__ = ["FORWARDING_TIMEOUT_MS", "Forwarder", "envelope"]
+
+FORWARDING_TIMEOUT_MS: Final = 60_000
+"""As long as Kafka's broker tries."""
 
 logger = logging.getLogger(__name__)
 
 _NOT_YET: Final = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out})
+_RETRY_BACKOFF_S: Final = 0.05
+"""That of the network client of Kafka's broker."""
 
 
 class Forwarder:
@@ -33,20 +44,39 @@ class Forwarder:
         """Return the controller's answer.
 
         Raises:
-            ControllerUnreachableError: no answer within the time allowed, or from one who does not lead yet.
+            ControllerUnreachableError: no answer within the time allowed, or none of a controller that leads.
             KafkaError: UNKNOWN_SERVER_ERROR: the controller would not open the envelope, which is not the
                 client's fault.
         """
-        response = await self._link.request(envelope(request), self._timeout_ms)
+        response = await self._answer_to(request)
         error_code = response.error_code
-        if error_code in _NOT_YET:
-            raise ControllerUnreachableError(f"the controller does not lead: {error_code.name}")
         if error_code is not ErrorCode.none or response.response_data is None:
             logger.warning(
                 "A forwarded %s is refused by the controller: %s", request.api_key.name, error_code.name
             )
             raise KafkaError(ErrorCode.unknown_server_error, "the controller refuses what is forwarded")
         return RawResponse(bytes(response.response_data))
+
+    async def _answer_to(self, request: Request) -> EnvelopeResponse:
+        """Return the answer to the envelope, sent as often as it takes."""
+        asked = envelope(request)
+        failure = "there is no connection to the controller"
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                while True:
+                    try:
+                        response: EnvelopeResponse = await self._link.request(asked)
+                    except ControllerUnreachableError as error:
+                        failure = error.message
+                    else:
+                        if response.error_code not in _NOT_YET:
+                            return response
+                        failure = f"the controller does not lead: {response.error_code.name}"
+                    await asyncio.sleep(_RETRY_BACKOFF_S)
+        except TimeoutError:
+            raise ControllerUnreachableError(
+                f"{request.api_key.name} was not answered within {self._timeout_ms} ms: {failure}"
+            ) from None
 
 
 def envelope(request: Request, frame: bytes | None = None) -> EnvelopeRequest:

@@ -15,7 +15,7 @@ from executor.control.assign_directories_sender import AssignDirectoriesSender
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink
-from executor.control.forwarding import Forwarder
+from executor.control.forwarding import FORWARDING_TIMEOUT_MS, Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.config import BrokerConfig
 from sparklog.types import BrokerEpoch, BrokerId
@@ -33,14 +33,14 @@ class Senders:
         broker_epoch: Callable[[], BrokerEpoch | None],
         config: BrokerConfig,
     ) -> None:
-        """Send the broker's own requests over `link`; a client waits for request.timeout.ms at most."""
+        """Send the broker's own requests over `link`."""
         self._for_clients = link.beside(f"broker-{broker_id}-forwarding", "controller, for clients,")
         requests = BrokerRequests(link, broker_id, broker_epoch)
         self.alter_partition = AlterPartitionSender(requests)
         self.assign_directories = AssignDirectoriesSender(requests)
         self.producer_id_blocks = ProducerIdBlocks(requests)
         self.topic_creation = AutoTopicCreation(self._for_clients, config)
-        self.forwarder = Forwarder(self._for_clients, config.request_timeout_ms)
+        self.forwarder = Forwarder(self._for_clients, FORWARDING_TIMEOUT_MS)
 
     async def run(self) -> None:
         """Keep the connection for clients' requests up; ends only by cancellation."""

@@ -81,7 +81,7 @@ def test_forwarded_request_that_the_controller_does_not_open_is_tried_again_only
     def handle(request: Any) -> Any:
         async def forwarded() -> Any:
             async with linked_controller({ApiKey.ENVELOPE: lambda _: refusal}) as (_, link):
-                return await AdminHandlers(Forwarder(link, 20_000)).handle(request)
+                return await AdminHandlers(Forwarder(link, 500)).handle(request)
 
         return forwarded()
 
