@@ -38,14 +38,25 @@ class ControllerLink:
     """Keeps a channel to the controller open from `run` until it is cancelled."""
 
     def __init__(
-        self, host: str, port: int, client_id: str, *, insider: Insider = STRANGER, name: str = "controller"
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        insider: Insider = STRANGER,
+        name: str = "controller",
+        may_be_idle: bool = False,
     ) -> None:
-        """Connect as `client_id`, in the way of an `insider`."""
+        """Connect as `client_id`, in the way of an `insider`.
+
+        A connection that may be idle is closed by the controller every connections.max.idle.ms.
+        """
         self.host = host
         self.port = port
         self.client_id = client_id
         self._insider = insider
         self._name = name
+        self._may_be_idle = may_be_idle
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
         self._lost_s: float | None = None
@@ -68,7 +79,9 @@ class ControllerLink:
 
     def beside(self, client_id: str, name: str) -> "ControllerLink":
         """Return a link to the same controller for what must not wait for this one's answers."""
-        return ControllerLink(self.host, self.port, client_id, insider=self._insider, name=name)
+        return ControllerLink(
+            self.host, self.port, client_id, insider=self._insider, name=name, may_be_idle=True
+        )
 
     @property
     def is_connected(self) -> bool:
@@ -129,7 +142,14 @@ class ControllerLink:
                 self._channel = None
                 self._connected.clear()
                 self._lost_s = loop.time()
-                logger.warning("The connection to the %s at %s:%d is lost", self._name, self.host, self.port)
+                is_normal = self._may_be_idle and channel.closed_idle
+                logger.log(
+                    logging.DEBUG if is_normal else logging.WARNING,
+                    "The connection to the %s at %s:%d is lost",
+                    self._name,
+                    self.host,
+                    self.port,
+                )
         finally:
             if self._channel is not None:
                 self._channel.close()

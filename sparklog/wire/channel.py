@@ -66,6 +66,8 @@ class Channel:
         self.peer = peer
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done, without an exception, when the connection is gone for whatever reason."""
+        self.closed_idle = False
+        """Whether it has gone while no request waited for a response."""
         self.versions: Mapping[ApiKey, SupportedVersions] | None = None
         """What `negotiate` found: usable by both sides; None before."""
         self._loop = asyncio.get_running_loop()
@@ -238,6 +240,7 @@ class Channel:
         self._socket.close()
         self._outbox.clear()
         self._received.release()
+        self.closed_idle = not self._outstanding
         self.closed.set_result(None)
         outstanding, self._outstanding = self._outstanding, deque()
         for request in outstanding:

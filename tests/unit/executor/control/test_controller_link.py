@@ -12,7 +12,8 @@ from executor.control.controller_link import ControllerLink, ControllerUnreachab
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
+from sparklog.wire.requests import Deferred, Request
+from tests.unit.executor.brokers import until
 from tests.unit.executor.controller_script import linked_controller, scripted_controller
 
 NO_TIME = timedelta(0)
@@ -56,3 +57,40 @@ def test_link_without_a_controller_fails_requests_in_the_time_they_have() -> Non
         running.cancel()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("may_be_idle", "is_asked", "warns"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_link_warns_of_a_lost_connection_unless_it_was_closed_for_being_idle(
+    may_be_idle: bool, is_asked: bool, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controller closes one that nobody needs every connections.max.idle.ms, and each broker warned."""
+
+    async def scenario() -> None:
+        held: list[Request] = []
+
+        def hold(request: Request) -> Deferred:
+            held.append(request)
+            return Deferred()
+
+        async with scripted_controller({ApiKey.ALLOCATE_PRODUCER_IDS: hold}) as listener:
+            link = ControllerLink("127.0.0.1", listener.port, "broker-1")
+            if may_be_idle:
+                link = link.beside("broker-1", "controller")
+            running = asyncio.create_task(link.run())
+            await until(lambda: link.is_connected, "the connection")
+            if is_asked:
+                asking = asyncio.create_task(ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1)).next(500))
+                await until(lambda: len(held) == 1, "the request at the controller")
+            caplog.clear()
+            await listener.close()
+            await until(lambda: not link.is_connected and link.unreachable_ms > 0, "the loss was noticed")
+            tasks = [running, asking] if is_asked else [running]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scenario())
+    lost = [record for record in caplog.records if "is lost" in record.getMessage()]
+    assert [record.levelname for record in lost if record.levelname != "DEBUG"] == ["WARNING"] * warns
