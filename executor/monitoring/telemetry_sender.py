@@ -33,6 +33,8 @@ TIMEOUT_MS: Final = 10_000
 RETRY_S: Final = 1.0
 FIRST_PUSH: Final = (0.5, 1.5)
 """When the first push is due at the earliest and at the latest, in intervals."""
+SOONEST_NEXT_PUSH: Final = 0.95
+"""In intervals since the last push was answered; the controller refuses one after less than 0.9."""
 FORWARDED_AT_ONCE: Final = 16
 """So many of clients' pushes may be on their way to the driver; more are dropped."""
 
@@ -120,10 +122,9 @@ class TelemetrySender:
             if pushed.error_code is not ErrorCode.none:
                 raise KafkaError(pushed.error_code, "the controller does not take metrics")
             self._told = ErrorCode.none
-            # Not by the time it takes later and later, and after a stall not twice at once.
-            due_s += interval_s
-            if due_s <= loop.time():
-                due_s = loop.time() + interval_s
+            # Not later and later by the time that a push takes, and after one that was long on its way not
+            # sooner than the controller, which counts from its arrival, lets it.
+            due_s = max(due_s + interval_s, loop.time() + SOONEST_NEXT_PUSH * interval_s)
 
     async def _metrics(self, max_bytes: int) -> bytes:
         samples: list[Sample] = []
