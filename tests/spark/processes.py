@@ -3,6 +3,8 @@
 import contextlib
 import re
 import socket
+import time
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import psutil
@@ -12,12 +14,12 @@ __all__ = [
     "GET",
     "PY4J_CALL",
     "PY4J_FORGET",
-    "WRONG_TOKEN",
     "Listening",
+    "SilentStranger",
     "answer_to",
-    "hang_up_on",
     "listening_of",
     "listening_processes",
+    "strangers_at",
 ]
 
 API_VERSIONS: Final = bytes.fromhex("0000000b 0012 0000 00000001 0001 78")
@@ -25,8 +27,10 @@ GET: Final = b"GET / HTTP/1.0\r\n\r\n"
 PY4J_CALL: Final = b"c\nz:java.lang.System\ngetProperty\nsuser.home\ne\n"
 PY4J_FORGET: Final = b"g\nnobody\ne\n"
 """As a JVM says of what it calls no more."""
-WRONG_TOKEN: Final = b"\x00\x00\x00\x03abc"
+_WRONG_TOKEN: Final = b"\x00\x00\x00\x03abc"
 """As PySpark's Python begins where Spark's JVM asks for one."""
+SILENCE_S: Final = 10.5
+"""PySpark's JVM waits 10 s for a token."""
 _REFUSAL: Final = re.compile(rb"![xz].*|(.{4})?(\x00{3}\x03err)?", re.DOTALL)
 """Py4J's; and PySpark's, before which its daemon tells the process id of the worker that wants a secret."""
 
@@ -64,9 +68,41 @@ def answer_to(port: int, greeting: bytes, patience_s: float) -> bytes:
     return b""
 
 
-def hang_up_on(port: int) -> None:
-    """Connect, and close at once, as a port scan does."""
-    socket.create_connection(("127.0.0.1", port), 1).close()
+class SilentStranger:
+    """A connection that says nothing."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = socket.create_connection(("127.0.0.1", port), 1)
+        self._until_s = time.monotonic() + SILENCE_S
+
+    def wait(self) -> None:
+        """Return when the other side has closed it, or has had the time in which PySpark's would."""
+        self._connection.settimeout(max(self._until_s - time.monotonic(), 0.01))
+        with contextlib.suppress(OSError):
+            self._connection.recv(1)
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+@contextlib.contextmanager
+def strangers_at(executors: Iterable[psutil.Process]) -> Iterator[list[SilentStranger]]:
+    """Do all that ends an executor whose barrier task has a port; yields those that are silent meanwhile.
+
+    It is seen first that each executor has no port but its block manager's, and its Python none.
+    """
+    with contextlib.ExitStack() as stack:
+        silent = []
+        for executor in executors:
+            assert not listening_of(*executor.children(recursive=True))
+            (listening,) = listening_of(executor)
+            silent.append(SilentStranger(listening.port))
+            stack.callback(silent[-1].close)
+            socket.create_connection(("127.0.0.1", listening.port), 1).close()
+            answer_to(listening.port, _WRONG_TOKEN, 1)
+        yield silent
 
 
 def listening_processes(ports: set[int]) -> set[int]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.hosting import Cluster
 from tests.cluster import wait_for
-from tests.spark.processes import WRONG_TOKEN, answer_to, hang_up_on, listening_of
+from tests.spark.processes import strangers_at
 from tests.spark.sessions import BROKER_RESOURCE, spark_session
 from tests.spark.test_application import consume, listening_processes, produce
 
@@ -73,14 +73,8 @@ def test_executors_outlive_strangers_at_all_their_ports(cluster: Cluster) -> Non
     before = broker_processes(cluster)
     executors = {executor_of(process) for process in before.values()}
     assert len(executors) == 3
-    daemons = [daemon for executor in executors for daemon in executor.children()]
-    assert not listening_of(*daemons)
-    ports = [listening.port for listening in listening_of(*executors)]
-    assert len(ports) == 3  # their block managers' alone
-    for port in ports:
-        hang_up_on(port)
-        answer_to(port, WRONG_TOKEN, 1)
-    # Each is asked for its tasks by the driver, and answers by its block manager.
+    with strangers_at(executors):
+        produce(cluster.bootstrap_servers, "visited", 100)
     assert broker_processes(cluster) == before
     assert all(executor.is_running() for executor in executors)
 

@@ -20,6 +20,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 
 from tests.chaos.application import free_port
 from tests.cluster import wait_for
+from tests.spark.processes import listening_of, strangers_at
 from tests.spark.sessions import REPOSITORY, SPARK_HOME
 from tests.spark.standalone import STOP_TIMEOUT_S, spark_environment, spark_properties, standalone_cluster
 from tests.spark.test_application import consume, listening_processes, produce
@@ -82,9 +83,13 @@ def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]
 def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_status_0(
     master: str, environment_archive: Path, tmp_path: Path
 ) -> None:
-    """What an operator does: submit, read the address, use it, SIGTERM."""
+    """What an operator does: submit, read the address, use it, SIGTERM. No stranger on the host disturbs it."""
     log = tmp_path / "serve.log"
-    with log.open("w") as errors, submit(master, environment_archive, errors) as application:
+    with (
+        contextlib.ExitStack() as stack,
+        log.open("w") as errors,
+        submit(master, environment_archive, errors) as application,
+    ):
         try:
             assert application.stdout is not None
             # spark-submit merges what the driver's Python logs into its own standard output.
@@ -99,6 +104,12 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
                 psutil.Process(process).parent().parent().pid for process in listening_processes(ports)
             }
             assert len(executors) == 3
+            driver = psutil.Process(application.pid).children(recursive=True)
+            # Spark's own have socket files, and nothing is called back.
+            assert {each.port for each in listening_of(*driver)} == {
+                int(bootstrap_servers.rpartition(":")[2])
+            }
+            strangers = stack.enter_context(strangers_at([psutil.Process(each) for each in executors]))
             produce(bootstrap_servers, "events", 100)
             producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
             for number in range(100, 200):
@@ -117,6 +128,12 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
                 values += [record.value for record in consumer.poll(500).get(partition, [])]
             consumer.close()
             assert values == expected
+            for stranger in strangers:
+                stranger.wait()
+            assert all(psutil.pid_exists(executor) for executor in executors)
+            assert {
+                psutil.Process(each).parent().parent().pid for each in listening_processes(ports)
+            } == executors
             application.send_signal(signal.SIGTERM)
             assert application.wait(STOP_TIMEOUT_S) == 0
             assert listening_processes(ports) == set()
