@@ -156,11 +156,15 @@ class Replicas:
             self.directory_moves,
         ]
         """Whoever hears of roles, in this order; more may be added before the first image."""
+
+        def connections(purpose: str) -> BrokerConnections:
+            client_id = f"broker-{node_id}-{purpose}"
+            return BrokerConnections(client_id, self._endpoint_of, config.request_timeout_ms, insider)
+
         self.transaction_verifier = TransactionVerifier(
             AddPartitionsSender(
-                BrokerConnections(
-                    f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms, insider
-                ),
+                connections("transactions"),
+                connections("slow-transactions"),
                 lambda: self.table.image,
                 self.metrics,
             ),

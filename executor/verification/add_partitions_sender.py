@@ -1,7 +1,8 @@
 """Asks transactions' coordinators about partitions; `WaitingAdditions` says which questions go together.
 
 A transaction's coordinator is the leader of its partition of `__transaction_state`, wherever that is; this
-broker is asked like any other.
+broker is asked like any other. Answers come in the order of the requests, so slow coordinators
+(`SlowCoordinators`) are asked over a connection of their own.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
 
 from executor.control.broker_connections import BrokerConnections
 from executor.control.single_flight import SingleFlight
+from executor.verification.machine.slow_coordinators import SlowCoordinators
 from executor.verification.machine.waiting_additions import (
     Addition,
     TransactionOperation,
@@ -36,7 +38,9 @@ __all__ = ["AddPartitionsSender"]
 logger = logging.getLogger(__name__)
 
 
-class _Coordinator(NamedTuple):
+class _Lane(NamedTuple):
+    """The questions to one broker that wait for each other."""
+
     waiting: WaitingAdditions
     flight: SingleFlight
 
@@ -45,14 +49,20 @@ class AddPartitionsSender:
     """The questions of one broker; belongs to its event loop."""
 
     def __init__(
-        self, connections: BrokerConnections, image: Callable[[], MetadataImage], metrics: MetricRegistry
+        self,
+        connections: BrokerConnections,
+        connections_to_slow: BrokerConnections,
+        image: Callable[[], MetadataImage],
+        metrics: MetricRegistry,
     ) -> None:
         self._failure_count = 0
         self._times = metrics.histogram(coordinators.VERIFICATION_TIME, SECONDS, 1000.0)
         metrics.add_source(self._samples)
-        self._connections = connections
+        self._connections = {False: connections, True: connections_to_slow}
         self._image = image
-        self._coordinators: dict[BrokerId, _Coordinator] = {}
+        self._slow = SlowCoordinators()
+        self._lanes: dict[tuple[BrokerId, bool], _Lane] = {}
+        """By broker, and whether its coordinators are slow."""
 
     async def ask(
         self,
@@ -67,7 +77,7 @@ class AddPartitionsSender:
         Raises:
             KafkaError: invalid_request: no transaction has such an id.
         """
-        broker_id = self._coordinator_of(transactional_id)
+        partition, broker_id = self._coordinator_of(transactional_id)
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         answer: asyncio.Future[Unverified] = asyncio.get_running_loop().create_future()
@@ -76,20 +86,17 @@ class AddPartitionsSender:
             if not answer.done():
                 answer.set_result(unverified)
 
-        coordinator = self._coordinators.get(broker_id)
-        if coordinator is None:
-            waiting = WaitingAdditions()
-            flight = SingleFlight(partial(self._send_waiting, broker_id, waiting))
-            coordinator = self._coordinators[broker_id] = _Coordinator(waiting, flight)
+        lane = self._lane(broker_id, is_slow=self._slow.is_slow(partition))
         addition = Addition(transactional_id, producer_id, producer_epoch, partitions, operation, answered)
-        coordinator.waiting.add(addition)
-        coordinator.flight.begin()
+        lane.waiting.add(addition)
+        lane.flight.begin()
         began_s = perf_counter()
         try:
             unverified = await answer
         except asyncio.CancelledError:
-            coordinator.waiting.forget(addition)
+            lane.waiting.forget(addition)
             raise
+        self._slow.answered(partition, unverified.values())
         self._times.record(perf_counter() - began_s)
         self._failure_count += len(unverified)
         return unverified
@@ -99,23 +106,36 @@ class AddPartitionsSender:
 
     async def close(self) -> None:
         """Stop asking, whatever has not been answered."""
-        for coordinator in self._coordinators.values():
-            await coordinator.flight.close()
-        await self._connections.close()
+        for lane in self._lanes.values():
+            await lane.flight.close()
+        for connections in self._connections.values():
+            await connections.close()
 
-    def _coordinator_of(self, transactional_id: str) -> BrokerId | None:
+    def _coordinator_of(self, transactional_id: str) -> tuple[int, BrokerId | None]:
+        """Return the partition of a transaction's coordinator, and the broker that leads it."""
         image = self._image()
         found = coordinator_partition(image, TRANSACTION_STATE_TOPIC, transactional_id)
         if found is None:
-            return None
-        leader = found[1].leader
+            return -1, None
+        partition, registration = found
+        leader = registration.leader
         broker = None if leader is None else image.brokers.get(leader)
-        return None if broker is None or broker.fenced else leader
+        return partition, None if broker is None or broker.fenced else leader
 
-    async def _send_waiting(self, broker_id: BrokerId, waiting: WaitingAdditions) -> None:
+    def _lane(self, broker_id: BrokerId, *, is_slow: bool) -> _Lane:
+        lane = self._lanes.get((broker_id, is_slow))
+        if lane is None:
+            waiting = WaitingAdditions()
+            send = partial(self._send_waiting, broker_id, waiting, self._connections[is_slow])
+            lane = self._lanes[broker_id, is_slow] = _Lane(waiting, SingleFlight(send))
+        return lane
+
+    async def _send_waiting(
+        self, broker_id: BrokerId, waiting: WaitingAdditions, connections: BrokerConnections
+    ) -> None:
         while transactions := waiting.next_transactions():
             try:
-                response = await self._connections.request(
+                response = await connections.request(
                     broker_id, AddPartitionsToTxnRequest(transactions=transactions)
                 )
             except KafkaError as error:

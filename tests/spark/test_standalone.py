@@ -83,7 +83,7 @@ def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]
 def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_status_0(
     master: str, environment_archive: Path, tmp_path: Path
 ) -> None:
-    """What an operator does: submit, read the address, use it, SIGTERM. No stranger on the host disturbs it."""
+    """What an operator does: submit, read the address, use it, SIGTERM. No stranger there disturbs it."""
     log = tmp_path / "serve.log"
     with (
         contextlib.ExitStack() as stack,

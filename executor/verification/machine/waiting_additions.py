@@ -3,7 +3,7 @@
 Before the first batch of a transaction is appended, the transaction's coordinator is asked whether the
 partition is in it, or, since transactions version 2, to put it there.
 
-Pure. At most one request is under way to a coordinator; what is asked meanwhile goes into the next, one of
+Pure. At most one request is under way to a broker; what is asked meanwhile goes into the next, one of
 each transactional id. Each question is answered exactly once: with the partitions that may not be appended to
 and why. Asking again is the producer's business, but for CONCURRENT_TRANSACTIONS (`TransactionVerifier`).
 

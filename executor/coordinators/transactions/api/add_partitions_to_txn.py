@@ -4,6 +4,10 @@ Up to version 3 asked by clients, for one transaction. From version 4 on by part
 many; they verify, or, for clients of version 2 of transactions, add. Any partition that cannot be added keeps
 the others out too.
 
+One answer is for all transactions of a request, and a leader has but one request under way. So brokers are
+answered in time, even if what was written of some transactions is not committed then: for those their
+coordinator is not available, and when they are asked about again they are found added.
+
 Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 """
 
@@ -48,6 +52,8 @@ __all__ = ["AddPartitionsToTxnHandler"]
 _KNOWS_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4
 _BETWEEN_STEPS: Final = 16
+BROKERS_WAIT_S: Final = 5.0
+"""How long a broker waits for transactions' records to be committed; as long as for offsets' by default."""
 
 _Asked: TypeAlias = tuple[str, frozenset[TopicPartition], PartitionErrors | Deferred]
 """A transaction, its partitions, and what is said of them already, or by whom it will be."""
@@ -135,7 +141,11 @@ def _as_it_is(error_code: ErrorCode) -> ErrorCode:
 
 async def _answered(asked: list[_Asked], api_version: int) -> Steps:
     """Return the steps to a response, when all coordinators have answered."""
-    outcomes = await outcomes_of([answer for _, _, answer in asked])
+    outcomes = await outcomes_of(
+        [answer for _, _, answer in asked],
+        within_s=None if api_version < _FIRST_OF_BROKERS else BROKERS_WAIT_S,
+        late=ErrorCode.coordinator_not_available,
+    )
     results = [
         (transactional_id, dict.fromkeys(partitions, told) if isinstance(told, ErrorCode) else told)
         for (transactional_id, partitions, _), told in zip(asked, outcomes, strict=True)

@@ -75,16 +75,27 @@ async def outcome_of(deferred: Deferred) -> Any:
         raise
 
 
-async def outcomes_of(answers: Sequence[Any]) -> list[Any]:
+async def outcomes_of(
+    answers: Sequence[Any], *, within_s: float | None = None, late: Any = None
+) -> list[Any]:
     """Return what coordinators say, in place of each deferred; what is none stands for itself.
 
-    Most may have been said already, so others have their turn in between.
+    In place of what is not said `within_s` stands `late`. Most may have been said already, so others have
+    their turn in between.
     """
+    ends_s = None if within_s is None else asyncio.get_running_loop().time() + within_s
     outcomes = []
     for number, answer in enumerate(answers, 1):
         if not number % _BETWEEN_TURNS:
             await asyncio.sleep(0)
-        outcomes.append(await outcome_of(answer) if isinstance(answer, Deferred) else answer)
+        outcome = answer
+        if isinstance(answer, Deferred):
+            try:
+                async with asyncio.timeout_at(ends_s):
+                    outcome = await outcome_of(answer)
+            except TimeoutError:
+                outcome = late
+        outcomes.append(outcome)
     return outcomes
 
 

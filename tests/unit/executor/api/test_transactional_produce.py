@@ -1,5 +1,6 @@
 """Produce of transactions: the first batch waits for what the coordinator says of it (KIP-890)."""
 
+import asyncio
 import datetime
 import importlib
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 )
 
 from sparklog.errors import ErrorCode
+from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.schemas import BrokerEndpoint, RegisterBrokerRecord
 from sparklog.records.codecs import Codec
 from sparklog.storage.transaction_markers import EndTransaction
@@ -39,11 +41,14 @@ class Coordinator:
         self.answers: list[ErrorCode] = []
         """What is said of all partitions of one request after the other; then that they are good."""
         self.is_silent = False
+        self.is_silent_about: str | None = None
         self.silenced: list[tuple[Deferred, Any]] = []
 
     def handle(self, request: Request) -> Any:
         self.requests.append(request.body)
-        if self.is_silent:
+        if self.is_silent or self.is_silent_about in {
+            each.transactional_id for each in request.body.transactions
+        }:
             self.silenced.append((Deferred(), request.body))
             return self.silenced[-1][0]
         return self._response(request.body)
@@ -51,7 +56,7 @@ class Coordinator:
     def speak(self) -> None:
         """Answer what was asked meanwhile."""
         silenced, self.silenced = self.silenced, []
-        self.is_silent = False
+        self.is_silent, self.is_silent_about = False, None
         for deferred, body in silenced:
             deferred.complete(self._response(body))
 
@@ -403,3 +408,23 @@ async def test_producers_that_begin_at_once_are_asked_about_in_one_request(broke
         for answer in (first, *others):
             assert rows(await answer)[0].error_code is NONE
         assert [len(asked) for asked in coordinator.asked] == [1, 4]
+
+
+@with_brokers()
+async def test_transaction_whose_coordinator_is_slow_holds_up_its_own_kind_alone(brokers: Brokers) -> None:
+    """One partition of the coordinators' that could commit nothing held up all transactions of a broker."""
+    await brokers.create_topic("t", [(0,)])
+    slow, other = "mine", "theirs"
+    async with coordinated(brokers) as coordinator:
+        assert partition_for(slow, 3) != partition_for(other, 3)
+        first, second = await brokers.connect(0), await brokers.connect(0)
+        coordinator.answers = [ErrorCode.coordinator_not_available]
+        assert await codes(first, produce(records(), name=slow)) == [ErrorCode.not_enough_replicas]
+        coordinator.is_silent_about = slow
+        again = first.request(produce(records(), name=slow))
+        await until(lambda: len(coordinator.silenced) == 1, "the slow one is asked again")
+        async with asyncio.timeout(10):
+            assert await codes(second, produce(records(producer_id=2), name=other)) == [NONE]
+        assert not again.done()
+        coordinator.speak()
+        assert rows(await again)[0].error_code is NONE

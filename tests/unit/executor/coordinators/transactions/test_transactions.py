@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from kio.schema.add_offsets_to_txn.v4 import AddOffsetsToTxnRequest
 from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as AddPartitions3
 from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnTopic as Topic3
@@ -25,6 +26,7 @@ from kio.schema.list_transactions.v2 import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import TransactionState as Listed
 
 from executor.coordinators.machine.decision import ProducerStamp
+from executor.coordinators.transactions.api import add_partitions_to_txn
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -210,34 +212,67 @@ async def test_brokers_verify_and_add_for_many_transactions_at_once(brokers: Bro
     _, first = await init(channel, "a")
     _, second = await init(channel, "b")
 
-    def transaction(of: str, producer: ProducerStamp, verify_only: bool, *partitions: int) -> Any:
-        return AddPartitionsToTxnTransaction(
-            transactional_id=of,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            verify_only=verify_only,
-            topics=(AddPartitionsToTxnTopic(name="t", partitions=partitions),),
-        )
-
-    async def ask(*transactions: Any) -> dict[str, list[ErrorCode]]:
-        response = await channel.request(AddPartitionsToTxnRequest(transactions=transactions))
-        assert response.error_code is NONE
-        return {
-            result.transactional_id: [
-                partition.partition_error_code
-                for topic in result.topic_results
-                for partition in topic.results_by_partition
-            ]
-            for result in response.results_by_transaction
-        }
-
-    assert await ask(transaction("a", first, False, 0), transaction("b", second, True, 0)) == {
+    assert await ask(channel, transaction("a", first, False, 0), transaction("b", second, True, 0)) == {
         "a": [NONE],
         "b": [ErrorCode.transaction_abortable],
     }
-    assert await ask(transaction("a", first, True, 0, 1)) == {"a": [NONE, ErrorCode.transaction_abortable]}
-    assert await ask(transaction("c", second, True, 0)) == {"c": [ErrorCode.invalid_producer_id_mapping]}
-    assert await ask(transaction("", second, True, 0)) == {"": [ErrorCode.invalid_request]}
+    assert await ask(channel, transaction("a", first, True, 0, 1)) == {
+        "a": [NONE, ErrorCode.transaction_abortable]
+    }
+    assert await ask(channel, transaction("c", second, True, 0)) == {
+        "c": [ErrorCode.invalid_producer_id_mapping]
+    }
+    assert await ask(channel, transaction("", second, True, 0)) == {"": [ErrorCode.invalid_request]}
+
+
+@with_brokers(count=2)
+async def test_brokers_are_answered_about_the_others_when_one_transaction_s_records_do_not_commit(
+    brokers: Brokers,
+) -> None:
+    """A follower that stood still for 30 s held all transactions of a coordinator up for as long."""
+    await brokers.commit(FeatureLevelRecord(name="transaction.version", feature_level=2))
+    # In the order of the partitions.
+    prompt, stuck = "b", "a"
+    await brokers.create_topic(TRANSACTION_STATE_TOPIC, [(0,), (0, 1)])
+    await brokers.create_topic("t", [(0,)])
+    runtime = brokers.brokers[0].replicas.coordinators.transactions.runtime
+    await until(
+        lambda: [state.name for state in runtime.partitions.values()] == ["ACTIVE"] * 2, "the coordinators"
+    )
+    channel = await brokers.connect(0)
+    producers = {name: (await init(channel, name))[1] for name in (stuck, prompt)}
+    await brokers.stop(1)
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(add_partitions_to_txn, "BROKERS_WAIT_S", 0.2)
+        assert await ask(channel, *(transaction(*each, False, 0) for each in producers.items())) == {
+            stuck: [ErrorCode.coordinator_not_available],
+            prompt: [NONE],
+        }
+
+
+def transaction(of: str, producer: ProducerStamp, verify_only: bool, *partitions: int) -> Any:
+    """What a broker asks about partitions of `t`."""
+    return AddPartitionsToTxnTransaction(
+        transactional_id=of,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        verify_only=verify_only,
+        topics=(AddPartitionsToTxnTopic(name="t", partitions=partitions),),
+    )
+
+
+async def ask(channel: Channel, *transactions: Any) -> dict[str, list[ErrorCode]]:
+    """Return what a broker is told of its transactions' partitions."""
+    response = await channel.request(AddPartitionsToTxnRequest(transactions=transactions))
+    assert response.error_code is NONE
+    return {
+        result.transactional_id: [
+            partition.partition_error_code
+            for topic in result.topic_results
+            for partition in topic.results_by_partition
+        ]
+        for result in response.results_by_transaction
+    }
 
 
 @with_brokers(config=CONFIG)
