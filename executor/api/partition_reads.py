@@ -123,8 +123,10 @@ def read_partition(
     if region is None:
         fetched.out_of_bytes = True
         return
-    if broker_id is not None and replica.repeated_fetches.served(broker_id, offset):
-        _look_for_damage(replica, region, offset, services)
+    if broker_id is not None and asked.is_named:
+        asked.is_named = False
+        if replica.repeated_fetches.served(broker_id, offset, leader.leader_epoch):
+            _look_for_damage(replica, region, offset, services)
     fetched.region = region
     fetched.size_bytes = region.length
     fetched.is_behind = result.next_offset < end
@@ -167,7 +169,11 @@ def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, servi
         elif (damage := looking.result()) is not None:
             replica.found_damage(damage)
         else:
-            logger.warning("%s: what is at offset %d is sound, the follower is not", replica, offset)
+            logger.warning(
+                "%s: the records at offset %d are sound; why the follower does not take them, its log says",
+                replica,
+                offset,
+            )
 
-    logger.warning("%s: a follower asks again and again for offset %d, looking at it", replica, offset)
+    logger.warning("%s: a follower asks for offset %d again and again, looking at it", replica, offset)
     services.delayed.beside(services.executor, find_damage, region, offset).add_done_callback(looked)

@@ -108,6 +108,7 @@ class Fetcher:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._forget_answers()
         if self._channel is not None:
             self._channel.close()
 
@@ -154,7 +155,7 @@ class Fetcher:
                 # Whatever it was, its partitions are to be followed, and nobody else looks at this task.
                 logger.exception("fetching from broker %d failed and is begun anew", self.leader_id)
             pause_ms = fetches.failed()
-            self._answers.clear()
+            self._forget_answers()
             if self._channel is not None:
                 self._channel.close()
                 self._channel = None
@@ -170,9 +171,15 @@ class Fetcher:
         self._take_in(response)
         if not self._fetches.under_way:
             # Or the session is over, and with it what was asked behind this request.
-            self._answers.clear()
+            self._forget_answers()
         elif self._fetches.may_send:
             self._send(channel)
+
+    def _forget_answers(self) -> None:
+        """Drop what is not answered yet: the error that ends it would be logged as one never looked at."""
+        for answer in self._answers:
+            answer.cancel()
+        self._answers.clear()
 
     def _send_more(self) -> None:
         """Send the next request behind one that the leader holds."""

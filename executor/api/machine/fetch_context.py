@@ -45,6 +45,7 @@ class CachedPartition:
         "current_leader_epoch",
         "fetch_offset",
         "is_forgotten",
+        "is_named",
         "is_touched",
         "key",
         "last_fetched_epoch",
@@ -62,6 +63,9 @@ class CachedPartition:
         """The one that touches it, if any does."""
         self.is_forgotten = False
         """Whether the context holds it no more. A request that is still being answered may."""
+        self.is_named = False
+        """Whether a request has named it since records were last read for it. A session reads it for others'
+        requests, too, which say nothing about what has become of the records."""
         self.is_touched = False
         """Whether it has changed since it was read last, so that what was found is not all there is."""
         self.current_leader_epoch: LeaderEpoch | None = None

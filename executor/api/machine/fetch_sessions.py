@@ -197,6 +197,7 @@ def _update(context: FetchContext, body: Any, api_version: int) -> None:
             elif context.is_follower:
                 # It may have had no use for the last answer: it had to cut its log, or was in another epoch.
                 partition.told_high_watermark = partition.told_log_start_offset = NEVER_TOLD
+            partition.is_named = True
             partition.fetch_offset = asked.fetch_offset
             partition.max_bytes = asked.partition_max_bytes
             if api_version >= 9:

@@ -9,7 +9,12 @@ A leader with others in sync gives up: the controller takes its replica for lost
 log is cut where the damage begins and fetched again. A leader that is alone has the only copy. It goes on,
 and refuses what is damaged (`UnreadableRanges`).
 
-Order for the caller: `served` for every answer to a follower; if it says so, `find_damage` of that region.
+A follower of a slow or new leader asks again, too, and is not suspected. It refuses what is damaged, rests,
+and then names the partition in a request again. Records that a fetch session has read once more for another
+partition's request, or that came with an answer of an earlier leader epoch, it has merely not looked at.
+
+Order for the caller: `served` for every request of a follower that names the partition and gets records of
+it; if it says so, `find_damage` of that region.
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +23,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.batch_walk import walk_with_crc
 from sparklog.storage.file_region import FileRegion
-from sparklog.types import BrokerId, Offset
+from sparklog.types import BrokerId, LeaderEpoch, Offset
 
 __all__ = ["Damage", "RepeatedFetches", "UnreadableRanges", "find_damage"]
 
@@ -41,14 +46,14 @@ class RepeatedFetches:
     __slots__ = ("_given",)
 
     def __init__(self) -> None:
-        self._given: dict[BrokerId, tuple[Offset, int]] = {}
+        self._given: dict[BrokerId, tuple[Offset, LeaderEpoch, int]] = {}
 
-    def served(self, broker_id: BrokerId, offset: Offset) -> bool:
+    def served(self, broker_id: BrokerId, offset: Offset, leader_epoch: LeaderEpoch) -> bool:
         """Note that a follower is given records from `offset` on; return whether it was too often."""
         given = self._given.get(broker_id)
-        times = given[1] + 1 if given is not None and given[0] == offset else 1
+        times = given[2] + 1 if given is not None and given[:2] == (offset, leader_epoch) else 1
         suspicious = times >= _SUSPICIOUS_TIMES
-        self._given[broker_id] = offset, 0 if suspicious else times
+        self._given[broker_id] = offset, leader_epoch, 0 if suspicious else times
         return suspicious
 
 

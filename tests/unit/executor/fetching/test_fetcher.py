@@ -1,5 +1,7 @@
 """What followers ask of a leader that has nothing for them: requests are counted, at the leader."""
 
+import asyncio
+import gc
 from typing import Any
 from unittest.mock import patch
 
@@ -83,3 +85,21 @@ async def test_follower_that_has_no_memory_for_an_answer_asks_again(brokers: Bro
         (row,) = rows(await channel.request(produce(topic_id, batch())))
     assert row.error_code is ErrorCode.none
     assert failures == []
+
+
+@with_brokers(count=2, config={"replica.fetch.wait.max.ms": "10000"})
+async def test_follower_that_stops_with_two_requests_under_way_leaves_no_error_behind(
+    brokers: Brokers,
+) -> None:
+    """The one that was not waited for was logged as an exception that nobody had retrieved."""
+    loop = asyncio.get_running_loop()
+    unseen: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: unseen.append(context))
+    await brokers.create_topic("t", [(0, 1)])
+    metrics = brokers.brokers[0].listener.metrics.of("FetchFollower")
+    await until(lambda: metrics.count > 0, "a session")
+    # The second request passes one that waits at the leader.
+    await brokers.create_topic("u", [(0, 1)])
+    await brokers.stop(1)
+    gc.collect()
+    assert unseen == []
