@@ -46,6 +46,7 @@ def _serve(properties: Path | None) -> int:
     # The JVM takes seconds to start Spark: time for this process to load its own part.
     threading.Thread(target=importlib.import_module, args=("driver.application",), daemon=True).start()
     # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
+    SparkContext._ensure_initialized()  # without a JVM a SparkConf has none of spark-submit's settings
     configuration = SparkConf().setAppName("sparklog")
     have_private_sockets(configuration)
     context = SparkContext.getOrCreate(configuration)

@@ -174,6 +174,20 @@ def test_recipe_has_spark_ask_who_comes_as_well(
         assert len(caplog.records) == warnings
 
 
+def test_recipe_of_executors_has_spark_open_no_port_that_ends_them(
+    files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else whoever is logged in on an executor's host could end it, and the broker in it."""
+    title = "Standalone, with SCRAM"
+    settings = dict(re.findall(r"^    (spark\.\S+) +(\S+)$", section(title), re.MULTILINE))
+    context = context_of(None)
+    context.master, context.version = "spark://driver.example.com:7077", "4.1.0"
+    for given, warnings in ((settings, 0), ({"spark.authenticate": "true"}, 1)):
+        context.getConf.return_value = given
+        open_network.check_barrier_tasks(context, recipe(title, files).cluster)
+        assert len(caplog.records) == warnings
+
+
 def test_listener_of_brokers_alone_lets_in_the_application_s_sessions_and_the_other_its_users(
     files: Path,
 ) -> None:
