@@ -117,8 +117,9 @@ class BrokerLinks:
 def transaction_verifier(broker: "BrokerProcess", config: BrokerConfig) -> TransactionVerifier:
     """Return what has transactions verified, as `executor.replicas` makes it."""
     links: Any = BrokerLinks(broker, config.request_timeout_ms)
+    links_to_slow: Any = BrokerLinks(broker, config.request_timeout_ms)
     return TransactionVerifier(
-        AddPartitionsSender(links, lambda: broker.image, MetricRegistry()),
+        AddPartitionsSender(links, links_to_slow, lambda: broker.image, MetricRegistry()),
         lambda: START_MS + broker.scheduler.now_ms,
         retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
         retry_timeout_ms=min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms),
