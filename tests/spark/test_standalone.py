@@ -93,9 +93,14 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
         try:
             assert application.stdout is not None
             # spark-submit merges what the driver's Python logs into its own standard output.
-            announced = (re.fullmatch(r"bootstrap\.servers=(\S+)\n", line) for line in application.stdout)
+            told: list[str] = []
+            announced = (
+                re.fullmatch(r"bootstrap\.servers=(\S+)\n", line)
+                for line in application.stdout
+                if told.append(line) is None
+            )
             address = next(filter(None, announced), None)
-            assert address is not None, log.read_text()
+            assert address is not None, "".join([*told, log.read_text()])
             bootstrap_servers = address[1]
             admin = AdminClient({"bootstrap.servers": bootstrap_servers})
             admin.create_topics([NewTopic("events", 1, 3)])["events"].result(10)
