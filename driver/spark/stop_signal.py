@@ -46,5 +46,5 @@ class StopSignal:
     def _has_come_to_java(self) -> bool:
         try:
             return answered(lambda: bool(self._java_signal.isReceived()))
-        except JVM_GONE:
+        except JVM_GONE:  # which is no signal, and is found out by asking whether Spark has stopped
             return False
