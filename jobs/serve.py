@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
@@ -47,8 +48,9 @@ def _serve(properties: Path | None) -> int:
     threading.Thread(target=importlib.import_module, args=("driver.application",), daemon=True).start()
     # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
     SparkContext._ensure_initialized()  # without a JVM a SparkConf has none of spark-submit's settings
+    java_virtual_machine: Any = SparkContext._jvm
     configuration = SparkConf().setAppName("sparklog")
-    have_private_sockets(configuration)
+    have_private_sockets(configuration, java_virtual_machine.java.lang.System.getProperty("java.io.tmpdir"))
     context = SparkContext.getOrCreate(configuration)
     stop_signal = StopSignal(context)
     try:

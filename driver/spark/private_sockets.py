@@ -15,18 +15,22 @@ __all__ = ["have_private_sockets", "private_sockets_remedy"]
 
 _ENABLED: Final = "spark.python.unix.domain.socket.enabled"
 _DIRECTORY: Final = "spark.python.unix.domain.socket.dir"
+_SHORT_DIRECTORY: Final = "/tmp"
+_LONGEST_DIRECTORY: Final = 60
+"""So that a file `.<UUID>.sock` in it has the 103 characters that every system allows a socket's path."""
 _FIRST_VERSION: Final = (4, 1)
 
 
-def have_private_sockets(settings: SparkConf) -> None:
+def have_private_sockets(settings: SparkConf, temporary_directory: str) -> None:
     """Have a session that is made with `settings` use socket files, unless they say otherwise.
 
-    Spark 4.0 ignores it. On YARN the files lie in /tmp: a container's own temporary directory has a longer
-    path than the kernel allows them.
+    They lie in the JVMs' temporary directories, the driver's being `temporary_directory`, or in /tmp if its
+    path is too long, as that of YARN's containers is. Spark 4.0 ignores all of that.
     """
     settings.setIfMissing(_ENABLED, "true")
-    if str(settings.get("spark.master", "")).startswith("yarn"):
-        settings.setIfMissing(_DIRECTORY, "/tmp")
+    is_yarn = str(settings.get("spark.master", "")).startswith("yarn")
+    if is_yarn or len(temporary_directory) > _LONGEST_DIRECTORY:
+        settings.setIfMissing(_DIRECTORY, _SHORT_DIRECTORY)
 
 
 def private_sockets_remedy(spark_context: SparkContext) -> str | None:

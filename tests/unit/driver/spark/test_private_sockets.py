@@ -16,20 +16,20 @@ class Settings(dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("given", "added"),
+    ("given", "temporary_directory", "added"),
     [
-        ({}, {ENABLED: "true"}),
-        ({"spark.master": "spark://driver:7077"}, {ENABLED: "true"}),
-        ({ENABLED: "false"}, {}),
-        # A container's temporary directory has too long a path for a socket.
-        ({"spark.master": "yarn"}, {ENABLED: "true", DIRECTORY: "/tmp"}),
-        ({"spark.master": "yarn", DIRECTORY: "/run/sparklog"}, {ENABLED: "true"}),
+        ({}, "/tmp", {ENABLED: "true"}),
+        ({"spark.master": "spark://driver:7077"}, "/var/tmp/spark", {ENABLED: "true"}),
+        ({ENABLED: "false"}, "/tmp", {}),
+        ({}, f"/home/{'x' * 60}", {ENABLED: "true", DIRECTORY: "/tmp"}),
+        ({"spark.master": "yarn"}, "/tmp", {ENABLED: "true", DIRECTORY: "/tmp"}),
+        ({"spark.master": "yarn", DIRECTORY: "/run/sparklog"}, "/tmp", {ENABLED: "true"}),
     ],
 )
 def test_session_is_made_with_socket_files_unless_its_settings_say_otherwise(
-    given: dict[str, str], added: dict[str, str]
+    given: dict[str, str], temporary_directory: str, added: dict[str, str]
 ) -> None:
-    """Nobody has to know of it who submits jobs/serve.py."""
+    """An application that only serves has them by itself, where the kernel takes their paths."""
     settings = Settings(given)
-    have_private_sockets(settings)  # type: ignore[arg-type]
+    have_private_sockets(settings, temporary_directory)  # type: ignore[arg-type]
     assert settings == {**given, **added}
