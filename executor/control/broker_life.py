@@ -1,28 +1,21 @@
 """A broker's life on its event loop: waits for a leader, registers, beats, and leaves when it is time.
 
-`BrokerLifecycle` decides from the registration on; before it there is only the wait for others. Order for the
-caller: `begin`; `lasts_until` whatever has to come first; `live`, whose return means that it is time to shut
-down, as a False of `lasts_until` does. It subscribes to the metadata after the replicas, for what it tells
-the controller of its progress is what they have acted on.
+`BrokerLifecycle` decides from the registration on, stepped by a thread beside the loop (`Heartbeats`);
+before it there is only the wait for others. Order for the caller: `begin`; `lasts_until` whatever has to
+come first; `live`, whose return means that it is time to shut down, as a False of `lasts_until` does. It
+subscribes to the metadata after the replicas, for what it tells the controller of its progress is what they
+have acted on.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.control.machine.broker_lifecycle import (
-    LINK_POLL_MS,
-    Ask,
-    BrokerIdentity,
-    BrokerLifecycle,
-    BrokerState,
-    Leave,
-    Wait,
-)
+from executor.control.controller_link import ControllerLink
+from executor.control.heartbeats import Heartbeats
+from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.loop.concurrency import until_first_ends
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
@@ -56,18 +49,16 @@ class BrokerLife:
         self._on_state = on_state
         self._loop: asyncio.AbstractEventLoop | None = None
         self._link: ControllerLink | None = None
-        self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._is_abandoned = False
         """Whether the driver went before it led, so that nobody was left to wait for."""
-        self._lifecycle: BrokerLifecycle | None = None
+        self._heartbeats: Heartbeats | None = None
         self._has_undeclared_damage: Callable[[], bool] = lambda: False
 
     def begin(self, link: ControllerLink) -> None:
         """Start on the running loop; `link` leads to the controller."""
         self._loop = asyncio.get_running_loop()
         self._link = link
-        link.when_connected(self.wake)
         if self.stop_reason is not None:
             self._stopping.set()
         self.enter(BrokerState.STARTING)
@@ -90,12 +81,12 @@ class BrokerLife:
     @property
     def cluster_ended(self) -> bool:
         """Whether it leaves because the whole cluster ends; without that it is wanted back."""
-        return self._is_abandoned or (self._lifecycle is not None and self._lifecycle.cluster_ended)
+        return self._is_abandoned or (self._heartbeats is not None and self._heartbeats.cluster_ended)
 
     @property
     def failure(self) -> KafkaError | None:
         """Why the broker had to go, if it was not asked to."""
-        return None if self._lifecycle is None else self._lifecycle.failure
+        return None if self._heartbeats is None else self._heartbeats.failure
 
     def raise_failure(self) -> None:
         """Tell whoever ran the broker why it ended, if that was not as it was told to.
@@ -113,18 +104,18 @@ class BrokerLife:
 
     def broker_epoch(self) -> BrokerEpoch | None:
         """Return the epoch of its registration; None before."""
-        return None if self._lifecycle is None else self._lifecycle.broker_epoch
+        return None if self._heartbeats is None else self._heartbeats.broker_epoch
 
     def incarnation_id(self) -> UUID | None:
-        """Return as what this process has registered; None before."""
-        lifecycle = self._lifecycle
-        is_registered = lifecycle is not None and lifecycle.broker_epoch is not None
-        return lifecycle.identity.incarnation_id if lifecycle is not None and is_registered else None
+        """Return the id with which this process has registered; None before."""
+        heartbeats = self._heartbeats
+        if heartbeats is None or heartbeats.broker_epoch is None:
+            return None
+        return heartbeats.incarnation_id
 
     def holds_lease(self, now_ms: int) -> bool:
         """Whether this broker may lead; before it is registered there is nothing that it could."""
-        lifecycle = self._lifecycle
-        return lifecycle is None or lifecycle.broker_epoch is None or lifecycle.holds_lease(now_ms)
+        return self._heartbeats is None or self._heartbeats.holds_lease(now_ms)
 
     async def lasts_until(self, coroutine: Coroutine[Any, Any, None]) -> bool:
         """Wait for `coroutine` to end; return whether it did before it was time to leave.
@@ -171,7 +162,7 @@ class BrokerLife:
         """Register, beat, and do what the answers say, until it is time to shut down."""
         config, link = self._config, self._known_link
         self._has_undeclared_damage = has_undeclared_damage
-        lifecycle = self._lifecycle = BrokerLifecycle(
+        lifecycle = BrokerLifecycle(
             identity,
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
             session_timeout_ms=config.broker_session_timeout_ms,
@@ -181,67 +172,34 @@ class BrokerLife:
             ),
             now_ms=monotonic_ms(),
         )
-        while True:
-            now_ms = monotonic_ms()
-            self._wake.clear()
-            step = lifecycle.step(
-                now_ms,
-                stop_asked=self.stop_reason is not None,
-                is_connected=link.is_connected,
-                unreachable_ms=link.unreachable_ms,
-                is_refused=link.is_refused,
-            )
-            self.enter(lifecycle.state)
-            match step:
-                case Leave():
-                    return
-                case Wait(until_ms):
-                    # The link may be lost meanwhile, which wakes nobody.
-                    await self._pause(min(until_ms - now_ms, LINK_POLL_MS))
-                case Ask(request):
-                    was_registered = lifecycle.broker_epoch is not None
-                    await self._ask(lifecycle, link, request)
-                    if lifecycle.broker_epoch is not None and not was_registered:
-                        logger.info("Registered with broker epoch %d", lifecycle.broker_epoch)
-                        await on_registered(lifecycle.broker_epoch)
-
-    async def _pause(self, pause_ms: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_ms / 1000):
-                await self._wake.wait()
-
-    async def _ask(self, lifecycle: BrokerLifecycle, link: ControllerLink, request: Any) -> None:
-        response = None
-        try:
-            response = await link.request(request, self._config.controller_quorum_request_timeout_ms)
-        except ControllerUnreachableError as error:
-            logger.warning("%s", error)
-        lifecycle.answered(response, monotonic_ms())
+        self._heartbeats = Heartbeats(
+            lifecycle,
+            link.beside(f"broker-{self._node_id}-heartbeats", "controller, for heartbeats"),
+            session_timeout_ms=config.broker_session_timeout_ms,
+            stop_asked=lambda: self.stop_reason is not None,
+            on_state=self.enter,
+        )
+        await self._heartbeats.run(on_registered)
 
     def wake(self) -> None:
         """There may be something to tell the controller."""
-        self._wake.set()
+        if self._heartbeats is not None:
+            self._heartbeats.wake()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """The replicas have acted on `image`."""
-        lifecycle = self._lifecycle
-        assert lifecycle is not None, "the first image has the registration in it"
-        lifecycle.has_undeclared_damage = self._has_undeclared_damage()
-        registration = image.brokers.get(lifecycle.identity.node_id)
-        registered_epoch = None if registration is None else registration.broker_epoch
-        lifecycle.metadata_applied(image.offset, registered_epoch, monotonic_ms())
-        self.wake()
+        assert self._heartbeats is not None, "the first image has the registration in it"
+        self._heartbeats.metadata_applied(image, has_undeclared_damage=self._has_undeclared_damage())
 
     def caught_up(self, sent_ms: int) -> None:
         """A fetch of the metadata log was sent at `sent_ms`, and its answer leaves nothing to apply."""
-        if self._lifecycle is not None:
-            self._lifecycle.metadata_fetched(sent_ms)
+        if self._heartbeats is not None:
+            self._heartbeats.metadata_fetched(sent_ms)
 
     def directory_failed(self, directory: LogDirectory, is_last: bool) -> None:
         """A log directory went offline; `is_last`: the broker cannot go on without it."""
-        if self._lifecycle is not None and directory.meta is not None:
-            self._lifecycle.directory_failed(directory.meta.directory_id, monotonic_ms(), is_last=is_last)
-            self.wake()
+        if self._heartbeats is not None and directory.meta is not None:
+            self._heartbeats.directory_failed(directory.meta.directory_id, is_last=is_last)
 
     async def shut_down(
         self,

@@ -24,8 +24,9 @@ from pyspark import BarrierTaskContext
 
 from executor.broker import Broker, BrokerState
 from executor.control.machine.broker_lifecycle import RegistrationRefusedError
+from executor.loop.concurrency import end
 from executor.process.garbage import freezing_survivors
-from executor.process.watched import beat
+from executor.process.watched import watched
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.log_lines import written_aside
@@ -89,18 +90,12 @@ async def _serve(assignment: BrokerAssignment) -> None:
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(leave_signal, broker.life.stop, leave_signal.name)
-    # A lease may be a heartbeat old when the process is stopped.
-    frozen_ms = max(config.broker_session_timeout_ms - config.broker_heartbeat_interval_ms, 1)
-    watches = [
-        asyncio.create_task(_leave_with_parent(broker)),
-        asyncio.create_task(beat(frozen_ms)),
-    ]
+    leaving_with_parent = asyncio.create_task(_leave_with_parent(broker))
     try:
-        await run_when_unlocked(broker)
+        with watched():
+            await run_when_unlocked(broker)
     finally:
-        for watch in watches:
-            watch.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        await end(leaving_with_parent)
     if not broker.life.cluster_ended:
         reason = broker.life.stop_reason or "the controller told it to"
         raise BrokerLeftError(f"broker {broker.node_id} left alone: {reason}")

@@ -1,47 +1,39 @@
-"""The broker's side of its watchdog (`watchdog.py` beside it): starts it, and beats."""
+"""The broker's side of its watchdog (`watchdog.py` beside it): starts it, and holds the pipe it ends with."""
 
-import asyncio
+import contextlib
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from executor.process import watchdog
 
-__all__ = ["beat"]
+__all__ = ["FROZEN_MS", "watched"]
 
-BEAT_INTERVAL_MS: Final = 200
+FROZEN_MS: Final = 2_500
+"""How long a broker may be stopped before it is killed."""
 
 logger = logging.getLogger(__name__)
 
 
-async def beat(limit_ms: int) -> None:
-    """Be watched until cancelled: stopped for `limit_ms`, this process is killed.
+@contextlib.contextmanager
+def watched(limit_ms: int = FROZEN_MS) -> Iterator[None]:
+    """Be watched inside: this process is killed when it was stopped for `limit_ms`.
 
-    Returns at once where there is no watchdog to be had, and when it has ended before its time.
+    It goes unwatched where there is no watchdog to be had.
     """
     process = _start(limit_ms)
-    if process is None:
-        return
-    assert process.stdin is not None, "it was asked for"
-    pipe = process.stdin.fileno()
-    os.set_blocking(pipe, False)
     try:
-        while True:
-            try:
-                os.write(pipe, b".")
-            except BlockingIOError:
-                pass  # the watchdog itself is stopped
-            except OSError as error:
-                logger.warning("The watchdog has ended: %s", error)
-                return
-            await asyncio.sleep(BEAT_INTERVAL_MS / 1000)
+        yield
     finally:
-        process.kill()
-        process.stdin.close()
-        process.wait()
+        if process is not None:
+            process.kill()
+            assert process.stdin is not None, "it was asked for"
+            process.stdin.close()
+            process.wait()
 
 
 def _start(limit_ms: int) -> "subprocess.Popen[bytes] | None":

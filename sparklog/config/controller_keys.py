@@ -64,7 +64,7 @@ class ControllerKeys:
     broker_session_timeout_ms: int = config_key(
         "broker.session.timeout.ms",
         ConfigType.INT,
-        3000,
+        9000,
         "After how much silence the controller fences a broker.",
     )
     initial_broker_registration_timeout_ms: int = config_key(

@@ -504,10 +504,13 @@ def _config(
     session_timeout_ms: int,
     has_short_leases: bool,
 ) -> BrokerConfig:
-    leases = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+    # Shorter than the default: leases are to run out often in so short a time.
+    leases = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    if has_short_leases:
+        leases = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
     return BrokerConfig.from_mapping(
         {
-            **(leases if has_short_leases else {}),
+            **leases,
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
             "controller.quorum.request.timeout.ms": str(request_timeout_ms),
             "request.timeout.ms": "1500",

@@ -89,7 +89,8 @@ def heartbeat(
             records += fence(cluster, registration, "its controlled shutdown is complete")
             fenced = shut_down = True
     elif want_fence or (request.want_shut_down and not cluster.topic_index.leading[broker_id]):
-        records += fence(cluster, registration, "it asked to leave")
+        reason = "it asked to leave" if request.want_shut_down else "it asked to be fenced"
+        records += fence(cluster, registration, reason)
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
         cluster.departure_reasons[broker_id] = "it asked to leave"

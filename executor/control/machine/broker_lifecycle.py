@@ -13,6 +13,10 @@ broker has applied of the metadata log with `metadata_applied`. Rules kept:
 - A lease that ran out is held again only when the broker has asked anew for the metadata log and applied
   the answer (`metadata_fetched`): the leaderships it knows of may have been given away meanwhile, and a
   heartbeat's answer does not say so.
+- Heartbeats come from a thread that a long turn of the broker's loop does not hold up, so they say nothing of
+  that loop. A loop that stands still for the session's time serves no client: the broker gives its lease up
+  first and asks to be fenced then, and the lease comes back by the rule above. Kafka's broker would keep its
+  leaderships; here produce, fetch and replication share the one loop.
 
 Source: Kafka's BrokerLifecycleManager; KIP-631, KIP-841 (controlled shutdown), KIP-966 (previous epoch).
 """
@@ -159,6 +163,8 @@ class BrokerLifecycle:
         self._lease_start_ms: int | None = None
         self._lease_renewed_ms: int | None = None
         """When a lease that had run out was renewed; None once newer metadata has been applied."""
+        self._has_yielded = False
+        """Whether the lease was given up because the broker's loop stands still."""
 
     def step(
         self,
@@ -168,10 +174,16 @@ class BrokerLifecycle:
         is_connected: bool,
         unreachable_ms: int,
         is_refused: bool,
+        loop_stands_still: bool = False,
     ) -> Leave | Wait | Ask:
-        """Return what to do now, as far as it is known whether to stop and how the controller is reached."""
+        """Return what to do now, as far as it is known whether to stop and how the controller is reached.
+
+        `loop_stands_still`: the loop that serves clients and followers has not gone round for the session's
+        time.
+        """
         if stop_asked:
             self.stop_asked(now_ms)
+        self._judge_loop(now_ms, stands_still=loop_stands_still)
         self.tick(now_ms)
         self.controller_gone(unreachable_ms, refused=is_refused)
         if self.state is BrokerState.SHUTTING_DOWN:
@@ -204,7 +216,9 @@ class BrokerLifecycle:
             broker_id=self.identity.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=or_minus_one(self._applied_offset),
-            want_fence=not self._knows_itself or (self.has_undeclared_damage and self.is_fenced),
+            want_fence=(
+                not self._knows_itself or self._has_yielded or (self.has_undeclared_damage and self.is_fenced)
+            ),
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=tuple(self._offline_directories),
         )
@@ -241,9 +255,10 @@ class BrokerLifecycle:
         if error_code is not ErrorCode.none:
             self.due_ms = now_ms + RETRY_MS
             return
-        if not self._was_answered_lately(now_ms):
-            self._lease_renewed_ms = now_ms
-        self._lease_start_ms = self._sent_ms
+        if not self._has_yielded:
+            if not self._was_answered_lately(now_ms):
+                self._lease_renewed_ms = now_ms
+            self._lease_start_ms = self._sent_ms
         self.is_fenced = is_fenced
         if should_shut_down:
             # Who leaves alone, asked or not, is fenced with it; when all are told to go, nobody is.
@@ -331,6 +346,14 @@ class BrokerLifecycle:
     def holds_lease(self, now_ms: int) -> bool:
         """Whether the controller cannot have given this broker's leaderships away for its silence."""
         return self._lease_renewed_ms is None and self._was_answered_lately(now_ms)
+
+    def _judge_loop(self, now_ms: int, *, stands_still: bool) -> None:
+        """Give the lease up when the broker's loop stands still, before the controller hears of it."""
+        if stands_still is self._has_yielded or self.broker_epoch is None:
+            return
+        self._has_yielded = stands_still
+        self._lease_start_ms = None
+        self.due_ms = now_ms
 
     def _was_answered_lately(self, now_ms: int) -> bool:
         return self._lease_start_ms is not None and now_ms - self._lease_start_ms < self._session_timeout_ms

@@ -16,7 +16,7 @@ def test_broker_config_of_nothing_has_loopback_and_kafkas_defaults() -> None:
     config = BrokerConfig.from_mapping({})
     assert config.listeners == (Endpoint("PLAINTEXT", "127.0.0.1", 0),)
     assert config.controller_quorum_bootstrap_servers == (("PLAINTEXT", ("127.0.0.1", 0)),)
-    assert (config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms) == (500, 3000)
+    assert (config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms) == (500, 9000)
     assert (config.num_partitions, config.min_insync_replicas, config.default_replication_factor) == (1, 1, 1)
     assert (config.replica_lag_time_max_ms, config.socket_request_max_bytes) == (30000, 104857600)
     assert config.data_directories == ()
@@ -103,7 +103,7 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("socket.send.buffer.bytes", "-2", "-1, or at least 1"),
         ("replica.fetch.wait.max.ms", "30001", "replica.socket.timeout.ms"),
         ("replica.lag.time.max.ms", "100", "replica.lag.time.max.ms"),
-        ("broker.heartbeat.interval.ms", "2000", "half of broker.session.timeout.ms"),
+        ("broker.heartbeat.interval.ms", "5000", "half of broker.session.timeout.ms"),
         ("listeners", "PLAINTEXT://:9092", "0.0.0.0 for every interface"),
         ("listeners", "", "at least one"),
         ("listeners", "127.0.0.1:9092", "expected NAME://host:port"),

@@ -5,11 +5,14 @@ from uuid import UUID
 import pytest
 
 from executor.control.machine.broker_lifecycle import (
+    Ask,
     BrokerIdentity,
     BrokerLifecycle,
     BrokerReplacedError,
     BrokerState,
+    Leave,
     RegistrationRefusedError,
+    Wait,
 )
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
@@ -214,3 +217,42 @@ def test_lifecycle_lease_that_ran_out_is_held_again_only_with_metadata_asked_for
     assert not lifecycle.holds_lease(START_MS + 5_020)
     lifecycle.metadata_fetched(START_MS + 5_015)
     assert lifecycle.holds_lease(START_MS + 5_020)
+
+
+def step(lifecycle: BrokerLifecycle, now_ms: int, *, loop_stands_still: bool) -> Leave | Wait | Ask:
+    """Step a connected broker that nobody has asked to stop."""
+    return lifecycle.step(
+        now_ms,
+        stop_asked=False,
+        is_connected=True,
+        unreachable_ms=0,
+        is_refused=False,
+        loop_stands_still=loop_stands_still,
+    )
+
+
+def test_lifecycle_whose_loop_stands_still_gives_its_lease_up_and_then_asks_to_be_fenced() -> None:
+    """Heartbeats of a thread would keep the leaderships of a broker that serves nothing, for ever."""
+    lifecycle = running()
+    asked = step(lifecycle, START_MS + 100, loop_stands_still=True)
+    assert isinstance(asked, Ask)
+    assert asked.request.want_fence
+    assert not lifecycle.holds_lease(START_MS + 100)
+    lifecycle.heartbeat_answered(ErrorCode.none, True, False, START_MS + 110)
+    assert not lifecycle.holds_lease(START_MS + 110)
+
+
+def test_lifecycle_whose_loop_goes_round_again_leads_when_newer_metadata_is_applied() -> None:
+    """While the loop stood still others became leaders, and its metadata is of the time before."""
+    lifecycle = running()
+    step(lifecycle, START_MS + 100, loop_stands_still=True)
+    lifecycle.heartbeat_answered(ErrorCode.none, True, False, START_MS + 110)
+    asked = step(lifecycle, START_MS + 120, loop_stands_still=False)
+    assert isinstance(asked, Ask)
+    assert not asked.request.want_fence
+    lifecycle.heartbeat_answered(ErrorCode.none, False, False, START_MS + 130)
+    assert not lifecycle.holds_lease(START_MS + 130)
+    lifecycle.metadata_fetched(START_MS + 125)
+    assert not lifecycle.holds_lease(START_MS + 140)
+    lifecycle.metadata_fetched(START_MS + 141)
+    assert lifecycle.holds_lease(START_MS + 150)

@@ -1,0 +1,29 @@
+"""How long nothing was heard, in time in which somebody was there to listen. Pure."""
+
+from typing import Final
+
+__all__ = ["LONGEST_LOOK_MS", "Silence"]
+
+LONGEST_LOOK_MS: Final = 1_000
+"""A longer time between two looks means that the listener was not running either."""
+
+
+class Silence:
+    """Rule: time in which the listener itself stood still does not count."""
+
+    def __init__(self, limit_ms: int, now_ms: int) -> None:
+        self._limit_ms = limit_ms
+        self._since_ms = now_ms
+        self._looked_ms = now_ms
+
+    def heard(self, now_ms: int) -> None:
+        """There was a sign of life."""
+        self._since_ms = self._looked_ms = now_ms
+
+    def is_too_long(self, now_ms: int) -> bool:
+        """Look: whether the silence has reached its limit."""
+        gap_ms = now_ms - self._looked_ms
+        self._looked_ms = now_ms
+        if gap_ms > LONGEST_LOOK_MS:
+            self._since_ms = min(now_ms, self._since_ms + gap_ms)
+        return now_ms - self._since_ms >= self._limit_ms
