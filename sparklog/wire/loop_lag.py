@@ -1,18 +1,23 @@
-"""How long an event loop stands still, and what it was doing: the loop's lag as a figure.
+"""How long an event loop stands still, as a figure, and what it was at, as a line in the log.
 
-Everything on a loop waits while one callback runs: answers, heartbeats, the lease. The loop's own selector
-(`TurnSelector`) knows exactly how long the loop was away from it. A thread beside the loop (`LoopWatch`)
-looks ten times a second, and where a turn has lasted for that long, at the loop's stack, which names whoever
-is at it. So nothing is put into the way of a request, and nothing has to be named beforehand. What is told of
-it is said in `stalls`.
+Everything on a loop waits while one callback runs. The loop's own selector (`TurnSelector`) knows exactly how
+long the loop was away from it. A thread beside the loop (`LoopWatch`) looks ten times a second, and where a
+turn has lasted for that long, it asks the loop's thread by a signal what that is at. So nothing is put into
+the way of a request, and nothing has to be named beforehand. What is told of it is said in `stalls`.
+
+A thread tells of its own frames and of no other's. CPython makes frame objects while `f_back` is followed,
+which may collect garbage and let another thread run: if the frames are that thread's, they are gone by then,
+and the process dies (CPython 3.11). faulthandler's timer walks them without the interpreter's lock. A signal
+handler of Python's runs on the main thread between two of its own bytecodes, so nothing moves below it; loops
+of other threads are measured only. SIGURG is what Go interrupts its own threads with, for the same reasons:
+nothing else sends it, and where no handler is installed it does nothing.
 """
 
 import asyncio
-import gc
 import itertools
 import logging
 import selectors
-import sys
+import signal
 import threading
 import time
 from collections import deque
@@ -31,6 +36,7 @@ logger = logging.getLogger(__name__)
 BEAT_S: Final = 0.1
 _BEATS_KEPT: Final = 600
 _FRAMES_TOLD: Final = 8
+_ASK: Final = signal.SIGURG
 LAG_SECONDS: Final = 10
 
 _Result = TypeVar("_Result")
@@ -82,12 +88,10 @@ class _Beat(NamedTuple):
     at_s: float
     loop_cpu_s: float
     unscheduled_s: float
-    process_cpu_s: float
-    collecting_s: float
 
 
 class LoopWatch:
-    """Watches one loop from a thread beside it. To be started on the loop's thread."""
+    """Watches one loop from a thread beside it. To be started and stopped on the loop's thread."""
 
     def __init__(self, selector: TurnSelector, say: Callable[[int, str], None]) -> None:
         self._selector = selector
@@ -97,10 +101,13 @@ class LoopWatch:
         self._beats: deque[_Beat] = deque(maxlen=_BEATS_KEPT)
         self._lags_ms: deque[int] = deque([0], maxlen=LAG_SECONDS)
         """The longest stall of each of the last seconds."""
-        self._seen: dict[float, str] = {}
-        """What was seen to run, by when the turn began."""
-        self._collecting_s = 0.0
-        self._collection_began_s = 0.0
+        self._asked_s = 0.0
+        """When the turn began about which the loop's thread was asked last."""
+        self._told: dict[float, str] = {}
+        """What the loop's thread was at, by when the turn began."""
+        self._is_asked = threading.current_thread() is threading.main_thread()
+        """Whether signal handlers run on the loop's thread."""
+        self._previous_handler: Any = None
         self._loop_thread = threading.get_ident()
         self._loop_clock = time.pthread_getcpuclockid(self._loop_thread)
         self._scheduling = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
@@ -118,32 +125,30 @@ class LoopWatch:
 
     @classmethod
     def of_running_loop(cls) -> "LoopWatch | None":
-        """Return who watches the running loop, if `run_watched` runs it."""
+        """Return the watch over the running loop, if `run_watched` runs it."""
         return _watches.get(asyncio.get_running_loop())
 
     def start(self) -> None:
         """Begin."""
-        gc.callbacks.append(self._collecting)
+        if self._is_asked:
+            self._previous_handler = signal.signal(_ASK, self._tell)
+            signal.siginterrupt(_ASK, False)  # calls into C libraries go on by themselves
         self._beat()
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and tell the longest stalls there were."""
+        """End, and tell of the last second."""
         self._stopped.set()
         self._thread.join()
-        gc.callbacks.remove(self._collecting)
+        if self._is_asked:
+            signal.signal(_ASK, self._previous_handler)
         self._beat()
         self._report()
-        for line in self._log.last_lines():
-            self._say(logging.INFO, line)
 
-    def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        if info["generation"] < 2:
-            return
-        if phase == "start":
-            self._collection_began_s = time.perf_counter()
-        else:
-            self._collecting_s += time.perf_counter() - self._collection_began_s
+    def _tell(self, number: int, frame: FrameType | None) -> None:
+        """Note what this thread is at; called between any two bytecodes, so without locks and log lines."""
+        if not self._selector.waits:
+            self._told[self._selector.turn_began_s] = _doing(frame)
 
     def _watch(self) -> None:
         report_due_s = time.perf_counter() + 1
@@ -156,13 +161,7 @@ class LoopWatch:
 
     def _beat(self) -> None:
         self._beats.append(
-            _Beat(
-                time.perf_counter(),
-                time.clock_gettime(self._loop_clock),
-                self._unscheduled_s(),
-                time.process_time(),
-                self._collecting_s,
-            )
+            _Beat(time.perf_counter(), time.clock_gettime(self._loop_clock), self._unscheduled_s())
         )
 
     def _unscheduled_s(self) -> float:
@@ -173,21 +172,22 @@ class LoopWatch:
             return 0.0
 
     def _look(self) -> None:
-        """See what the loop is at, if it has been at it since the last beat."""
+        """Ask what the loop is at, once a turn, if it has been at it since the last beat."""
         began_s = self._selector.turn_began_s
-        if self._selector.waits or self._beats[-1].at_s - began_s < BEAT_S:
+        if self._selector.waits or began_s == self._asked_s or self._beats[-1].at_s - began_s < BEAT_S:
             return
-        doing = _doing(_frame_of(self._loop_thread))
-        if doing is not None and self._selector.turn_began_s == began_s and not self._selector.waits:
-            self._seen[began_s] = doing
+        self._asked_s = began_s
+        if self._is_asked:
+            signal.pthread_kill(self._loop_thread, _ASK)
 
     def _report(self) -> None:
         turn = self._selector.take_longest()
         stall = self._stall(turn)
         self._lags_ms.append(stall.ms)
-        self._seen = {began_s: doing for began_s, doing in self._seen.items() if began_s > turn.ended_s}
-        for level, line in self._log.take(stall, int(turn.ended_s * 1000)):
-            self._say(level, line)
+        for began_s in [began_s for began_s in list(self._told) if began_s <= turn.ended_s]:
+            del self._told[began_s]
+        if (level := self._log.take(stall, int(turn.ended_s * 1000))) is not None:
+            self._say(level, f"the event loop stood still for {stall}")
 
     def _stall(self, turn: _Turn) -> Stall:
         """Say what is known of a turn, by the beats around it."""
@@ -203,34 +203,16 @@ class LoopWatch:
             ms,
             loop_cpu_ms,
             min(ms - loop_cpu_ms, _ms(last.unscheduled_s - first.unscheduled_s)),
-            min(ms, _ms(last.process_cpu_s - first.process_cpu_s)),
             _ms(max(gaps_s, default=0.0)),
-            min(ms, _ms(last.collecting_s - first.collecting_s)),
-            self._seen.get(turn.began_s),
+            self._told.get(turn.began_s),
         )
-
-
-def _frame_of(thread_id: int) -> FrameType | None:
-    """Return what a thread is at, None if it has ended.
-
-    No garbage is collected meanwhile. Python before 3.11.9 would collect it in the midst, under a lock that
-    every thread takes which begins or ends: if the collection lets one of them run (it calls `gc.callbacks`
-    and finalizers), the process stands still for ever (https://github.com/python/cpython/issues/106883).
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return sys._current_frames().get(thread_id)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _ms(seconds: float) -> int:
     return round(1_000 * seconds)
 
 
-def _doing(frame: FrameType | None) -> str | None:
+def _doing(frame: FrameType | None) -> str:
     """Return the calls within the callback that a loop runs, the outermost first, and where it is."""
     calls: list[str] = []
     where: str | None = None
@@ -240,9 +222,7 @@ def _doing(frame: FrameType | None) -> str | None:
             where = f"{'/'.join(code.co_filename.split('/')[-3:])}:{frame.f_lineno}"
         calls.append(code.co_qualname)
         frame = frame.f_back
-    if frame is None:
-        return None
-    if not calls:
+    if frame is not None and not calls:
         # Not a Python function: it has no frame of its own.
         callback = getattr(frame.f_locals.get("self"), "_callback", None)
         return getattr(callback, "__qualname__", None) or repr(callback)
