@@ -28,6 +28,7 @@ from tests.chaos.observations import RANDOM, REPEATED, Notebook
 from tests.chaos.picture import draw
 from tests.chaos.report import report
 from tests.chaos.run import RecoveryError, Run
+from tests.chaos.starving import StarvationError
 
 RUNS: Final = Path("build/chaos").absolute()
 FREEZE_S: Final = 60.0
@@ -96,7 +97,7 @@ def _options() -> argparse.Namespace:
         "--minutes",
         type=float,
         default=5.0,
-        help="how long faults are drawn at random; or how long sink lasts",
+        help="how long faults are drawn at random; or how long sink or starvation lasts",
     )
     parser.add_argument("--fault", choices=list(FAULTS), help="only this one")
     parser.add_argument("--count", type=int, default=10, help="with --fault: how often in all")
@@ -138,7 +139,7 @@ def _run(
                 notebook.add(run.observe(fault))
     except KeyboardInterrupt:
         status = INTERRUPTED
-    except (RecoveryError, ApplicationError, ExactlyOnceError) as error:
+    except (RecoveryError, ApplicationError, ExactlyOnceError, StarvationError) as error:
         story.say(f"FAILED: {error}")
         status = 1
     if run.session is None or run.timeline is None:

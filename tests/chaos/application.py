@@ -51,8 +51,8 @@ class Application:
         """`run` marks its processes; everything that they write lies in `directory`."""
         self.bootstrap_servers = f"127.0.0.1:{free_port()}"
         self.log_path = directory / "application.log"
+        self.run = run
         self.starts = 0
-        self._run = run
         self._directory = directory
         self._properties = directory / "broker.properties"
         self._stopping = threading.Event()
@@ -206,7 +206,9 @@ class Application:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            MARK: self._run,
+            MARK: self.run,
+            # A process that crashes leaves its stacks in its log.
+            "PYTHONFAULTHANDLER": "1",
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,

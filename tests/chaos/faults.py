@@ -22,6 +22,7 @@ from tests.chaos.disks import Disk
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.piping import pipe_under_kills, stop_before_each
 from tests.chaos.scene import Scene, Strike, Struck
+from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
 
 BETWEEN_TWO_S: Final = 2.0
@@ -178,6 +179,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         while_moved("the driver's JVM", kill_driver),
         bound_s=25.0,
     ),
+    "starvation": Fault("no processor for the cluster", starve, weight=0),
     "copy": Fault("kills of all kinds under copiers in transactions", copy_under_kills, weight=0),
     "streams": Fault("kills under Kafka Streams, which counts words", count_under_kills, weight=0),
     "sink": Fault("kills of all kinds under a pipeline from stream to stream", pipe_under_kills, weight=0),
