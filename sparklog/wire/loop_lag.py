@@ -14,6 +14,7 @@ nothing else sends it, and where no handler is installed it does nothing.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import selectors
@@ -147,8 +148,10 @@ class LoopWatch:
 
     def _tell(self, number: int, frame: FrameType | None) -> None:
         """Note what this thread is at; called between any two bytecodes, so without locks and log lines."""
-        if not self._selector.waits:
-            self._told[self._selector.turn_began_s] = _doing(frame)
+        # An error in here would be raised in whatever this has interrupted.
+        with contextlib.suppress(RecursionError, MemoryError):
+            if not self._selector.waits:
+                self._told[self._selector.turn_began_s] = _doing(frame)
 
     def _watch(self) -> None:
         report_due_s = time.perf_counter() + 1
