@@ -104,6 +104,8 @@ class Conversation:
     """The machine, with what a shell would do around it."""
 
     def __init__(self, *, partitions_per_decision: int = PARTITIONS_PER_DECISION, **config: str) -> None:
+        """Make it; its sessions last 3 s unless `config`, keys with underscores for dots, says otherwise."""
+        config = {"broker_session_timeout_ms": "3000", **config}
         self.config = BrokerConfig.from_mapping(
             {key.replace("_", "."): value for key, value in config.items()}
         )
