@@ -60,7 +60,7 @@ class Heartbeats:
         """Step `lifecycle` over `link`, which nothing else uses; `on_state` runs on the broker's loop."""
         self._lifecycle = lifecycle
         self._link = link
-        # As Kafka's channel for heartbeats: two attempts fit into a session.
+        # As Kafka's channel for heartbeats (KAFKA-14392): two attempts fit into a session.
         self._request_timeout_ms = session_timeout_ms // 2
         self._session_timeout_ms = session_timeout_ms
         self._stop_asked = stop_asked

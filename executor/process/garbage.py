@@ -50,7 +50,11 @@ def freezing_survivors() -> Iterator[None]:
 
 
 class _Freezing:
-    """A callback of the collector's."""
+    """A callback of the collector's, on whichever thread collects.
+
+    It runs before the collector has begun or after it has ended, so the collector has no hold of the lists
+    that it moves objects between. It only counts the objects: no frame or half-made object is looked into.
+    """
 
     def __init__(self, lasting_count: int) -> None:
         self._lasting_count = lasting_count
