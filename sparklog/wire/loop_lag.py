@@ -106,9 +106,10 @@ class LoopWatch:
         """When the turn began about which the loop's thread was asked last."""
         self._told: dict[float, str] = {}
         """What the loop's thread was at, by when the turn began."""
-        self._is_asked = threading.current_thread() is threading.main_thread()
-        """Whether signal handlers run on the loop's thread."""
-        self._previous_handler: Any = None
+        self._is_asked = (
+            threading.current_thread() is threading.main_thread() and signal.getsignal(_ASK) is signal.SIG_DFL
+        )
+        """Whether signal handlers run on the loop's thread, and no library uses this signal."""
         self._loop_thread = threading.get_ident()
         self._loop_clock = time.pthread_getcpuclockid(self._loop_thread)
         self._scheduling = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
@@ -132,7 +133,7 @@ class LoopWatch:
     def start(self) -> None:
         """Begin."""
         if self._is_asked:
-            self._previous_handler = signal.signal(_ASK, self._tell)
+            signal.signal(_ASK, self._tell)
             signal.siginterrupt(_ASK, False)  # calls into C libraries go on by themselves
         self._beat()
         self._thread.start()
@@ -142,7 +143,7 @@ class LoopWatch:
         self._stopped.set()
         self._thread.join()
         if self._is_asked:
-            signal.signal(_ASK, self._previous_handler)
+            signal.signal(_ASK, signal.SIG_DFL)
         self._beat()
         self._report()
 
