@@ -120,7 +120,9 @@ def test_loop_that_is_looked_at_while_its_frames_come_and_go_goes_on() -> None:
     here = f"{__name__}.{be_looked_at_while_frames_come_and_go.__name__}"
     command = [sys.executable, "-X", "faulthandler", "-c", f"import {__name__}; {here}()"]
     looked_at = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert (looked_at.returncode, looked_at.stdout, looked_at.stderr) == (0, "goes on\n", "")
+    assert (looked_at.returncode, looked_at.stdout) == (0, "goes on\n"), looked_at.stderr
+    # The watching thread itself ended of a frame that was none.
+    assert "Traceback" not in looked_at.stderr
 
 
 def test_signal_that_asks_the_loop_is_let_go_with_the_watch() -> None:
