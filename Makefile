@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest check serve bench bench-cleaning bench-failover simulate chaos fuzz package lock clean \
+.PHONY: help demo test pytest check check-spark serve bench bench-cleaning bench-failover simulate chaos fuzz package lock clean \
 	quick-start collected
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -52,6 +52,29 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+VERSION ?= 4.0.5
+INTERPRETER ?= $(BIN)/python
+# What a version of PySpark may lack: DataFrames, the cluster's start, the tab in Spark's UI.
+SPARK_TESTS := tests/unit/sparklog/dataframe $(patsubst %,tests/spark/test_%.py,\
+	dataframe_source streaming_source application log_tab)
+check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment: VERSION=4.0.5 INTERPRETER=python3.13
+	@python=$$($(INTERPRETER) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
+	environment=$(abspath build)/spark-$(VERSION)-$$python; \
+	if [[ ! -f $$environment/.ready ]]; then \
+		$(INTERPRETER) -m venv $$environment; \
+		sed -nE '/^(pyspark|py4j)==/d; s/^([a-z0-9][^ ]*==.*[^\\ ]) *\\?$$/\1/p' requirements.txt > $$environment/pins.txt; \
+		$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config $(UNPRESSED) \
+			--requirements $$environment/pins.txt 'pyspark==$(VERSION)'; \
+		$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config --no-deps --no-build-isolation \
+			--editable .; \
+		touch $$environment/.ready; \
+	fi; \
+	source $(SPARK_ENVIRONMENT); \
+	export SPARK_HOME=$$environment/lib/$$python/site-packages/pyspark PATH=$$environment/bin:$$PATH; \
+	export PYSPARK_PYTHON=$$environment/bin/python SPARK_PROPERTIES_FILE=$(abspath conf)/spark-defaults.conf; \
+	export PYSPARK_SUBMIT_ARGS="--properties-file '$$SPARK_PROPERTIES_FILE' pyspark-shell"; \
+	exec $$environment/bin/python -m pytest $(SPARK_TESTS)
 
 bench: quick-start  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks

@@ -144,6 +144,11 @@ def start(
         ConfigError: (sparklog.config) An unknown key or a malformed value.
         PropertiesError: (sparklog.config) The file can't be read, or is no properties file.
     """
+    from sparklog.spark_versions import why_too_old  # of PySpark, which client programs may lack
+
+    # On an older PySpark the imports of the driver's side would fail.
+    if (too_old := why_too_old()) is not None:
+        raise StartError(too_old)
     cluster: Cluster = _side("driver")(
         spark,
         racks=racks,

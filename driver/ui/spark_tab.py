@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from driver.spark.janino import NoPlaceError, compiled, instance_of
 from driver.ui.java import java_source
 from driver.ui.pages.html import Html
+from sparklog.spark_versions import SparkVersion, java_for
 
 __all__ = ["OVERVIEW", "AskedPage", "SparkTab"]
 
@@ -82,7 +83,8 @@ class SparkTab:
         user_interface = java_context.sc().ui()
         if user_interface.isEmpty():
             raise NoPlaceError("spark.ui.enabled is false")
-        java_class = compiled(context, _CLASS, java_source("LogTab"))
+        source = java_for(SparkVersion.parse(context.version), java_source("LogTab"))
+        java_class = compiled(context, _CLASS, source)
         # As text, for Java to read: a small number would come there as an Integer.
         tab = instance_of(context, java_class, user_interface.get(), str(old_ms))
         tab.attach()

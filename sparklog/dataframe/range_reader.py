@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparklog.client.aborted import without_aborted
@@ -19,6 +18,7 @@ from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.planning import OffsetRange
 from sparklog.dataframe.schemas import check_read_schema
 from sparklog.records.decode import decode_batches
+from sparklog.spark_versions import arrow_schema
 from sparklog.types import Offset
 
 __all__ = ["OffsetRangePartition", "RangeReader"]
@@ -45,7 +45,7 @@ class RangeReader:
         check_read_schema(schema)
         self._options = options
         self._columns = tuple(schema.fieldNames())
-        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._arrow_schema = arrow_schema(schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range, in order.

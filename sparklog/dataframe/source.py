@@ -98,9 +98,9 @@ class SparklogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch; its first call raises what is wrong with options or schema."""
-        from sparklog.dataframe.stream_reader import SparklogStreamReader
+        from sparklog.dataframe.stream_reader import stream_reader
 
-        return SparklogStreamReader(self.options, self._default(), schema)
+        return stream_reader(self.options, self._default(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return what writes batch after batch, exactly once unless options say otherwise.

@@ -5,30 +5,37 @@ in the tasks on another object. Spark loses what a constructor raises, so option
 the first call (the options before, when Spark asks for the schema).
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.errors import told_in_one_line
+from sparklog.dataframe.errors import DataLossError, DataSourceOptionError, told_in_one_line
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.planning import split_ranges
 from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
 from sparklog.dataframe.schemas import check_read_schema
 from sparklog.dataframe.stream_positions import Document, StreamPosition
 from sparklog.dataframe.stream_source import StreamSource
+from sparklog.dataframe.trigger_limits import NO_LIMITS
+from sparklog.errors import KafkaError
+from sparklog.spark_versions import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from sparklog.types import Offset, TopicPartition
 
-__all__ = ["SparklogStreamReader"]
+__all__ = ["SparklogStreamReader", "UnlimitedStreamReader", "stream_reader"]
+
+logger = logging.getLogger(__name__)
 
 
 class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -70,8 +77,11 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends, `start` if there is none; waits a little for something new."""
+        return self._batch_end(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def _batch_end(self, start: Document, *, limited: bool) -> Document:
         starts = StreamPosition.parse(start).offsets
-        ends = self._source.ends(starts, limited=not isinstance(limit, ReadAllAvailable))
+        ends = self._source.ends(starts, limited=limited)
         if start == self._initial:  # Spark makes a first batch even of nothing
             return StreamPosition(ends, starts).document()
         return start if ends == starts else StreamPosition(ends).document()
@@ -91,7 +101,9 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch: one range of offsets a task, none that is empty."""
         ends = StreamPosition.parse(end)
-        starts = StreamPosition.parse(start).offsets if ends.first_starts is None else ends.first_starts
+        starts = StreamPosition.parse(start).offsets
+        if ends.first_starts is not None and start == self._initial:
+            starts = ends.first_starts  # of the first batch, maybe done a second time
         ranges = self._source.ranges(starts, ends.offsets)
         topic_ids = {offset_range.topic_partition: topic_id for offset_range, topic_id in ranges}
         options = self._options.read
@@ -113,3 +125,66 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let go of the connections."""
         if "_source" in self.__dict__:
             self._source.close()
+
+
+class UnlimitedStreamReader(SparklogStreamReader):
+    """The same for a PySpark that gives `latestOffset` neither a position nor a limit.
+
+    The position is the end of the batch that was planned last. A query that is started again has one at once:
+    Spark plans an empty batch where it stands (`AcceptsLatestSeenOffset`). Without a position the query is
+    new, or its trigger is availableNow, of which Spark says nothing here and for which it makes one batch of
+    all that there is. So such a batch has no limit.
+    """
+
+    _position: Document | None = None
+    _beginning: Document | None = None
+    """Where the query begins if it is new, as of the first `latestOffset`."""
+
+    @told_in_one_line()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins; asked after `latestOffset`, whose batch must not end before."""
+        initial = super().initialOffset() if self._beginning is None else self._beginning
+        self._initial = initial
+        self._position = self._position or initial
+        return initial
+
+    @told_in_one_line()
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - before Spark 4.2
+        """Return where the next batch ends; waits a little for something new."""
+        if self._position is not None:
+            return self._batch_end(self._position, limited=True)
+        starts = self._starts_if_new()
+        if self._options.limits != NO_LIMITS:
+            logger.warning(
+                "The first batch reads all that there is: before Spark 4.2 maxOffsetsPerTrigger and "
+                "minOffsetsPerTrigger hold from the second batch on, and not at all under availableNow"
+            )
+        ends = self._source.ends(starts or {}, limited=False)
+        return StreamPosition(ends, starts).document()
+
+    def _starts_if_new(self) -> Mapping[TopicPartition, Offset] | None:
+        """Return where the query begins if it is new; None if it cannot be, or if that fails.
+
+        A new query gets the failure from `initialOffset`; for one that goes on it has no meaning.
+        """
+        try:
+            starts = self._source.starts()
+        except (DataLossError, DataSourceOptionError, KafkaError):
+            return None
+        self._beginning = StreamPosition(starts).document()
+        return starts
+
+    @told_in_one_line()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a batch, and go on from its end."""
+        planned = super().partitions(start, end)
+        self._position = end
+        return planned
+
+
+def stream_reader(
+    options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
+) -> SparklogStreamReader:
+    """Return the reader that this version of PySpark can use."""
+    reader = SparklogStreamReader if HAS_READ_LIMITS else UnlimitedStreamReader
+    return reader(options, default_bootstrap_servers, schema)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe.delivery import AtLeastOnce, ExactlyOnce, batch_told
@@ -18,6 +18,7 @@ from sparklog.dataframe.guarantee import DeliveryGuarantee
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.prepared_rows import Batch
 from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.spark_versions import DataSourceStreamArrowWriter
 
 __all__ = ["stream_writer"]
 

@@ -5,18 +5,20 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic, TopicPartition
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+from pyspark.sql import DataFrame, Row, SparkSession, datasource
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe import register
+from sparklog.spark_versions import HAS_READ_LIMITS, PYSPARK
 from tests.cluster import LocalCluster
 from tests.spark.sessions import spark_session
 from tests.told import wait_until_all_tell_of
@@ -24,6 +26,9 @@ from tests.told import wait_until_all_tell_of
 PARTITIONS = 3
 TIMEOUT_S = 60.0
 AVAILABLE_NOW = {"availableNow": True}
+
+with_limits: Final = pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark tells of no limits before 4.2")
+without_limits: Final = pytest.mark.skipif(HAS_READ_LIMITS, reason="what is weaker before Spark 4.2")
 
 topic_names = (f"stream-{number}" for number in itertools.count())
 
@@ -175,6 +180,7 @@ def test_stream_from_the_latest_offset_repeats_its_first_batch_from_where_that_b
     assert seen.numbers == list(range(6, 15))
 
 
+@with_limits
 def test_stream_available_now_reads_what_was_there_in_limited_batches_and_ends(
     spark: SparkSession, topic: str, records: Topic, tmp_path: Path
 ) -> None:
@@ -192,6 +198,42 @@ def test_stream_available_now_reads_what_was_there_in_limited_batches_and_ends(
     assert writer.trigger(availableNow=True).start().awaitTermination(int(TIMEOUT_S))
     assert [len(batch) for batch in seen.batches] == [30, 30, 30]
     assert seen.numbers == list(range(90))
+
+
+@without_limits
+def test_stream_available_now_of_an_old_spark_reads_what_was_there_in_one_batch(
+    spark: SparkSession, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """Spark makes one batch, of a new query and of one that goes on: a limit would leave records unread."""
+    rows = stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    seen = Seen()
+    for _ in range(2):
+        records.write(90)
+        run(rows, seen, tmp_path)
+    assert [len(batch) for batch in seen.batches] == [90, 90]
+    assert seen.numbers == list(range(180))
+
+
+@without_limits
+def test_stream_of_an_old_spark_is_limited_from_its_second_batch_on_and_when_it_goes_on(
+    spark: SparkSession, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """Spark says nothing of the first batch of a new query; after that the position is known."""
+    rows = stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    seen = Seen()
+    records.write(90)
+    query = start(rows, seen, tmp_path)
+    until(lambda: len(seen.rows) == 90, query)
+    records.write(45)
+    until(lambda: len(seen.rows) == 135, query)
+    query.stop()
+    records.write(45)
+    query = start(rows, seen, tmp_path)
+    until(lambda: len(seen.rows) == 180, query)
+    query.stop()
+    assert seen.numbers == list(range(180))
+    assert len(seen.batches[0]) == 90
+    assert max(len(batch) for batch in seen.batches[1:]) <= 30
 
 
 def test_stream_waits_for_as_much_as_a_trigger_asks_for(
@@ -336,6 +378,7 @@ def test_stream_of_several_topics_goes_on_when_one_is_gone(
     assert sorted(int(row.value) for row in mine) == list(range(21))
 
 
+@with_limits
 def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, tmp_path: Path) -> None:
     """lastProgress has the offsets read and the latest ones."""
     records.write(30)
@@ -400,9 +443,9 @@ class ThirdsReader(DataSourceReader):
     def __init__(self) -> None:
         self._wanted = [0, 1, 2]
 
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
         for each in filters:
-            if isinstance(each, EqualTo):
+            if isinstance(each, datasource.EqualTo):
                 self._wanted = [each.value]
             else:
                 yield each
@@ -411,6 +454,7 @@ class ThirdsReader(DataSourceReader):
         return ((p,) for p in self._wanted)
 
 
+@pytest.mark.skipif(PYSPARK < (4, 1), reason="Spark 4.0 pushes no filters to Python sources")
 def test_filters_pushed_to_a_python_source_still_spoil_each_other(spark: SparkSession) -> None:
     """Why filters are not pushed down here. When this fails Spark has mended it: push them, and say so."""
     spark.dataSource.register(Thirds)

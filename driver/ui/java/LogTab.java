@@ -11,7 +11,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.TimeUnit;
-import org.apache.spark.ui.CspNonce;
+import org.apache.spark.ui.CspNonce; // since Spark 4.2
 import org.apache.spark.ui.SparkUI;
 import org.apache.spark.ui.SparkUITab;
 import org.apache.spark.ui.UIUtils;
@@ -182,7 +182,9 @@ public final class LogTab extends SparkUITab {
             }
             final Unparsed body = new Unparsed(
                 "<div id=\"sparklog\">" + content + "</div>"
-                + "<script nonce=\"" + CspNonce.get() + "\">" + REFRESH + "</script>");
+                + "<script"
+                + " nonce=\"" + CspNonce.get() + "\"" // since Spark 4.2
+                + ">" + REFRESH + "</script>");
             return UIUtils.headerSparkPage(
                 request,
                 title(request),
@@ -193,7 +195,7 @@ public final class LogTab extends SparkUITab {
                 },
                 tab,
                 Option.apply(null),
-                false,
+                false, // since Spark 4.2
                 false,
                 false);
         }

@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from executor.api.metadata import MetadataHandler
 from executor.partitions.replica import Replica
 from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.stream_reader import SparklogStreamReader
 from sparklog.metadata.image import MetadataImage
 from sparklog.records.batch import read_header
+from sparklog.spark_versions import ReadAllAvailable
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.listener import Listener
