@@ -11,7 +11,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,7 +38,6 @@ from sparklog.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 120.0
 FAILURES_BEFORE_START_ALLOWED = 5
 """A cluster whose jobs failed this often before it was up will not come up."""
 LEAVE_TIMEOUT_S = 20.0
@@ -231,7 +230,8 @@ class SparkCluster:
             self.stop()
 
     def _wait_until_unfenced(self) -> None:
-        deadline_s = time.monotonic() + START_TIMEOUT_S
+        timeout_s = self._config.sparklog_start_timeout_ms / 1000
+        deadline_s = time.monotonic() + timeout_s
         while True:
             try:
                 self._controller.wait_until_unfenced(self._broker_count, timeout_s=0.2)
@@ -251,7 +251,18 @@ class SparkCluster:
                         "the Spark UI, says more)"
                     ) from None
                 if time.monotonic() > deadline_s and not self._controller.lacks_voters:
-                    raise StartError(f"the brokers did not come up in time: {error}") from None
+                    missing = "".join(f"; {each}" for each in self._missing_brokers())
+                    raise StartError(
+                        f"the brokers did not come up within {timeout_s:g} s (sparklog.start.timeout.ms): "
+                        f"{error}{missing}. The executors' stderr, linked from the Spark UI, says more"
+                    ) from None
+
+    def _missing_brokers(self) -> Iterator[str]:
+        """Yield each broker that is not unfenced, and what is known of its job."""
+        for rack in self._racks:
+            for assignment in rack.assignments:
+                if not self._controller.know_each_other([assignment.node_id]):
+                    yield f"broker {assignment.node_id} of {rack.name} is missing: {rack.state}"
 
     def _rack_failed(self, rack: Rack, cause: str) -> None:
         self._failures += 1

@@ -24,7 +24,8 @@ __all__ = ["RunningCluster", "Shape"]
 
 logger = logging.getLogger(__name__)
 
-_DIRECTORY_KEYS: Final = ("log.dir", "log.dirs")
+_NOT_COMPARED: Final = frozenset({"log.dir", "log.dirs", "sparklog.start.timeout.ms"})
+"""Directories are compared by their paths; how long the start may take is no part of what runs then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Shape:
             "racks": self.racks,
             "brokers_per_rack": self.brokers_per_rack,
             "log.dirs": directories,
-            **{name: self.config.value(name) for name in BROKER_KEYS if name not in _DIRECTORY_KEYS},
+            **{name: self.config.value(name) for name in BROKER_KEYS if name not in _NOT_COMPARED},
             **self._listener_values(),
         }
 

@@ -192,7 +192,7 @@ class ControllerServer:
             image = self._image
             missing = self.missing
             raise TimeoutError(
-                f"{len(_unfenced(image))} of {broker_count} brokers are unfenced after {timeout_s:g} s; "
+                f"{len(_unfenced(image))} of {broker_count} brokers are unfenced; "
                 f"registered are {sorted(image.brokers) or 'none'}"
                 + ("" if missing is None else f"; {missing}")
             )

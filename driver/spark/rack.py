@@ -70,6 +70,8 @@ class Rack:
         """Why the attempt before this one ended."""
         self.failures = 0
         """How many attempts have failed in a row."""
+        self._waits_for: str | None = None
+        """Which slots it lacks."""
         self._slots = slots
         self._placement = placement
         self._jobs = jobs
@@ -80,6 +82,15 @@ class Rack:
         self._cancelled = threading.Event()
         self.job_group = job_group
         self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
+
+    @property
+    def state(self) -> str:
+        """What its job does, for an error."""
+        if self._waits_for is not None:
+            return f"its job waits for {self._waits_for}"
+        if self.last_failure is not None:
+            return f"attempt {self.attempt} of its job, after: {self.last_failure}"
+        return "its job has been submitted" if self.attempt else "its job has not been submitted"
 
     def start(self) -> None:
         """Submit the job from a thread of its own."""
@@ -158,7 +169,7 @@ class Rack:
 
         if taken():
             return True
-        what = "an executor" if wanted == 1 else f"{wanted} executors"
+        self._waits_for = what = "an executor" if wanted == 1 else f"{wanted} executors"
         logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
         description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
         call_site = f"{CALL_SITE} {self._brokers} ({self.name}) waits for {what}"
@@ -168,6 +179,7 @@ class Rack:
             while not taken():
                 if self._stopping.wait(SLOT_POLL_S) or self._is_over():
                     return False
+        self._waits_for = None
         logger.warning("%s has %s after %.1f s", self.name, what, time.monotonic() - since_s)
         return True
 

@@ -73,6 +73,14 @@ class ControllerKeys:
         60000,
         "How long a starting broker tries to register before it gives up.",
     )
+    sparklog_start_timeout_ms: int = config_key(
+        "sparklog.start.timeout.ms",
+        ConfigType.INT,
+        120000,
+        "How long a start waits for every broker before it fails. A start over the directories of an earlier"
+        " cluster waits without a limit for a majority of its voters. Not a key of Kafka's.",
+        at_least(1),
+    )
     controlled_shutdown_enable: bool = config_key(
         "controlled.shutdown.enable",
         ConfigType.BOOLEAN,

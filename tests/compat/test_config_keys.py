@@ -59,6 +59,7 @@ STRICTER: Final = {"max.connection.creation.rate"}
 OURS = {
     "message.max.decompressed.bytes",
     "sparklog.bootstrap.scram.file",
+    "sparklog.start.timeout.ms",
     "sparklog.trusted.network",
     "sparklog.two.phase.commit.transactional.id.prefixes",
 }

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,25 @@ def test_start_whose_jobs_fail_again_and_again_says_why_the_last_one_did() -> No
     """No other attempt will do better."""
     with pytest.raises(StartError, match=r"jobs fail: the disk is full for the 5\. time"):
         start(Application(fails).context, racks=1)
+
+
+def test_start_that_takes_too_long_says_how_long_it_waited_and_for_which_brokers() -> None:
+    """It waited for 120 s, spoke of 0.2 s, and named none."""
+    cancelled = threading.Event()
+
+    def job(_: int) -> list[BrokerEnd]:
+        """A task that runs, and whose broker reaches nothing."""
+        assert cancelled.wait(60)
+        return []
+
+    application = Application(job)
+    application.context.cancelJobGroup.side_effect = lambda _: cancelled.set()
+    with pytest.raises(StartError) as raised:
+        start(application.context, racks=2, config={"sparklog.start.timeout.ms": 300})
+    told = str(raised.value)
+    assert "did not come up within 0.3 s (sparklog.start.timeout.ms): 0 of 2 brokers are unfenced" in told
+    assert "broker 0 of rack-0 is missing: its job has been submitted" in told
+    assert "broker 1 of rack-1 is missing" in told
 
 
 def earlier_cluster(disks: Sequence[Disk], directory: Path) -> None:
