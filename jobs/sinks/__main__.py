@@ -1,4 +1,4 @@
-"""The command: `python -m jobs.sinks BOOTSTRAP` lists, `python -m jobs.sinks BOOTSTRAP --end SINK` ends.
+"""The command: `sparklog-sinks BOOTSTRAP` lists, `sparklog-sinks BOOTSTRAP --end SINK` ends.
 
 It ends what a query left open that nobody starts again, or a batch write whose driver died: what was decided
 is committed, the rest aborted.
@@ -22,7 +22,7 @@ from sparklog.sink.machine.protocols import Settle
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """List or end; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.sinks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="sparklog-sinks", description=__doc__)
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
     parser.add_argument(
         "--end",

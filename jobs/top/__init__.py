@@ -1,4 +1,4 @@
-"""The overview of a cluster in a terminal: `python -m jobs.top BOOTSTRAP`.
+"""The overview of a cluster in a terminal: `sparklog-top BOOTSTRAP`.
 
 It knows an address and nothing else, so it asks what every Kafka client may ask: DescribeCluster, Metadata,
 DescribeQuorum, ListOffsets, DescribeLogDirs, ListGroups, OffsetFetch. That works from wherever the cluster

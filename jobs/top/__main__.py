@@ -1,4 +1,4 @@
-"""The command: `python -m jobs.top [--once] [--command-config FILE] BOOTSTRAP`."""
+"""The command: `sparklog-top [--once] [--command-config FILE] BOOTSTRAP`."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ REFRESH_S: Final = 1.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show the overview until Ctrl-C; return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m jobs.top", description="The overview of a Kafka cluster, in a terminal."
+        prog="sparklog-top", description="The overview of a Kafka cluster, in a terminal."
     )
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
     parser.add_argument("--once", action="store_true", help="print it once and end")
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         from jobs.top.screen import screen
     except ImportError:
-        print("jobs.top needs the package rich: pip install rich", file=sys.stderr)
+        print("sparklog-top needs the package rich: pip install rich", file=sys.stderr)
         return 1
     try:
         watch = ClusterWatch(command_client(options.bootstrap, options.command_config))

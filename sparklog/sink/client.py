@@ -367,7 +367,7 @@ class SinkClient:
             sink.text,
             step.cause,
             _LEFTOVERS_ENDED_BY[sink.kind].format(
-                command=f"python -m jobs.sinks BOOTSTRAP --end {sink.text}"
+                command=f"sparklog-sinks BOOTSTRAP --end {sink.text}"
             ),
         )
 

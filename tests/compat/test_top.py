@@ -1,4 +1,4 @@
-"""`python -m jobs.top` against a running cluster: what Kafka's own APIs tell of it."""
+"""`sparklog-top` against a running cluster: what Kafka's own APIs tell of it."""
 
 import os
 import pty

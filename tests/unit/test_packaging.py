@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
@@ -31,12 +33,16 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = str(tmp_path_factory.mktemp("dist"))
+    (wheel,) = WheelBuilder(str(REPOSITORY)).build(directory=directory, versions=["standard"])
+    return Path(wheel)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the wheel puts beside other packages."""
     directory = tmp_path_factory.mktemp("site-packages")
-    (wheel,) = WheelBuilder(str(REPOSITORY)).build(
-        directory=str(tmp_path_factory.mktemp("dist")), versions=["standard"]
-    )
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(directory)
     return directory
@@ -81,3 +87,47 @@ def test_editable_installation_has_the_module_beside_the_packages(tmp_path: Path
         (path_file,) = [name for name in archive.namelist() if name.endswith(".pth")]
         assert set(archive.read(path_file).decode().split()) == {str(REPOSITORY)}
         assert "pyspark_sparklog.py" in archive.namelist()
+
+
+@pytest.mark.parametrize(
+    ("command", "description"),
+    [
+        ("sparklog-serve", "A Kafka cluster inside this Spark application."),
+        ("sparklog-sinks", "commit what was decided of a sink"),
+        ("sparklog-top", "The overview of a Kafka cluster, in a terminal."),
+    ],
+)
+def test_command_of_an_installed_wheel_runs_in_an_environment_that_is_not_activated(
+    environment: Path, command: str, description: str
+) -> None:
+    """Error texts name these commands: `python -m jobs...` works beside the repository, or by luck."""
+    told = subprocess.run(
+        [environment / "bin" / command, "--help"],
+        check=True,
+        cwd=environment,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": sysconfig.get_path("purelib")},
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert told.startswith(f"usage: {command}")
+    assert description in told
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel alone; what it depends on comes from the one of the tests."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, symlinks=True)
+    install = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--offline",
+        "--no-config",
+        "--no-deps",
+    ]
+    subprocess.run([*install, "--python", directory / "bin" / "python", wheel], check=True)
+    return directory

@@ -20,7 +20,7 @@ _COLOURS = {
     TransactionRemark.LONG: "text-bg-warning",
 }
 _TOOL: Final = "kafka-transactions.sh --bootstrap-server"
-_SINKS: Final = "python -m jobs.sinks"
+_SINKS: Final = "sparklog-sinks"
 
 
 def transactions_page(

@@ -139,7 +139,7 @@ class TransactionsLostError(SinkError):
             f"aborted or have expired before they could be committed ({some_of(lost)}). The target's "
             "time-out for transactions passed, which kafka.transaction.timeout.ms and the target's "
             "transaction.max.timeout.ms bound, or an operator aborted them. Their rows are missing. "
-            f"{_ONCE_MORE}. A txnAppId goes on with its next version once python -m jobs.sinks BOOTSTRAP "
+            f"{_ONCE_MORE}. A txnAppId goes on with its next version once sparklog-sinks BOOTSTRAP "
             "--end has said so, too"
         )
 
@@ -151,7 +151,7 @@ class UnfinishedDecisionError(SinkError):
         super().__init__(
             f"batch {batch_id} ({rows} rows) is decided and must not be run again as another write: its rows "
             "would be there twice. Readers of committed records may not see them all yet: its transactions "
-            f"could not be committed ({cause}). python -m jobs.sinks BOOTSTRAP --end {sink.text} finishes it"
+            f"could not be committed ({cause}). sparklog-sinks BOOTSTRAP --end {sink.text} finishes it"
             f"{_ALSO_FINISHED_BY[sink.kind]}"
         )
 

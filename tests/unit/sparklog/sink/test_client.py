@@ -92,19 +92,18 @@ def test_end_that_is_durable_and_cannot_be_awaited_is_a_warning(caplog: pytest.L
         (
             SinkId(SinkKind.QUERY, "q"),
             logging.WARNING,
-            "The query's next batch ends it; where none comes, "
-            "python -m jobs.sinks BOOTSTRAP --end query-q does",
+            "The query's next batch ends it; where none comes, sparklog-sinks BOOTSTRAP --end query-q does",
         ),
         (
             SinkId(SinkKind.APPLICATION, "a", "t"),
             logging.WARNING,
             "The next write with this txnAppId to the same topic ends it; where none comes, "
-            "python -m jobs.sinks BOOTSTRAP --end app-a@t does",
+            "sparklog-sinks BOOTSTRAP --end app-a@t does",
         ),
         (
             SinkId(SinkKind.JOB, "j"),
             logging.ERROR,
-            "Only python -m jobs.sinks BOOTSTRAP --end job-j ends it: until then, rows that anybody writes "
+            "Only sparklog-sinks BOOTSTRAP --end job-j ends it: until then, rows that anybody writes "
             "there later stay hidden",
         ),
     ],

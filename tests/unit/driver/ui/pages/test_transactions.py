@@ -59,7 +59,7 @@ def test_transactions_of_a_sink_come_with_the_command_that_keeps_what_was_decide
     names = [sink.writer_id("run", f"process-{number}", 0) for sink in sinks for number in range(2)]
     open_ones = [replace(transaction(1), transactional_id=name) for name in names]
     page = transactions_page(None, open_ones, 1, open_for_ms=None, bootstrap_servers=SERVERS)
-    commands = [f"python -m jobs.sinks {SERVERS} --end {sink.text}" for sink in sinks]
+    commands = [f"sparklog-sinks {SERVERS} --end {sink.text}" for sink in sinks]
     assert f"<pre>{commands[0]}\n{commands[1]}</pre>" in page
 
 
@@ -67,7 +67,7 @@ def test_id_that_is_only_like_a_sinks_is_in_no_command() -> None:
     """Anybody may choose a transactional id, and somebody else copies what the page says into a shell."""
     stranger = replace(transaction(1), transactional_id="sparklog-sink.query-$(reboot).x.y.0")
     page = transactions_page(None, [stranger], 1, open_for_ms=None, bootstrap_servers=SERVERS)
-    assert "jobs.sinks" not in page
+    assert "sparklog-sinks" not in page
 
 
 def test_transactions_that_are_left_out_are_told() -> None:

@@ -245,7 +245,7 @@ def test_decision_that_cannot_be_carried_out_says_so_and_who_finishes_it(sink: S
             carry_out(attempt.steps(), unreachable.perform)
         assert "batch 0 (2 rows) is decided and must not be run again" in str(raised.value)
         assert "COORDINATOR_NOT_AVAILABLE: nobody coordinates" in str(raised.value)
-        assert f"python -m jobs.sinks BOOTSTRAP --end {sink.text} finishes it" in str(raised.value)
+        assert f"sparklog-sinks BOOTSTRAP --end {sink.text} finishes it" in str(raised.value)
     carry_out(Settle(sink).steps(), cluster.perform)
     assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
 
