@@ -22,6 +22,7 @@ from driver.given_configuration import configuration_told
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import open_network, preflight
 from driver.spark.calls import is_stopped
+from driver.spark.interpreter import use_drivers_interpreter
 from driver.spark.slots import broker_slots, is_local_mode
 from sparklog.client.config import parse_bootstrap_servers
 from sparklog.config import BrokerConfig
@@ -47,6 +48,7 @@ def start(
     configuration = configuration_told(config, log_directories)
     shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
     try:
+        use_drivers_interpreter(spark, context)
         return _running.get_or_start(context, shape, lambda: _made(context, shape))
     except Exception as error:
         # Calls to a context that is stopped beside them fail in many ways.

@@ -24,6 +24,7 @@ from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
 from driver.spark.directory_search import find_directories
+from driver.spark.interpreter import wrong_interpreter
 from driver.spark.placement import Placement
 from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots
@@ -245,6 +246,8 @@ class SparkCluster:
                 if self._controller.lacks_voters:  # for days, maybe, in which executors come and go
                     in_a_row = max(rack.failures for rack in self._racks)
                     self._failures = in_a_row if in_a_row >= FAILURES_BEFORE_START_ALLOWED else 0
+                if remedy := wrong_interpreter(self._context, self._last_failure or ""):
+                    raise StartError(remedy) from None
                 if self._failures >= FAILURES_BEFORE_START_ALLOWED:
                     raise StartError(
                         f"the brokers' jobs fail: {self._last_failure} (the executors' stderr, linked from "

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from driver.application import start
+from driver.cluster import FAILURES_BEFORE_START_ALLOWED
 from driver.controller import ControllerServer
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.spark import rack
@@ -39,6 +41,34 @@ def test_start_whose_jobs_fail_again_and_again_says_why_the_last_one_did() -> No
     """No other attempt will do better."""
     with pytest.raises(StartError, match=r"jobs fail: the disk is full for the 5\. time"):
         start(Application(fails).context, racks=1)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "ModuleNotFoundError: No module named 'sparklog'",
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
+        "different version: 3.12 than that in driver: 3.11",
+        'java.io.IOException: Cannot run program "python3.99": error=2, No such file or directory',
+    ],
+)
+def test_start_whose_workers_are_of_another_python_names_both_and_the_remedy(cause: str) -> None:
+    """The fifth attempt will fail as the first did: the first says what to set."""
+    jobs = []
+
+    def job(number: int) -> list[BrokerEnd]:
+        jobs.append(number)
+        raise RuntimeError(f"org.apache.spark.SparkException: Job aborted\n{cause}\n\tat java")
+
+    application = Application(job)
+    application.context.pythonExec = "/elsewhere/python3"
+    with pytest.raises(StartError) as raised:
+        start(application.context, racks=1)
+    told = str(raised.value)
+    assert f"cannot run brokers: {cause}" in told
+    assert "starts them as /elsewhere/python3" in told and sys.executable in told
+    assert "Set PYSPARK_PYTHON" in told
+    assert len(jobs) < FAILURES_BEFORE_START_ALLOWED
 
 
 def test_start_that_takes_too_long_says_how_long_it_waited_and_for_which_brokers() -> None:
