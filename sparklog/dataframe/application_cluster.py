@@ -17,6 +17,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, SparkFiles
 
+from sparklog.dataframe.writing_threads import writes_from_any_thread
 from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
 __all__ = ["BOOTSTRAP_SERVERS_CONF", "ApplicationAddress", "announce", "announced_address", "write_address"]
@@ -61,7 +62,8 @@ def announce(
     # The context's own configuration, not the copy that Python has: it is what sessions begin with.
     spark_context._jsc.sc().conf().set(BOOTSTRAP_SERVERS_CONF, bootstrap_servers)
     try:
-        yield
+        with writes_from_any_thread():
+            yield
     finally:
         # Nobody is left to be told if the application has ended before.
         with suppress(OSError, Py4JError, AttributeError):

@@ -72,6 +72,22 @@ def test_second_start_gets_the_running_cluster(spark: SparkSession, cluster: spa
     assert spark.range(10).count() == 10
 
 
+def test_rows_are_written_from_a_thread_of_the_user_s_own(
+    spark: SparkSession, cluster: sparklog.Cluster, tmp_path: Path
+) -> None:
+    """Spark finds formats in Python by the session of the calling thread: DATA_SOURCE_NOT_FOUND."""
+    numbers = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
+    batch = numbers.write.format("sparklog").option("topic", "threads").mode("append")
+    events = spark.readStream.format("sparklog").option("subscribe", "events")
+    rows = events.option("startingOffsets", "earliest").load().select("value")
+    stream = rows.writeStream.format("sparklog").option("topic", "threads").trigger(availableNow=True)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(batch.save).result(60)
+        query = thread.submit(stream.option("checkpointLocation", str(tmp_path)).start).result(60)
+        assert query.awaitTermination(60)
+    assert spark.read.format("sparklog").option("subscribe", "threads").load().count() == 20
+
+
 def test_with_block_of_a_start_that_found_the_cluster_running_leaves_it_running(
     spark: SparkSession, cluster: sparklog.Cluster
 ) -> None:
