@@ -2,7 +2,7 @@
 
 Nothing is missing from 4.2 on. Before that, a streaming source learns neither its position nor a limit when
 Spark asks it for the latest offset (`HAS_READ_LIMITS`), and 4.0 takes Arrow batches from a sink only if it is
-also the writer of a batch query. docs/dataframes.md lists the consequences. Pieces of Java that need a later
+also the writer of a batch query. docs/deploy.md lists the consequences. Pieces of Java that need a later
 version are marked in their text (`java_for`).
 """
 
