@@ -6,6 +6,7 @@ local mode workers are on the driver's machine, so the driver's interpreter can 
 has its own, and the error of the first worker says whether it fits.
 """
 
+import contextlib
 import os
 import platform
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark import SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from driver.spark.slots import is_local_mode
@@ -42,7 +44,9 @@ def use_drivers_interpreter(spark: SparkSession | SparkContext, context: SparkCo
         environment = java_virtual_machine.java.lang.System
         chosen = environment.getenv("PYSPARK_DRIVER_PYTHON") or environment.getenv("PYSPARK_PYTHON")
         if not _are_one(chosen or _DEFAULT, context.pythonExec):
-            spark.dataSource.register(SparklogDataSource)
+            # Spark 4.0 refuses it where that interpreter has the format, too, which is as good.
+            with contextlib.suppress(AnalysisException):
+                spark.dataSource.register(SparklogDataSource)
 
 
 def wrong_interpreter(context: SparkContext, cause: str) -> str | None:

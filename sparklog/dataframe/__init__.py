@@ -6,6 +6,7 @@ those of Spark's Kafka connector; `options` and `schemas` say where this source 
 `resolution` and `reader` read, `routing` and `writer` write.
 """
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from sparklog.dataframe.application_cluster import BOOTSTRAP_SERVERS_CONF, announce
@@ -19,6 +20,9 @@ def register(spark: SparkSession, default_bootstrap_servers: str | None = None) 
 
     Reads and writes without `kafka.bootstrap.servers` go to `default_bootstrap_servers`, or, when that is
     None, to what the session's configuration says at this moment (`spark.sparklog.bootstrap.servers`).
+
+    Raises:
+        RuntimeError: this is Spark 4.0, which replaces no format that it has found by itself.
     """
     address = default_bootstrap_servers or spark.conf.get(BOOTSTRAP_SERVERS_CONF, None)
 
@@ -27,4 +31,12 @@ def register(spark: SparkSession, default_bootstrap_servers: str | None = None) 
         pass
 
     RegisteredDataSource.default_bootstrap_servers = address
-    spark.dataSource.register(RegisteredDataSource)
+    try:
+        spark.dataSource.register(RegisteredDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        raise RuntimeError(
+            f"Spark {spark.version} keeps the format sparklog that it has found by itself: give reads and "
+            f"writes of this session the option kafka.bootstrap.servers ({address}) instead"
+        ) from error

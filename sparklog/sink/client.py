@@ -366,9 +366,7 @@ class SinkClient:
             "readers of committed records wait behind that. %s",
             sink.text,
             step.cause,
-            _LEFTOVERS_ENDED_BY[sink.kind].format(
-                command=f"sparklog-sinks BOOTSTRAP --end {sink.text}"
-            ),
+            _LEFTOVERS_ENDED_BY[sink.kind].format(command=f"sparklog-sinks BOOTSTRAP --end {sink.text}"),
         )
 
     def _look_up(self, sink: SinkId, writer_ids: list[str]) -> None:

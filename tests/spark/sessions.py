@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
+
+from sparklog.dataframe import announce, register
+from sparklog.spark_versions import PYSPARK
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SPARK_HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -48,3 +52,16 @@ def spark_session(master: str, **properties: str) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@contextlib.contextmanager
+def default_cluster(session: SparkSession, bootstrap_servers: str) -> Iterator[None]:
+    """Let reads and writes of a session that name no cluster go to this one."""
+    if PYSPARK >= (4, 1):
+        register(session, bootstrap_servers)
+        yield
+        return
+    with pytest.raises(RuntimeError, match=r"give reads and writes .* the option kafka\.bootstrap\.servers"):
+        register(session, bootstrap_servers)
+    with announce(session.sparkContext, bootstrap_servers):
+        yield

@@ -18,12 +18,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import concat, lit
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-from sparklog.dataframe import register
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.dataframe.writer import SparklogWriter
 from tests.cluster import LocalCluster
-from tests.spark.sessions import spark_session
+from tests.spark.sessions import default_cluster, spark_session
 from tests.unit.sparklog.dataframe.java_patterns import NAMES, PATTERNS
 
 PARTITIONS = 3
@@ -43,8 +42,10 @@ def bootstrap_servers() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def spark(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    with spark_session("local[2]", spark_sql_warehouse_dir=warehouse) as session:
-        register(session, bootstrap_servers)
+    with (
+        spark_session("local[2]", spark_sql_warehouse_dir=warehouse) as session,
+        default_cluster(session, bootstrap_servers),
+    ):
         yield session
 
 

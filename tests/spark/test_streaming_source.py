@@ -17,10 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe import register
 from sparklog.spark_versions import HAS_READ_LIMITS, PYSPARK
 from tests.cluster import LocalCluster
-from tests.spark.sessions import spark_session
+from tests.spark.sessions import default_cluster, spark_session
 from tests.told import wait_until_all_tell_of
 
 PARTITIONS = 3
@@ -41,8 +40,7 @@ def bootstrap_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark(bootstrap_servers: str) -> Iterator[SparkSession]:
-    with spark_session("local[2]") as session:
-        register(session, bootstrap_servers)
+    with spark_session("local[2]") as session, default_cluster(session, bootstrap_servers):
         yield session
 
 
