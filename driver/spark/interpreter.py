@@ -26,7 +26,11 @@ __all__ = ["use_drivers_interpreter", "wrong_interpreter"]
 
 _DEFAULT: Final = "python3"
 """PySpark's choice where nothing is set."""
-_WRONG: Final = re.compile(r"PYTHON_VERSION_MISMATCH|No module named|Cannot run program .*No such file")
+_WRONG: Final = re.compile(
+    r"PYTHON_VERSION_MISMATCH|No module named|Cannot run program .*No such file"
+    r"|reading the port number from |Bad data in \S+'s standard output"
+)
+"""The last two are of a daemon that ended at once, for lack of a module for instance."""
 
 
 def use_drivers_interpreter(spark: SparkSession | SparkContext, context: SparkContext) -> None:

@@ -49,6 +49,8 @@ def test_start_whose_jobs_fail_again_and_again_says_why_the_last_one_did() -> No
         "ModuleNotFoundError: No module named 'sparklog'",
         "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
         "different version: 3.12 than that in driver: 3.11",
+        "org.apache.spark.SparkException: EOFException occurred while reading the port number from "
+        "pyspark.daemon's stdout.",
         'java.io.IOException: Cannot run program "python3.99": error=2, No such file or directory',
     ],
 )
