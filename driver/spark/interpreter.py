@@ -42,7 +42,7 @@ def use_drivers_interpreter(spark: SparkSession | SparkContext, context: SparkCo
     if not is_local_mode(context):
         return
     if context.pythonExec == _DEFAULT and "PYSPARK_PYTHON" not in os.environ:
-        context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable
+        context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable or _DEFAULT
     if isinstance(spark, SparkSession):
         java_virtual_machine: Any = context._jvm
         environment = java_virtual_machine.java.lang.System

@@ -33,7 +33,7 @@ from sparklog.spark_versions import (
 )
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["SparklogStreamReader", "UnlimitedStreamReader", "stream_reader"]
+__all__ = ["SelfPositionedStreamReader", "SparklogStreamReader", "stream_reader"]
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.close()
 
 
-class UnlimitedStreamReader(SparklogStreamReader):
+class SelfPositionedStreamReader(SparklogStreamReader):
     """The same for a PySpark that gives `latestOffset` neither a position nor a limit.
 
     The position is the end of the batch that was planned last. A query that is started again has one at once:
@@ -186,5 +186,5 @@ def stream_reader(
     options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
 ) -> SparklogStreamReader:
     """Return the reader that this version of PySpark can use."""
-    reader = SparklogStreamReader if HAS_READ_LIMITS else UnlimitedStreamReader
+    reader = SparklogStreamReader if HAS_READ_LIMITS else SelfPositionedStreamReader
     return reader(options, default_bootstrap_servers, schema)

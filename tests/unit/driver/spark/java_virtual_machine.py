@@ -9,6 +9,7 @@ __all__ = ["context_of"]
 def context_of(java_object: Any) -> Any:
     """Return a SparkContext that runs; whatever class is compiled there, its instances are `java_object`."""
     context = MagicMock()
+    context.version = "4.3.0"
     scala_context = context._jsc.sc.return_value
     scala_context.isStopped.return_value = False
     scala_context.ui.return_value.isEmpty.return_value = False

@@ -8,7 +8,7 @@ from sparklog.dataframe.errors import DataSourceSchemaError
 from sparklog.dataframe.range_reader import OffsetRangePartition
 from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.stream_positions import Document
-from sparklog.dataframe.stream_reader import SparklogStreamReader, UnlimitedStreamReader
+from sparklog.dataframe.stream_reader import SelfPositionedStreamReader, SparklogStreamReader
 from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import Brokers, with_brokers
 
@@ -21,14 +21,14 @@ def test_schema_that_is_not_one_of_records_is_refused_before_a_task_starts() -> 
         reader.getDefaultReadLimit()
 
 
-class TestUnlimitedStreamReader:
+class TestSelfPositionedStreamReader:
     """Calls in the order in which Spark 4.0 and 4.1 make them, over real connections."""
 
     def test_new_query_reads_all_there_is_first_and_then_within_its_limit(self) -> None:
         """Spark asks for the end of the first batch before it asks where the query begins."""
 
         def use(brokers: Brokers) -> None:
-            reader = unlimited_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+            reader = self_positioned_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
             brokers.end_offset = 25
             first = reader.latestOffset()
             assert planned(reader, reader.initialOffset(), first) == [(0, 25)]
@@ -43,7 +43,7 @@ class TestUnlimitedStreamReader:
         """Records come between the two questions: a beginning of its own would lie behind the batch's end."""
 
         def use(brokers: Brokers) -> None:
-            reader = unlimited_reader(brokers, startingOffsets="latest")
+            reader = self_positioned_reader(brokers, startingOffsets="latest")
             brokers.end_offset = 25
             first = reader.latestOffset()
             brokers.end_offset = 30
@@ -56,7 +56,7 @@ class TestUnlimitedStreamReader:
         """Spark has an empty batch planned where the query stands, and so says where that is."""
 
         def use(brokers: Brokers) -> None:
-            reader = unlimited_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+            reader = self_positioned_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
             brokers.end_offset = 60
             stands = {"t": {"0": 25}}
             assert planned(reader, stands, stands) == []
@@ -68,7 +68,7 @@ class TestUnlimitedStreamReader:
         """The end of that batch is asked for before Spark says where the query stands."""
 
         def use(brokers: Brokers) -> None:
-            reader = unlimited_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+            reader = self_positioned_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
             brokers.end_offset = 60
             end_of_all = reader.latestOffset()
             stands = {"t": {"0": 25}}
@@ -83,7 +83,7 @@ class TestUnlimitedStreamReader:
         def use(brokers: Brokers) -> None:
             first = {"t": {"0": 12}, "start of the first batch/t": {"0": 6}}
             brokers.end_offset = 15
-            again = unlimited_reader(brokers, startingOffsets="latest")
+            again = self_positioned_reader(brokers, startingOffsets="latest")
             end_of_all = again.latestOffset()
             assert planned(again, first, first) == []
             assert planned(again, again.initialOffset(), first) == [(6, 12)]
@@ -92,11 +92,11 @@ class TestUnlimitedStreamReader:
         with_brokers(use)
 
 
-def unlimited_reader(brokers: Brokers, **options: str) -> UnlimitedStreamReader:
+def self_positioned_reader(brokers: Brokers, **options: str) -> SelfPositionedStreamReader:
     brokers.leaders = {TopicPartition("t", 0): Leader(0, 1)}
     servers = f"127.0.0.1:{brokers.listeners[-1].port}"
     given = {"subscribe": "t", "kafka.bootstrap.servers": servers, **options}
-    return UnlimitedStreamReader(given, None, record_schema(include_headers=False))
+    return SelfPositionedStreamReader(given, None, record_schema(include_headers=False))
 
 
 def planned(reader: SparklogStreamReader, start: Document, end: Document) -> list[tuple[int, int]]:
