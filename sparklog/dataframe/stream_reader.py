@@ -21,7 +21,6 @@ from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
 from sparklog.dataframe.schemas import check_read_schema
 from sparklog.dataframe.stream_positions import Document, StreamPosition
 from sparklog.dataframe.stream_source import StreamSource
-from sparklog.dataframe.trigger_limits import NO_LIMITS
 from sparklog.errors import KafkaError
 from sparklog.spark_versions import (
     HAS_READ_LIMITS,
@@ -130,15 +129,16 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class SelfPositionedStreamReader(SparklogStreamReader):
     """The same for a PySpark that gives `latestOffset` neither a position nor a limit.
 
-    The position is the end of the batch that was planned last. A query that is started again has one at once:
-    Spark plans an empty batch where it stands (`AcceptsLatestSeenOffset`). Without a position the query is
-    new, or its trigger is availableNow, of which Spark says nothing here and for which it makes one batch of
-    all that there is. So such a batch has no limit.
+    The position is the end of the batch that was planned last. For a query that is started again Spark plans
+    an empty batch where it stands (`AcceptsLatestSeenOffset`), maybe after it has asked for the first end.
+    Under the trigger availableNow it asks for one end only, and makes one batch of it; which trigger it is,
+    Spark does not say. So the first end of each start has no limit: with one, records would stay unread.
     """
 
     _position: Document | None = None
     _beginning: Document | None = None
     """Where the query begins if it is new, as of the first `latestOffset`."""
+    _has_ended_a_batch = False
 
     @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -151,14 +151,15 @@ class SelfPositionedStreamReader(SparklogStreamReader):
     @told_in_one_line()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - before Spark 4.2
         """Return where the next batch ends; waits a little for something new."""
-        if self._position is not None:
-            return self._batch_end(self._position, limited=True)
-        starts = self._starts_if_new()
-        if self._options.limits != NO_LIMITS:
+        limited, self._has_ended_a_batch = self._has_ended_a_batch, True
+        if not limited and self._options.limits.are_set:
             logger.warning(
                 "The first batch reads all that there is: before Spark 4.2 maxOffsetsPerTrigger and "
-                "minOffsetsPerTrigger hold from the second batch on, and not at all under availableNow"
+                "minOffsetsPerTrigger hold from the second batch of a start on, and not under availableNow"
             )
+        if self._position is not None:
+            return self._batch_end(self._position, limited=limited)
+        starts = self._starts_if_new()
         ends = self._source.ends(starts or {}, limited=False)
         return StreamPosition(ends, starts).document()
 

@@ -22,6 +22,11 @@ class TriggerLimits:
     min_offsets: int | None = None
     max_delay_ms: int = 0
 
+    @property
+    def are_set(self) -> bool:
+        """Whether a batch may be kept from reading all that there is."""
+        return self.max_offsets is not None or self.min_offsets is not None
+
     def at_once(self) -> "TriggerLimits":
         """Return those by which no batch waits for more."""
         return replace(self, min_offsets=None)
