@@ -14,14 +14,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.errors import DataLossError, DataSourceOptionError, told_in_one_line
+from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.planning import split_ranges
 from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
 from sparklog.dataframe.schemas import check_read_schema
 from sparklog.dataframe.stream_positions import Document, StreamPosition
 from sparklog.dataframe.stream_source import StreamSource
-from sparklog.errors import KafkaError
 from sparklog.spark_versions import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
@@ -30,7 +29,6 @@ from sparklog.spark_versions import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from sparklog.types import Offset, TopicPartition
 
 __all__ = ["SelfPositionedStreamReader", "SparklogStreamReader", "stream_reader"]
 
@@ -129,15 +127,15 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class SelfPositionedStreamReader(SparklogStreamReader):
     """The same for a PySpark that gives `latestOffset` neither a position nor a limit.
 
-    The position is the end of the batch that was planned last. For a query that is started again Spark plans
-    an empty batch where it stands (`AcceptsLatestSeenOffset`), maybe after it has asked for the first end.
-    Under the trigger availableNow it asks for one end only, and makes one batch of it; which trigger it is,
-    Spark does not say. So the first end of each start has no limit: with one, records would stay unread.
+    The position is the end of the batch that was planned last: for a query that is started again Spark first
+    plans an empty batch where it stands (`AcceptsLatestSeenOffset`). Under the trigger availableNow it then
+    asks for one end only, and makes one batch of it; which trigger it is, Spark does not say. So the first
+    end of each start has no limit: with one, records would stay unread.
     """
 
     _position: Document | None = None
     _beginning: Document | None = None
-    """Where the query begins if it is new, as of the first `latestOffset`."""
+    """Where a new query begins, as of its first `latestOffset`."""
     _has_ended_a_batch = False
 
     @told_in_one_line()
@@ -159,21 +157,9 @@ class SelfPositionedStreamReader(SparklogStreamReader):
             )
         if self._position is not None:
             return self._batch_end(self._position, limited=limited)
-        starts = self._starts_if_new()
-        ends = self._source.ends(starts or {}, limited=False)
-        return StreamPosition(ends, starts).document()
-
-    def _starts_if_new(self) -> Mapping[TopicPartition, Offset] | None:
-        """Return where the query begins if it is new; None if it cannot be, or if that fails.
-
-        A new query gets the failure from `initialOffset`; for one that goes on it has no meaning.
-        """
-        try:
-            starts = self._source.starts()
-        except (DataLossError, DataSourceOptionError, KafkaError):
-            return None
+        starts = self._source.starts()
         self._beginning = StreamPosition(starts).document()
-        return starts
+        return StreamPosition(self._source.ends(starts, limited=False), starts).document()
 
     @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -175,6 +175,8 @@ def test_stream_from_the_latest_offset_repeats_its_first_batch_from_where_that_b
         query.awaitTermination(int(TIMEOUT_S))
     records.write(3)
     run(rows, seen, tmp_path)
+    if not HAS_READ_LIMITS:  # availableNow does again what failed, and ends
+        run(rows, seen, tmp_path)
     assert seen.numbers == list(range(6, 15))
 
 

@@ -67,19 +67,6 @@ class TestSelfPositionedStreamReader:
 
         with_brokers(use)
 
-    def test_query_that_goes_on_with_what_is_available_now_repeats_nothing(self) -> None:
-        """The end of that batch is asked for before Spark says where the query stands."""
-
-        def use(brokers: Brokers) -> None:
-            reader = self_positioned_reader(brokers, startingOffsets="earliest", maxOffsetsPerTrigger="10")
-            brokers.end_offset = 60
-            end_of_all = reader.latestOffset()
-            stands = {"t": {"0": 25}}
-            assert planned(reader, stands, stands) == []
-            assert planned(reader, stands, end_of_all) == [(25, 60)]
-
-        with_brokers(use)
-
     def test_first_batch_done_again_begins_where_it_began(self) -> None:
         """After a crash Spark asks again where to begin, and the latest offset is another one by then."""
 
@@ -87,10 +74,9 @@ class TestSelfPositionedStreamReader:
             first = {"t": {"0": 12}, "start of the first batch/t": {"0": 6}}
             brokers.end_offset = 15
             again = self_positioned_reader(brokers, startingOffsets="latest")
-            end_of_all = again.latestOffset()
             assert planned(again, first, first) == []
             assert planned(again, again.initialOffset(), first) == [(6, 12)]
-            assert planned(again, first, end_of_all) == [(12, 15)]
+            assert planned(again, first, again.latestOffset()) == [(12, 15)]
 
         with_brokers(use)
 
