@@ -14,11 +14,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from driver.cluster import SparkCluster
-from driver.controller.bootstrap_listeners import CannotListenError
+from driver.controller.bootstrap_sockets import CannotListenError
 from driver.controller.first_users import FirstUsersError, read_first_users
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
 from driver.given_configuration import configuration_told
+from driver.process.controller_process import ControllerProcess
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import open_network, preflight
 from driver.spark.calls import is_stopped
@@ -58,6 +57,16 @@ def start(
 
 
 def _made(context: SparkContext, shape: Shape) -> SparkCluster:
+    # First: while its interpreter loads what the controller is made of, Spark is looked at.
+    controller = ControllerProcess.launch()
+    try:
+        return _made_with(controller, context, shape)
+    except BaseException:
+        controller.stop()
+        raise
+
+
+def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shape) -> SparkCluster:
     broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
     broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
@@ -77,7 +86,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     preflight.check_slots(slots, broker_count)
     preflight.check_addresses(context, broker_config, broker_count)
     brokers = [
-        ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
+        (rack * brokers_per_rack + number, f"rack-{rack}")
         for rack in range(shape.racks)
         for number in range(brokers_per_rack)
     ]
@@ -90,34 +99,32 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
         controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
         broken_off.callback(shutil.rmtree, controller_directory, ignore_errors=True)
         secret = ApplicationSecret.new()
-        controller = ControllerServer(
-            broker_config,
-            controller_directory,
-            secret=secret,
-            expected_brokers=brokers,
-            new_cluster_id=new_cluster_id,
-            first_users=first_users,
-        )
-        broken_off.callback(controller.stop)
         try:
-            controller.start()
-        except (KafkaError, OSError) as error:
+            controller.start(
+                broker_config,
+                controller_directory,
+                secret=secret,
+                expected_brokers=brokers,
+                new_cluster_id=new_cluster_id,
+                first_users=first_users,
+            )
+        except CannotListenError as error:
             raise StartError(_why_not(error)) from error
         ((controller_host, controller_port),) = parse_bootstrap_servers(controller.bootstrap_servers)
         log_level = _broker_log_level(context)
         assignments = [
             BrokerAssignment(
-                node_id=broker.node_id,
-                rack=broker.rack,
+                node_id=node_id,
+                rack=rack_name,
                 controller_host=controller_host,
                 controller_port=controller_port,
                 secret=secret,
                 configuration=broker_config.raw,
-                directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),
+                directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
                 temporary=temporary_directory is not None,
                 log_level=log_level,
             )
-            for broker in brokers
+            for node_id, rack_name in brokers
         ]
         cluster = SparkCluster(
             new_cluster_id,
@@ -129,6 +136,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
             ],
             [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
             broker_config,
+            secret,
         )
         broken_off.pop_all()
     return cluster
@@ -154,13 +162,11 @@ def _broker_log_level(context: SparkContext) -> int:
     return logging.getLogger("sparklog").getEffectiveLevel() if is_local_mode(context) else logging.INFO
 
 
-def _why_not(error: KafkaError | OSError) -> str:
-    if isinstance(error, CannotListenError):
-        return (
-            f"the controller can't listen on controller.quorum.bootstrap.servers={error.address}: "
-            f"{error.strerror or error}; name an address of the driver's host, and a free port or 0"
-        )
-    return f"the controller can't start: {error.message if isinstance(error, KafkaError) else error}"
+def _why_not(error: CannotListenError) -> str:
+    return (
+        f"the controller can't listen on controller.quorum.bootstrap.servers={error.address}: "
+        f"{error.strerror or error}; name an address of the driver's host, and a free port or 0"
+    )
 
 
 def _new_cluster_id() -> str:

@@ -16,10 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.server import ControllerServer
 from driver.interpreter_exit import forget_at_exit, stop_at_exit
 from driver.monitoring.spark_metrics import SparkMetrics
+from driver.process.controller_process import ControllerProcess
 from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
@@ -34,6 +33,7 @@ from sparklog.config.session_access import session_access
 from sparklog.dataframe import announce
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
+from sparklog.security.inside import ApplicationSecret
 from sparklog.storage import DirectoryLockedError, LogDirectory
 from sparklog.types import BrokerId
 
@@ -56,15 +56,17 @@ class SparkCluster:
     def __init__(
         self,
         name: str,
-        controller: ControllerServer,
+        controller: ControllerProcess,
         slots: BrokerSlots,
         racks: Sequence[Sequence[BrokerAssignment]],
         temporary_directories: Sequence[Path],
         config: BrokerConfig,
+        secret: ApplicationSecret,
     ) -> None:
         """Take over a controller that listens; `name` is for Spark's jobs, and no other cluster's."""
         self._controller = controller
         self._config = config
+        self._secret = secret
         self._broker_count = sum(len(assignments) for assignments in racks)
         self._temporary_directories = tuple(temporary_directories)
         self._lock = threading.Lock()
@@ -104,10 +106,9 @@ class SparkCluster:
         ]
         self._racks_running = len(self._racks)
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
-        self._tab = TabThread(slots.spark_context, config, controller, self._racks)
-        self._metrics = SparkMetrics(
-            slots.spark_context, controller.broker_metrics, CONTROLLER_ID, self._restarts
-        )
+        self._tab = TabThread(slots.spark_context, controller, self._racks)
+        self._metrics = SparkMetrics(slots.spark_context, controller.figures, self._restarts)
+        controller.rack_attempts = self._attempts
 
     @property
     def bootstrap_servers(self) -> str:
@@ -154,7 +155,7 @@ class SparkCluster:
                 rack.start()
             self._decommissions.start()
             self._wait_until_unfenced()
-            access = session_access(self._config, self._controller.secret)
+            access = session_access(self._config, self._secret)
             self._announcement.enter_context(announce(self._context, self.bootstrap_servers, access))
             self._tab.start()
             self._metrics.start()
@@ -271,24 +272,27 @@ class SparkCluster:
         self._failures += 1
         self._last_failure = cause
         for assignment in rack.assignments:
-            self._controller.report_broker_lost(assignment.node_id)
             # Those that are still there go with the others: Spark kills their tasks in a moment.
-            self._controller.shut_down_broker(assignment.node_id, f"the job of {rack.name} has failed")
+            self._controller.broker_leaves(
+                assignment.node_id, rack.attempt, f"the job of {rack.name} has failed", is_lost=True
+            )
 
     def _rack_decommissioned(self, rack: Rack, executor: str) -> None:
         logger.warning("Spark decommissions executor %s: %s moves to another one", executor, rack.name)
         self._placement.leave_hosts(rack.name)
         # All of them, since the rack's job ends with the first of its brokers.
         for assignment in rack.assignments:
-            self._controller.shut_down_broker(assignment.node_id, f"executor {executor} is decommissioned")
+            self._controller.broker_leaves(
+                assignment.node_id, rack.attempt, f"executor {executor} is decommissioned", is_lost=False
+            )
 
     def _restarts(self) -> Mapping[BrokerId, int]:
         """Return how often each broker was started again."""
-        return {
-            assignment.node_id: max(0, rack.attempt - 1)
-            for rack in self._racks
-            for assignment in rack.assignments
-        }
+        return {broker_id: max(0, attempt - 1) for broker_id, attempt in self._attempts().items()}
+
+    def _attempts(self) -> Mapping[BrokerId, int]:
+        """Return the present attempt of the job that runs each broker."""
+        return {assignment.node_id: rack.attempt for rack in self._racks for assignment in rack.assignments}
 
     def _broker_refused(self, refusal: str) -> None:
         logger.error("Refused: %s", refusal)

@@ -1,5 +1,1 @@
-"""The cluster's controller: a pure machine that decides, and a thread that gives it a log and sockets."""
-
-from driver.controller.server import ControllerServer
-
-__all__ = ["ControllerServer"]
+"""The cluster's controller: candidate of the quorum, then leader of the metadata log, and its listeners."""

@@ -15,6 +15,7 @@ from typing import Final
 from driver.controller.api.table import controller_handlers
 from driver.controller.broker_liveness import BrokerLiveness
 from driver.controller.commit_queue import CommitQueue
+from driver.controller.errors import DeposedError
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
@@ -49,10 +50,6 @@ __all__ = ["ActiveController", "DeposedError"]
 END_EPOCH_TIMEOUT_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
-
-
-class DeposedError(Exception):
-    """Another driver leads the cluster; this one can change nothing any more."""
 
 
 class ActiveController:

@@ -5,9 +5,11 @@ addresses. Brokers come to the first.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
+from driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
@@ -23,15 +25,7 @@ from sparklog.wire.listener import Listener
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 
-__all__ = ["BootstrapListeners", "CannotListenError"]
-
-
-class CannotListenError(OSError):
-    """An address of the driver's cannot be listened on."""
-
-    def __init__(self, address: HostPort, error: OSError) -> None:
-        super().__init__(error.errno, error.strerror or str(error))
-        self.address = address
+__all__ = ["BootstrapListeners"]
 
 
 class BootstrapListeners:
@@ -59,8 +53,11 @@ class BootstrapListeners:
         features: Callable[[], Features],
         descriptors: DescriptorBudget,
         metrics: RequestMetrics,
+        sockets: Sequence[socket.socket] = (),
     ) -> Self:
         """Listen at `addresses`, one for each of the configuration's bootstrap servers.
+
+        `sockets` listen there already, if there are any.
 
         Driver and brokers speak TLS to each other by their `secret`; `authentication_of` says how those that
         come for a listener of the brokers' are known, and those inside, of whom it is given the exchanges.
@@ -76,7 +73,9 @@ class BootstrapListeners:
         own_addresses: set[str] = set()
         inside = secret.verifications(own_addresses)
         try:
-            for server, address in zip(config.controller_quorum_bootstrap_servers, addresses, strict=True):
+            for number, (server, address) in enumerate(
+                zip(config.controller_quorum_bootstrap_servers, addresses, strict=True)
+            ):
                 name = server.listener_name
                 tls = await asyncio.to_thread(listener_tls, config, name, protocols[name], secret)
                 try:
@@ -94,6 +93,7 @@ class BootstrapListeners:
                         metrics=metrics,
                         tls=tls,
                         keeps_room_inside=True,
+                        listening=sockets[number] if sockets else None,
                     )
                 except OSError as error:
                     raise CannotListenError(address, error) from error

@@ -17,6 +17,8 @@ from sparklog.clocks import wall_clock_ms
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.log_serving import ServedLog
 from sparklog.metadata_log.machine.control_records import (
@@ -137,6 +139,13 @@ class MetadataLog:
                 header.last_offset,
                 header.partition_leader_epoch,
             )
+
+    def image(self) -> MetadataImage:
+        """Return the image that the log adds up to. Blocks."""
+        image = EMPTY_IMAGE if self.snapshot is None else self.snapshot.image
+        for batch in self.replay():
+            image, _ = replay_records(image, batch.records, batch.last_offset, batch.leader_epoch)
+        return image
 
     def voters(self) -> VoterSet | None:
         """Return the last voter set in what was copied; None if there is none."""

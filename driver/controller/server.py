@@ -12,6 +12,7 @@ no majority has.
 import asyncio
 import contextlib
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,7 +43,6 @@ from sparklog.config.listener_sasl import listener_authentication
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import advertised_features, finalized_features
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.scram import ScramCredential
@@ -78,13 +78,19 @@ class ControllerServer:
         expected_brokers: Sequence[ExpectedBroker],
         new_cluster_id: str,
         first_users: Sequence[UserScramCredentialRecord] = (),
+        sockets: Sequence[socket.socket] = (),
+        brokers_run: bool = False,
     ) -> None:
         """Serve the cluster to which the brokers' directories belong, or a new one if they belong to none.
 
         `directory` must be empty; nothing in it outlives the controller's use. Who does not have the `secret`
         is no broker of it. A new cluster has the name `new_cluster_id`, and knows the `first_users`.
+        `sockets` listen at the configuration's bootstrap servers already, if there are any. `brokers_run`:
+        this application has had a controller before, and its brokers need not register again.
         """
         self._first_users = first_users
+        self._sockets = sockets
+        self._brokers_run = brokers_run
         self.secret = secret
         """What those inside know each other by."""
         self._config = config
@@ -175,18 +181,10 @@ class ControllerServer:
             TimeoutError: they are not within `timeout_s`; the message says who is registered.
             BaseException: the controller's failure.
         """
-
-        def is_over() -> bool:
-            running = self._running
-            return self._failure is not None or (
-                len(_unfenced(self._image)) >= broker_count
-                and running is not None
-                and running.serves_clients.is_set()
-                and self.know_each_other(_unfenced(self._image))
-            )
-
         with self._changed:
-            in_time = self._changed.wait_for(is_over, timeout_s)
+            in_time = self._changed.wait_for(
+                lambda: self._failure is not None or self.serves_with(broker_count), timeout_s
+            )
         self._raise_failure()
         if not in_time:
             image = self._image
@@ -196,6 +194,17 @@ class ControllerServer:
                 f"registered are {sorted(image.brokers) or 'none'}"
                 + ("" if missing is None else f"; {missing}")
             )
+
+    def serves_with(self, broker_count: int) -> bool:
+        """Whether `broker_count` brokers or more are live and know each other, and clients are served."""
+        running = self._running
+        unfenced = _unfenced(self._image)
+        return (
+            len(unfenced) >= broker_count
+            and running is not None
+            and running.serves_clients.is_set()
+            and self.know_each_other(unfenced)
+        )
 
     def know_each_other(self, broker_ids: Collection[BrokerId]) -> bool:
         """Whether these brokers are unfenced, and would each tell a client of all of them."""
@@ -306,6 +315,7 @@ class ControllerServer:
                 self._features,
                 descriptors,
                 metrics.requests,
+                self._sockets,
             )
             metrics.watch(listeners.listeners, lambda: running.active_controller)
             self._intake.start()
@@ -342,7 +352,7 @@ class ControllerServer:
             if not won.done():
                 return
             lead = won.result()
-            image = await asyncio.to_thread(_replayed, log)
+            image = await asyncio.to_thread(log.image)
             assert self._candidate.cluster_id is not None, "known before anybody is asked to vote"
             active_controller = running.active_controller = ActiveController(
                 self._candidate.cluster_id,
@@ -362,7 +372,8 @@ class ControllerServer:
             active_controller.begin()
             self._cluster_id = self._candidate.cluster_id
             running.handlers = active_controller.handlers
-            startup_grace = StartupGrace(self._expected_brokers, image.end_offset, monotonic_ms())
+            inherited = 0 if self._brokers_run else image.end_offset
+            startup_grace = StartupGrace(self._expected_brokers, inherited, monotonic_ms())
             try:
                 await self._tick_until_stopped(running, active_controller, startup_grace, metrics)
             finally:
@@ -434,11 +445,3 @@ class ControllerServer:
 
 def _unfenced(image: MetadataImage) -> list[BrokerId]:
     return [broker_id for broker_id, registration in image.brokers.items() if not registration.fenced]
-
-
-def _replayed(log: MetadataLog) -> MetadataImage:
-    """Return the image that the log adds up to. Blocks."""
-    image = EMPTY_IMAGE if log.snapshot is None else log.snapshot.image
-    for batch in log.replay():
-        image, _ = replay_records(image, batch.records, batch.last_offset, batch.leader_epoch)
-    return image

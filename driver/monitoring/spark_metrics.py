@@ -1,7 +1,8 @@
 """The cluster's figures in Spark's metrics system, so that every sink that is configured gets them.
 
-Python writes, Java reads: once a second all figures go over in one call, as text, for a call for each figure
-would take longer than a second. If it cannot be compiled, one line says so, and the cluster goes on.
+The controller's process writes them, Java reads: once a second all figures go over in one call, as text, for
+a call for each figure would take longer than a second. If it cannot be compiled, one line says so, and the
+cluster goes on.
 """
 
 import contextlib
@@ -14,12 +15,8 @@ from typing import Any, Final
 from pyspark import InheritableThread, SparkContext
 
 from driver.monitoring import java
-from driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
-from driver.monitoring.exposition import CONTROLLER, Rates, for_prometheus, for_sinks
 from driver.spark.calls import JVM_GONE, answered, is_end_of
 from driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
-from sparklog.clocks import wall_clock_ms
-from sparklog.metrics import process
 from sparklog.types import BrokerId
 
 __all__ = ["PROMETHEUS_PATH", "SparkMetrics"]
@@ -27,8 +24,6 @@ __all__ = ["PROMETHEUS_PATH", "SparkMetrics"]
 PROMETHEUS_PATH: Final = "/log/metrics"
 """Of Spark's UI."""
 REFRESH_S: Final = 1.0
-FORGET_AFTER_MS: Final = 60_000
-"""For so long a silent node's last figures are told; its age says that they are old."""
 STOP_WITHIN_S: Final = 2.0
 _CLASS: Final = "sparklog.metrics.ClusterFigures"
 
@@ -41,16 +36,16 @@ class SparkMetrics:
     def __init__(
         self,
         context: SparkContext,
-        kept: BrokerMetrics,
-        controller_id: BrokerId,
+        write: Callable[[Mapping[BrokerId, int]], tuple[str, str] | None],
         restarts: Callable[[], Mapping[BrokerId, int]],
     ) -> None:
-        """`restarts` says how often each broker was started again."""
+        """Put what `write` returns: the lines for Spark's sinks, and those for Prometheus (`FiguresWriter`).
+
+        `restarts` says how often each broker was started again.
+        """
         self._context = context
-        self._kept = kept
-        self._controller_id = controller_id
+        self._write = write
         self._restarts = restarts
-        self._rates = Rates()
         self._stopping = threading.Event()
         self._thread = InheritableThread(target=self._run, name="sparklog metrics", daemon=True)
 
@@ -110,20 +105,6 @@ class SparkMetrics:
         return figures
 
     def _put(self, figures: Any) -> None:
-        now_ms = wall_clock_ms()
-        restarts = self._restarts()
-        latest: dict[str, ReceivedMetrics] = {}
-        lines: list[str] = []
-        for node_id, received in self._kept.latest().items():
-            if now_ms - received.received_at_ms > FORGET_AFTER_MS:
-                self._rates.forget([node_id])
-                continue
-            values = dict(received.values)
-            if node_id in restarts:
-                values[process.RESTARTS.of()] = restarts[node_id]
-            node = CONTROLLER if node_id == self._controller_id else str(node_id)
-            latest[node] = ReceivedMetrics(received.received_at_ms, values)
-            values = self._rates.add_to(node_id, latest[node])
-            values[process.SAMPLE_AGE.of()] = max(0, now_ms - received.received_at_ms)
-            lines += for_sinks(node, values)
-        figures.put("".join(f"{line}\n" for line in lines), for_prometheus(latest, now_ms))
+        written = self._write(self._restarts())
+        if written is not None:
+            figures.put(*written)

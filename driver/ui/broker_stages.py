@@ -10,8 +10,7 @@ from pyspark import SparkContext
 
 from driver.spark.janino import compiled, instance_of
 from driver.ui.java import java_source
-from driver.ui.machine.status import BrokerStatus
-from driver.ui.pages.stage_figures import stage_figures
+from driver.ui.tab_source import StageText
 
 __all__ = ["BrokerStages"]
 
@@ -39,7 +38,7 @@ class BrokerStages:
         stages = compiled(context, "sparklog.ui.BrokerStages", java_source("BrokerStages"))
         return cls(instance_of(context, stages, spark_context.sc()))
 
-    def show(self, brokers: Iterable[BrokerStatus], now_ms: int) -> None:
+    def show(self, stages: Iterable[StageText], now_ms: int) -> None:
         """Show the brokers' figures on their stages' pages, unless that was done just before.
 
         Raises:
@@ -48,6 +47,5 @@ class BrokerStages:
         if self._shown_ms is not None and now_ms - self._shown_ms < REFRESH_MS:
             return
         self._shown_ms = now_ms
-        for stage_id, figures in stage_figures(brokers).items():
-            text = "\n".join(f"{name}\n{value}" for name, value in figures.items())
-            self._stages.show(stage_id, text)
+        for stage in stages:
+            self._stages.show(stage.stage_id, stage.text)

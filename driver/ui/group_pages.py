@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from driver.ui.asked_page import AskedPage
 from driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
 from driver.ui.machine.groups import (
     Extent,
@@ -17,7 +18,6 @@ from driver.ui.pages.groups import group_page, groups_page, unknown_group_page
 from driver.ui.pages.html import Html, element
 from driver.ui.pages.tables import pages_of, rows_of_page
 from driver.ui.questions import Answer, Questions
-from driver.ui.spark_tab import AskedPage
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
 from sparklog.client.offsets import high_watermarks, log_start_offsets

@@ -1,7 +1,7 @@
 """The streaming queries of the application, of all its sessions, as Spark tells its listeners of them.
 
-The listener is Java (`java/QueryListener.java`) and keeps each query's last progress; it is asked from here,
-and says only what is new.
+The listener is Java (`java/QueryListener.java`) and keeps each query's last progress; it is asked from here.
+Its text is read where the pages are made (`machine/queries.py`).
 """
 
 from typing import Any, Self
@@ -10,12 +10,8 @@ from pyspark import SparkContext
 
 from driver.spark.janino import compiled, instance_of
 from driver.ui.java import java_source
-from driver.ui.machine.queries import query_status
-from driver.ui.machine.status import QueryStatus
 
 __all__ = ["QueryListener"]
-
-_BETWEEN, _END, _RUNS = "\x01", "\x02", "\x03"
 
 
 class QueryListener:
@@ -25,7 +21,7 @@ class QueryListener:
         """See `attach`."""
         self._context = java_context
         self._listener = java_listener
-        self._queries: tuple[QueryStatus, ...] = ()
+        self._text = ""
 
     @classmethod
     def attach(cls, context: SparkContext) -> Self:
@@ -41,7 +37,7 @@ class QueryListener:
         spark_context.sc().addSparkListener(listener)
         return cls(spark_context.sc(), listener)
 
-    def queries(self) -> tuple[QueryStatus, ...]:
+    def text(self) -> str:
         """Return the queries by their last progress, the same object while there is no other.
 
         Raises:
@@ -49,12 +45,8 @@ class QueryListener:
         """
         text = self._listener.read()
         if text is not None:
-            self._queries = tuple(
-                query
-                for entry in text.split(_END)[:-1]
-                if (query := _query(*entry.split(_BETWEEN, 1))) is not None
-            )
-        return self._queries
+            self._text = str(text)
+        return self._text
 
     def detach(self) -> None:
         """Listen no more.
@@ -63,7 +55,3 @@ class QueryListener:
             Py4JError: the application has ended.
         """
         self._context.removeSparkListener(self._listener)
-
-
-def _query(state: str, progress: str) -> QueryStatus | None:
-    return query_status(progress, failure=None if state == _RUNS else state)

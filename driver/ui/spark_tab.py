@@ -4,63 +4,19 @@ Calls go from Python to Java only. `java/LogTab.java` is compiled when the tab i
 shown when nothing is put there any more.
 """
 
-from typing import Any, Final, NamedTuple, Self
-from urllib.parse import unquote_plus
+from typing import Any, Final, Self
 
 from pyspark import SparkContext
 
 from driver.spark.janino import NoPlaceError, compiled, instance_of
+from driver.ui.asked_page import AskedPage
 from driver.ui.java import java_source
-from driver.ui.pages.html import Html
 from sparklog.spark_versions import SparkVersion, java_for
 
-__all__ = ["OVERVIEW", "AskedPage", "SparkTab"]
+__all__ = ["SparkTab"]
 
 OLD_MS: Final = 5_000
 _CLASS: Final = "sparklog.ui.LogTab"
-
-
-class AskedPage(NamedTuple):
-    """A page of the tab, by the key that Java made of its address.
-
-    >>> asked = AskedPage("topic\\nflights%2F%0A\\n\\n007")
-    >>> asked.kind, asked.name, asked.partition, asked.page
-    ('topic', 'flights/\\n', None, 7)
-    """
-
-    key: str
-    """The kind of page, a name as an address has it, a partition and a page's number, parted by line ends."""
-
-    @property
-    def kind(self) -> str:
-        """Which of the tab's pages: "topics", "topic" and so on, or the overview, which has no name."""
-        return self._part(0)
-
-    @property
-    def name(self) -> str:
-        """Of what; "" for nothing."""
-        return unquote_plus(self._part(1))
-
-    @property
-    def partition(self) -> int | None:
-        """Which partition of it; None for what is no number."""
-        return _number(self._part(2))
-
-    @property
-    def page(self) -> int:
-        """How far in; 1 for what is no number."""
-        page = _number(self._part(3))
-        return 1 if page is None else page
-
-    def _part(self, number: int) -> str:
-        return (*self.key.split("\n"), "", "", "")[number]
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
-OVERVIEW: Final = AskedPage("")
 
 
 class SparkTab:
@@ -90,7 +46,7 @@ class SparkTab:
         tab.attach()
         return cls(tab)
 
-    def put(self, page: AskedPage, html: Html, json: str) -> None:
+    def put(self, page: AskedPage, html: str, json: str) -> None:
         """Show this."""
         self._java.put(page.key, html, json)
 

@@ -1,24 +1,20 @@
 """The thread of the Log tab, as a cluster begins and ends it.
 
-What the tab is made of takes a fifth of a second to load: the thread does that, when the cluster serves
-already. So this module imports next to nothing, and notes what is committed from its start on.
+What the tab is made of takes a while to load: the thread does that, when the cluster serves already. So this
+module imports next to nothing.
 """
 
 import contextlib
 import logging
 import threading
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark import InheritableThread, SparkContext
 
-from driver.controller.server import ControllerServer
 from driver.spark.calls import JVM_GONE, answered, is_end_of
 from driver.spark.rack import Rack
-from sparklog.config import BrokerConfig
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.types import BrokerId
+from driver.ui.tab_source import TabSource
 
 if TYPE_CHECKING:
     from driver.ui.log_tab import LogTab
@@ -27,8 +23,6 @@ __all__ = ["TabThread"]
 
 DETACH_WITHIN_S: Final = 2.0
 RETRY_S: Final = 5.0
-MAX_IMAGES_BEHIND: Final = 200
-"""Images that are not looked at yet; of more than these in a second, events may be missing."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,28 +30,17 @@ logger = logging.getLogger(__name__)
 class TabThread:
     """The tab of one cluster, from `start` to `stop`; any thread may call these."""
 
-    def __init__(
-        self,
-        context: SparkContext,
-        config: BrokerConfig,
-        controller: ControllerServer,
-        racks: Sequence[Rack],
-    ) -> None:
+    def __init__(self, context: SparkContext, source: TabSource, racks: Sequence[Rack]) -> None:
         self._context = context
-        self._config = config
-        self._controller = controller
+        self._source = source
         self._racks = racks
-        self._committed: deque[tuple[MetadataImage, Mapping[BrokerId, str]]] = deque(maxlen=MAX_IMAGES_BEHIND)
-        self._image = EMPTY_IMAGE
         self._stopping = threading.Event()
         self._tab: LogTab | None = None
         self._thread = InheritableThread(target=self._run, name="sparklog tab", daemon=True)
 
     def start(self) -> None:
         """Begin; returns at once."""
-        # In this order: what is committed in between is in the next image, too.
-        self._image = self._controller.image
-        self._controller.subscribe(self._note_image)
+        self._source.begin_tab()
         self._thread.start()
 
     def stop(self) -> None:
@@ -74,22 +57,17 @@ class TabThread:
         try:
             from driver.ui.log_tab import LogTab
 
-            self._tab = LogTab(
-                self._context, self._config, self._controller, self._racks, self._image, self._committed
-            )
+            self._tab = LogTab(self._context, self._source, self._racks)
             with contextlib.closing(self._tab):
                 if self._tab.attach():
                     self._serve(self._tab)
                 else:
-                    self._end_subscription()
                     self._stopping.wait()
         except JVM_GONE as error:
             if not self._stopping.is_set():
                 logger.info("The Log tab is refreshed no more: %s", error)
         except Exception:  # a thread that only shows: the cluster goes on
             logger.exception("The Log tab is refreshed no more")
-        finally:
-            self._end_subscription()
 
     def _serve(self, tab: "LogTab") -> None:
         """Have the tab shown until stopped; a page or a second that fails is not the last one.
@@ -105,10 +83,3 @@ class TabThread:
                     raise
                 logger.warning("The Log tab is not refreshed for %.0f s", RETRY_S, exc_info=error)
                 self._stopping.wait(RETRY_S)
-
-    def _note_image(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        self._committed.append((image, departure_reasons))
-
-    def _end_subscription(self) -> None:
-        self._controller.unsubscribe(self._note_image)
-        self._committed.clear()

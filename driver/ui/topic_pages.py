@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from driver.ui.asked_page import AskedPage
 from driver.ui.machine.topic_health import TopicHealth, trouble_of
 from driver.ui.machine.topic_settings import topic_settings
 from driver.ui.pages.html import Html
@@ -14,7 +15,6 @@ from driver.ui.pages.topic import (
 from driver.ui.pages.topics import topics_page
 from driver.ui.partition_figures import LeadersFigures, figures_of
 from driver.ui.questions import Answer, Questions
-from driver.ui.spark_tab import AskedPage
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from driver.ui.asked_page import AskedPage
 from driver.ui.machine.coordinators import coordinators, leader_of, missing
 from driver.ui.machine.transactions import (
     OPEN_STATES,
@@ -20,7 +21,6 @@ from driver.ui.pages.tables import pages_of, rows_of_page
 from driver.ui.pages.topic import unknown_topic_page
 from driver.ui.pages.transactions import producers_page, transactions_page
 from driver.ui.questions import Answer, Questions, Sample
-from driver.ui.spark_tab import AskedPage
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.transactions import (
     ActiveProducer,

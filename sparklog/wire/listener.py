@@ -24,6 +24,7 @@ from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.inside_reserve import InsideReserve
+from sparklog.wire.listening import listening_socket
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.request_metrics import RequestMetrics
@@ -142,8 +143,11 @@ class Listener:
         tls: ServerTls | None = None,
         keeps_room_inside: bool = False,
         only_inside: bool = False,
+        listening: socket.socket | None = None,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
+
+        A socket that is `listening` already is taken over instead.
 
         `name` is for logs and metrics; `listener_name`, the same if not given, is Kafka's: clients are told
         the addresses of the listeners that have it.
@@ -161,20 +165,9 @@ class Listener:
             ValueError: the table promises a version that cannot be read or written.
         """
         settings = settings or SocketSettings()
-        loop = asyncio.get_running_loop()
-        resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = resolved[0]
-        listening = socket.socket(family, kind, protocol)
+        if listening is None:
+            listening = await asyncio.to_thread(listening_socket, host, port, settings)
         try:
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Accepted sockets inherit these; the receive buffer's must be known before a connection is made.
-            if settings.receive_buffer_bytes is not None:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
-            if settings.send_buffer_bytes is not None:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
-            listening.bind(address)
-            listening.listen(settings.listen_backlog_size)
             return cls(
                 listening,
                 apis,

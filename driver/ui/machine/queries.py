@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from driver.ui.machine.status import QueryStatus, SourceStatus
 
-__all__ = ["query_status"]
+__all__ = ["query_status", "query_statuses"]
+
+_BETWEEN, _END, _RUNS = "\x01", "\x02", "\x03"
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -33,6 +35,17 @@ def query_status(progress: str, failure: str | None = None) -> QueryStatus | Non
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def query_statuses(text: str) -> tuple[QueryStatus, ...]:
+    """Return the queries of a text of the listener in Java: of each how it ended and its last progress.
+
+    >>> query_statuses("\\x03\\x01no progress\\x02")
+    ()
+    """
+    entries = (entry.split(_BETWEEN, 1) for entry in text.split(_END)[:-1])
+    found = (query_status(progress, None if state == _RUNS else state) for state, progress in entries)
+    return tuple(query for query in found if query is not None)
 
 
 def _source(source: Mapping[str, Any]) -> SourceStatus:

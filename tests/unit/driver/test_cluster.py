@@ -12,8 +12,8 @@ import pytest
 
 from driver.application import start
 from driver.cluster import FAILURES_BEFORE_START_ALLOWED
-from driver.controller import ControllerServer
 from driver.controller.quorum.machine.candidate import ExpectedBroker
+from driver.controller.server import ControllerServer
 from driver.spark import rack
 from sparklog.config import BrokerConfig
 from sparklog.hosting import BrokerEnd, BrokerRefusedError, StartError

@@ -15,10 +15,10 @@ from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsReque
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from driver.controller import ControllerServer
 from driver.controller.active_controller import DeposedError
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.candidate import ExpectedBroker
+from driver.controller.server import ControllerServer
 from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError

@@ -6,7 +6,6 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from driver.monitoring import spark_metrics
-from driver.monitoring.broker_metrics import BrokerMetrics
 from driver.monitoring.spark_metrics import SparkMetrics
 from tests.cluster import wait_for
 from tests.unit.driver.spark.java_virtual_machine import context_of
@@ -22,7 +21,7 @@ def test_put_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> 
         ValueError("a figure that is none"),
     ]
     java.put.side_effect = lambda *_: failures and (_ for _ in ()).throw(failures.pop(0))
-    metrics = SparkMetrics(context_of(java), BrokerMetrics(), 1_000, dict)
+    metrics = SparkMetrics(context_of(java), lambda _: ("", ""), dict)
     metrics.start()
     wait_for(lambda: java.put.call_count > 5, "figures after the failures")
     metrics.stop()
@@ -37,7 +36,7 @@ def test_thread_ends_with_the_application(monkeypatch: pytest.MonkeyPatch) -> No
     context = context_of(java)
     context._jsc.sc().isStopped.return_value = True
     java.put.side_effect = Py4JError("An error occurred while calling o1.put. Trace:\nSparkEnv is null")
-    metrics = SparkMetrics(context, BrokerMetrics(), 1_000, dict)
+    metrics = SparkMetrics(context, lambda _: ("", ""), dict)
     metrics.start()
     wait_for(lambda: java.detach.called, "the end")
     assert java.put.call_count == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.ui.spark_tab import OVERVIEW, AskedPage
+from driver.ui.asked_page import OVERVIEW, AskedPage
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""The sockets of the driver's listeners, one for each address of controller.quorum.bootstrap.servers.
+
+The driver's own process binds them and keeps them open: whatever becomes of the controller's process, the
+next one serves at the same ports.
+"""
+
+import socket
+
+from sparklog.config import BrokerConfig, HostPort
+from sparklog.wire.listening import listening_socket
+
+__all__ = ["CannotListenError", "bootstrap_sockets"]
+
+
+class CannotListenError(OSError):
+    """An address of the driver's cannot be listened on."""
+
+    def __init__(self, address: HostPort, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror or str(error))
+        self.address = address
+
+
+def bootstrap_sockets(config: BrokerConfig) -> list[socket.socket]:
+    """Bind the addresses of all bootstrap servers, and listen there.
+
+    Raises:
+        CannotListenError: one of them cannot be listened on; none is.
+    """
+    sockets: list[socket.socket] = []
+    for server in config.controller_quorum_bootstrap_servers:
+        address = server.address
+        try:
+            sockets.append(listening_socket(address.host, address.port, config.socket_settings()))
+        except OSError as error:
+            for bound in sockets:
+                bound.close()
+            raise CannotListenError(address, error) from error
+    return sockets

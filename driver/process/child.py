@@ -1,0 +1,224 @@
+"""The controller's process: `main` runs in it, and ends it.
+
+It serves from the message StartController on, until the driver says that it is to stop, or has gone: then
+the socket pair is at its end, or, where a process that the driver forked holds it open, this process has
+another parent. Signals do not end it (but SIGKILL does): a Ctrl-C in a terminal is for the driver, and a
+service manager that ends the whole application by SIGTERM ends it by its driver, in order.
+"""
+
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from driver.controller.machine.cluster_state import CONTROLLER_ID
+from driver.controller.quorum.machine.candidate import ExpectedBroker
+from driver.controller.server import ControllerServer
+from driver.monitoring.figures import FiguresWriter
+from driver.process.codec import decoded
+from driver.process.errors import failed_by
+from driver.process.frames import receive_frame, timeval
+from driver.process.machine.supervision import (
+    BrokerLost,
+    ShutDownBroker,
+    ShutDownBrokers,
+    StopController,
+)
+from driver.process.messages import (
+    FROM_DRIVER,
+    AskFigures,
+    AskPage,
+    AskTab,
+    BeginTab,
+    ControllerState,
+    Figures,
+    FiguresMade,
+    FromChild,
+    FromDriver,
+    NotMade,
+    PageMade,
+    StartController,
+    TabMade,
+)
+from driver.process.outgoing import LogRelay, Outgoing
+from driver.ui.tab_pages import TabMaker
+from sparklog.config import BrokerConfig
+from sparklog.metadata.framing import decode_record
+from sparklog.metadata.schemas import UserScramCredentialRecord
+from sparklog.security.inside import ApplicationSecret
+
+__all__ = ["MAX_LISTENERS", "main"]
+
+MAX_LISTENERS: Final = 64
+PARENT_POLL_S: Final = 0.5
+STATE_POLL_S: Final = 0.05
+"""How often a start that waits hears of the state,"""
+QUIET_STATE_POLL_S: Final = 0.5
+"""and how often one that is over."""
+FAREWELL_S: Final = 2.0
+"""How long the driver may take for the last messages."""
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+logger = logging.getLogger(__name__)
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve the driver, process `parent`, at the other end of a socket pair; does not return."""
+    for ignored in _IGNORED:
+        signal.signal(ignored, signal.SIG_IGN)
+    connection = socket.socket(fileno=descriptor)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(PARENT_POLL_S))
+    outgoing = Outgoing(connection)
+    relay = LogRelay(outgoing)
+    logging.getLogger().addHandler(relay)
+    # What was imported stays: collections of garbage need not look through it.
+    gc.freeze()
+    child = _Child(connection, parent, outgoing)
+    status = 1
+    try:
+        status = child.run()
+    except BaseException as error:
+        logger.critical("The controller's process ends", exc_info=error)
+    finally:
+        outgoing.close(FAREWELL_S)
+        # Threads that wait for brokers hold nothing up: what is to be closed has been closed.
+        os._exit(status)
+
+
+class _Child:
+    """The process between its first message and its last."""
+
+    def __init__(self, connection: socket.socket, parent: int, outgoing: Outgoing) -> None:
+        self._connection = connection
+        self._parent = parent
+        self._outgoing = outgoing
+        self._server: ControllerServer | None = None
+        self._tab: TabMaker | None = None
+        self._figures: FiguresWriter | None = None
+        self._broker_count = 0
+        # Each has a thread of its own: a page may wait for brokers, and the metrics are wanted every second.
+        self._tab_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab")
+        self._figures_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog figures")
+
+    def run(self) -> int:
+        """Serve until the driver has stopped the controller or has gone; return the process's status."""
+        sockets = self._listening_sockets()
+        if sockets is None:
+            return 1
+        while True:
+            frame = receive_frame(self._connection, self._has_driver)
+            if frame is None:
+                return 1
+            message = decoded(frame, FROM_DRIVER)
+            if isinstance(message, StopController):
+                if self._server is not None:
+                    self._server.stop()
+                return 0
+            if not isinstance(message, StartController):
+                self._received(message)
+            elif not self._start(message, sockets):
+                return 1
+
+    def _has_driver(self) -> bool:
+        return os.getppid() == self._parent
+
+    def _listening_sockets(self) -> list[socket.socket] | None:
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._connection, 1, MAX_LISTENERS)
+            except BlockingIOError:
+                if not self._has_driver():
+                    return None
+                continue
+            return [socket.socket(fileno=each) for each in descriptors] if data else None
+
+    def _start(self, start: StartController, sockets: list[socket.socket]) -> bool:
+        """Serve; return whether that goes."""
+        logging.getLogger().setLevel(start.log_level)
+        config = BrokerConfig.from_mapping(start.configuration)
+        users = [decode_record(record) for record in start.first_users]
+        self._broker_count = len(start.expected_brokers)
+        server = ControllerServer(
+            config,
+            Path(start.directory),
+            secret=ApplicationSecret(start.secret),
+            expected_brokers=[ExpectedBroker(*each) for each in start.expected_brokers],
+            new_cluster_id=start.new_cluster_id,
+            first_users=[user for user in users if isinstance(user, UserScramCredentialRecord)],
+            sockets=sockets,
+            brokers_run=start.brokers_run,
+        )
+        try:
+            server.start()
+        except Exception as error:
+            self._outgoing.send(failed_by(error))
+            return False
+        self._server = server
+        self._tab = TabMaker(config, server)
+        self._figures = FiguresWriter(server.broker_metrics, CONTROLLER_ID)
+        threading.Thread(target=self._tell_state, args=(server,), name="sparklog state", daemon=True).start()
+        return True
+
+    def _tell_state(self, server: ControllerServer) -> None:
+        """Send the state whenever it has changed; end the process when the controller has failed."""
+        told: ControllerState | None = None
+        while (failure := server.failure) is None:
+            state = _state_of(server, self._broker_count)
+            if state != told:
+                told = state
+                self._outgoing.send(state)
+            time.sleep(QUIET_STATE_POLL_S if state.serves else STATE_POLL_S)
+        server.stop()
+        self._outgoing.send(failed_by(failure))
+        self._outgoing.close(FAREWELL_S)
+        os._exit(1)
+
+    def _received(self, message: FromDriver) -> None:
+        server, tab, figures = self._server, self._tab, self._figures
+        assert server is not None and tab is not None and figures is not None, "StartController comes first"
+        match message:
+            case ShutDownBroker(broker_id, reason):
+                server.shut_down_broker(broker_id, reason)
+            case BrokerLost(broker_id):
+                server.report_broker_lost(broker_id)
+            case ShutDownBrokers():
+                server.shut_down_brokers()
+            case BeginTab():
+                self._tab_worker.submit(tab.begin)
+            case AskTab(number, observed):
+                self._answer(self._tab_worker, number, lambda: TabMade(number, tab.made_tab(observed)))
+            case AskPage(number, key):
+                self._answer(self._tab_worker, number, lambda: PageMade(number, tab.made_page(key)))
+            case AskFigures(number, restarts):
+                written = partial(figures.write, dict(restarts))
+                self._answer(self._figures_worker, number, lambda: FiguresMade(number, Figures(*written())))
+
+    def _answer(self, worker: ThreadPoolExecutor, number: int, make: Callable[[], FromChild]) -> None:
+        def answer() -> None:
+            try:
+                self._outgoing.send(make())
+            except Exception:  # of what only shows: the controller goes on
+                logger.exception("The driver's question has no answer")
+                self._outgoing.send(NotMade(number))
+
+        worker.submit(answer)
+
+
+def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
+    image = server.image
+    return ControllerState(
+        cluster_id=server.cluster_id,
+        lacks_voters=server.lacks_voters,
+        missing=server.missing,
+        unfenced=tuple(sorted(each for each, broker in image.brokers.items() if not broker.fenced)),
+        registered=tuple(sorted(image.brokers)),
+        serves=server.serves_with(broker_count),
+    )

@@ -1,0 +1,45 @@
+"""Errors of the controller's process, as its driver raises them: by their class, with their text."""
+
+from driver.controller.errors import DeposedError
+from driver.process.messages import Failed
+from sparklog.config import ConfigError
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.tls.errors import TlsConfigError
+
+__all__ = ["ControllerProcessError", "error_of", "failed_by"]
+
+
+class ControllerProcessError(Exception):
+    """The controller's process failed by an error that has no class in the driver, or without a word."""
+
+
+def failed_by(error: BaseException) -> Failed:
+    """Return the message that tells of an error."""
+    match error:
+        case ConfigError():
+            return Failed("ConfigError", (error.key, error.value, error.reason), None)
+        case TlsConfigError():
+            return Failed("TlsConfigError", (error.key, error.reason), None)
+        case KafkaError():
+            return Failed("KafkaError", (error.message,), error.error_code.value)
+        case DeposedError():
+            return Failed("DeposedError", (str(error),), None)
+        case OSError(errno=int()):
+            return Failed("OSError", (error.strerror or str(error),), error.errno)
+    return Failed(type(error).__name__, (str(error),), None)
+
+
+def error_of(failed: Failed) -> Exception:
+    """Return the error that a message tells of."""
+    match failed:
+        case Failed("ConfigError", (str(key), value, str(reason))):
+            return ConfigError(key, value, reason)
+        case Failed("TlsConfigError", (str(key), str(reason))):
+            return TlsConfigError(key, reason)
+        case Failed("KafkaError", (str(message),), int(code)):
+            return KafkaError(ErrorCode(code), message)
+        case Failed("DeposedError", (str(message),)):
+            return DeposedError(message)
+        case Failed("OSError", (str(message),), int(code)):
+            return OSError(code, message)
+    return ControllerProcessError(": ".join((failed.error, *filter(None, failed.arguments))))

@@ -1,0 +1,128 @@
+"""What the controller's process sends its driver, written by a thread of its own.
+
+A driver whose interpreter is kept busy reads nothing for as long. So nothing here waits for it: messages wait
+in a queue. Log lines that find it full are left out, counted; of everything else there is no more than the
+driver has asked for, and of the state only the newest waits.
+"""
+
+import logging
+import socket
+import threading
+import traceback
+from collections import deque
+from typing import Final
+
+from driver.process.codec import encoded
+from driver.process.frames import send_frame
+from driver.process.messages import ControllerState, FromChild, LogLine
+from sparklog.printable import printable
+
+__all__ = ["LogRelay", "Outgoing"]
+
+MAX_WAITING_LINES: Final = 10_000
+MAX_WAITING: Final = 1_000
+"""Everything that is no line."""
+
+
+class Outgoing:
+    """Messages on their way; `send` may be called from any thread, and never waits."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._lines: deque[LogLine] = deque()
+        self._messages: deque[FromChild] = deque(maxlen=MAX_WAITING)
+        self._state: ControllerState | None = None
+        self._left_out = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="sparklog outgoing", daemon=True)
+        self._thread.start()
+
+    def send(self, message: FromChild) -> None:
+        """Have it sent."""
+        with self._changed:
+            match message:
+                case LogLine() if len(self._lines) >= MAX_WAITING_LINES:
+                    self._left_out += 1
+                case LogLine():
+                    self._lines.append(message)
+                case ControllerState():
+                    self._state = message
+                case _:
+                    self._messages.append(message)
+            self._changed.notify()
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is left, if the driver takes it within the time."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while (message := self._next()) is not None:
+                send_frame(self._connection, encoded(message))
+        except OSError:
+            # The driver has gone: the thread that reads from it ends the process.
+            with self._changed:
+                self._closed = True
+
+    def _next(self) -> FromChild | None:
+        with self._changed:
+            while True:
+                # Lines first: they say what came before.
+                if self._lines:
+                    return self._lines.popleft()
+                if self._left_out:
+                    left_out, self._left_out = self._left_out, 0
+                    return _line(
+                        logging.LogRecord(
+                            __name__,
+                            logging.WARNING,
+                            __file__,
+                            0,
+                            "%d lines are left out here: the driver did not take the ones before",
+                            (left_out,),
+                            None,
+                        )
+                    )
+                if self._state is not None:
+                    state, self._state = self._state, None
+                    return state
+                if self._messages:
+                    return self._messages.popleft()
+                if self._closed:
+                    return None
+                self._changed.wait()
+
+
+class LogRelay(logging.Handler):
+    """Sends what is logged to the driver."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        super().__init__()
+        self._outgoing = outgoing
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record."""
+        try:
+            self._outgoing.send(_line(record))
+        except Exception:  # of a record whose arguments don't fit: logging says so, and goes on
+            self.handleError(record)
+
+
+def _line(record: logging.LogRecord) -> LogLine:
+    told = None
+    if record.exc_info and record.exc_info[1] is not None:
+        told = "".join(traceback.format_exception(record.exc_info[1]))
+    return LogLine(
+        name=record.name,
+        level=record.levelno,
+        message=printable(record.getMessage()),
+        created_s=record.created,
+        thread=record.threadName or "",
+        path=record.pathname,
+        line=record.lineno,
+        traceback=told,
+    )
