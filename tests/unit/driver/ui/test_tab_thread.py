@@ -31,7 +31,7 @@ def test_page_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_page_that_is_not_made_in_time_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the controller's process is started again, the tab says how old it is, and goes on with the next."""
+    """While the controller's process is started again, the tab only gets old."""
     monkeypatch.setattr(tab_thread, "RETRY_S", 60.0)  # longer than is waited here
     java = java_tab()
     asked = ["topics\n\n\n"]
