@@ -164,6 +164,11 @@ class ControllerProcess:
         return None if child is None else child.process_id
 
     @property
+    def leads(self) -> bool:
+        """Whether there is a process that has won its election."""
+        return self._child is not None and self._machine.is_serving
+
+    @property
     def cluster_id(self) -> str | None:
         """The cluster that is served; None before an election is won."""
         return self._cluster_id

@@ -118,7 +118,10 @@ class Voters:
     async def _follow(self, replica: MetadataReplica, key: VoterKey, port: int) -> None:
         channel = await Channel.connect("127.0.0.1", self._port, "voter", login=SECRET.login)
         try:
-            while not replica.voter.follows:
+            announced = False
+            # As brokers do: on every connection, since it may be another controller than before.
+            while not (announced and replica.voter.follows):
+                announced = True
                 listeners = (VoterListener(name=CONTROLLER_LISTENER, host="127.0.0.1", port=port),)
                 answer = await channel.request(
                     AddRaftVoterRequest(

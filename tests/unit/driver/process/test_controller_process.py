@@ -76,7 +76,7 @@ def killed(process: ControllerProcess) -> None:
     assert process_id is not None
     os.kill(process_id, signal.SIGKILL)
     wait_for(lambda: process.process_id not in (None, process_id), "another process")
-    wait_for(lambda: process._machine.is_serving, "its leadership")
+    wait_for(lambda: process.leads, "its leadership")
 
 
 def test_process_that_is_killed_is_back_at_its_port_and_leads_with_a_higher_epoch(tmp_path: Path) -> None:
@@ -123,7 +123,8 @@ def test_broker_that_had_to_leave_is_named_to_the_next_process(tmp_path: Path) -
         wait_for(lambda: process.process_id != process_id, "the end")
         process.broker_leaves(0, 1, "executor 7 is decommissioned", is_lost=False)
         process.broker_leaves(1, 1, "an executor of the attempt before", is_lost=False)
-        wait_for(lambda: process._machine.is_serving, "the next leadership")
+        wait_for(lambda: process.process_id not in (None, process_id), "the next process")
+        wait_for(lambda: process.leads, "its leadership")
         with connect(process) as channel:
 
             def leaves(broker_id: int) -> bool:
