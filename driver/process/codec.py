@@ -34,7 +34,7 @@ def decoded(data: bytes, known: Mapping[str, type[Message]]) -> Message:
     """
     try:
         name, fields = json.loads(data)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise MessageError(f"no pair of a name and fields in JSON: {error}") from None
     if not isinstance(name, str) or name not in known:
         raise MessageError(f"no message is called {name!r:.80}")

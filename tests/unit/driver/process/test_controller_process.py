@@ -131,8 +131,12 @@ def test_broker_that_had_to_leave_is_named_to_the_next_process(tmp_path: Path) -
                 epoch = broker_epochs[broker_id]
                 return bool(channel.request(heartbeat(broker_id, epoch, 1 << 30)).should_shut_down)
 
-            wait_for(lambda: leaves(0), "broker 0 to be asked to leave")
-            assert not leaves(1)
+            def leaves_alone() -> bool:
+                # The other one has to know of it.
+                assert not leaves(1)
+                return leaves(0)
+
+            wait_for(leaves_alone, "broker 0 to be asked to leave")
 
 
 DRIVER = f"""

@@ -1,0 +1,117 @@
+"""What driver and controller's process tell each other arrives as it was sent, and nothing else does."""
+
+import json
+
+import pytest
+
+from driver.controller.errors import DeposedError
+from driver.process.codec import MessageError, decoded, encoded
+from driver.process.errors import ControllerProcessError, error_of, failed_by
+from driver.process.machine.supervision import ShutDownBroker, StopController
+from driver.process.messages import (
+    FROM_CHILD,
+    FROM_DRIVER,
+    AskFigures,
+    AskTab,
+    ControllerState,
+    FromChild,
+    FromDriver,
+    LogLine,
+    StartController,
+    TabMade,
+)
+from driver.ui.machine.status import BrokerTask
+from driver.ui.machine.status_maker import BrokerPlace
+from driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed, StageText
+from sparklog.config import ConfigError
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.tls.errors import TlsConfigError
+
+TASK = BrokerTask(executor_id="driver", host="a", stage_id=3, logs=(("stderr", "http://a/"),))
+PLACES = tuple(
+    BrokerPlace(node_id=number, rack=f"rack-{number}", attempt=1, task=task)
+    for number, task in enumerate((TASK, None))
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        StartController({"a": "b"}, "/d", "f00", ((0, "rack-0"),), "id", (b"\x00\xff",), False, 20),
+        ShutDownBroker(1, "line\n\x00 \u2028 ü"),
+        StopController(),
+        AskTab(7, Observed(PLACES, (DriverEvent("restarted", "rack-0", ""),), None)),
+        AskFigures(8, ((0, 2), (1, 0))),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_message_of_the_driver_arrives_as_it_was_sent(message: FromDriver) -> None:
+    """Each in JSON, whatever is in it."""
+    assert decoded(encoded(message), FROM_DRIVER) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ControllerState(None, False, "waits", (0,), (0, 1), False),
+        LogLine("a", 20, "b", 1.0, "c", "d.py", 7, None),
+        TabMade(7, MadeTab(MadePage("<p>", "{}"), (StageText(1, "a\nb"),))),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_message_of_the_process_arrives_as_it_was_sent(message: FromChild) -> None:
+    """The other way."""
+    assert decoded(encoded(message), FROM_CHILD) == message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no JSON",
+        b"7",
+        b'["Popen", {}]',
+        b'["ShutDownBroker", {"broker_id": 1}]',
+        b'["ShutDownBroker", {"broker_id": "1", "reason": ""}]',
+        b'["ShutDownBroker", {"broker_id": 1, "reason": "", "more": 1}]',
+        b'["AskFigures", {"number": 1, "restarts": [[1]]}]',
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    """They make nothing but messages, whatever they name."""
+    with pytest.raises(MessageError):
+        decoded(data, FROM_DRIVER)
+
+
+def test_secrets_are_not_shown() -> None:
+    """A message may be logged."""
+    start = StartController({"a": "password"}, "/d", "f00", (), "id", (b"salt",), False, 20)
+    assert "password" not in repr(start)
+    assert "f00" not in repr(start)
+    assert "salt" not in repr(start)
+    assert "password" in json.loads(encoded(start))[1]["configuration"].values()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("ssl.keystore.location", "/a", "it can't be read"),
+        ConfigError("a.key", None, "it is unknown"),
+        TlsConfigError("ssl.keystore.location", "no such file"),
+        KafkaError(ErrorCode.kafka_storage_error, "the disk is full"),
+        DeposedError("another driver leads"),
+        FileNotFoundError(2, "No such file"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_of_the_process_is_raised_by_its_class_with_its_text(error: Exception) -> None:
+    """A user's `except` means the same, wherever the controller runs."""
+    raised = error_of(failed_by(error))
+    assert type(raised) is type(error)
+    assert str(raised) == str(error)
+
+
+def test_error_that_the_driver_does_not_know_keeps_its_name() -> None:
+    """No class is looked up by a name that came."""
+    raised = error_of(failed_by(ZeroDivisionError("of a figure")))
+    assert isinstance(raised, ControllerProcessError)
+    assert str(raised) == "ZeroDivisionError: of a figure"
