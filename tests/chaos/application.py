@@ -104,7 +104,7 @@ class Application:
         return psutil.Process(self._process.pid)
 
     def driver_python(self) -> psutil.Process:
-        """Return the driver's Python, which is the controller."""
+        """Return the driver's Python, with which the controller ends."""
         (python,) = (
             child
             for child in self.driver_jvm().children()

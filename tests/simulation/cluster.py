@@ -7,12 +7,14 @@ while clients write and read, and everything is healed; then it must be well aga
 
 import gc
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+from driver.controller.quorum.machine.candidate import BecomeLeader
+from driver.process.machine.supervision import Effect, GiveUp, RestartAt, StartChild, Supervision
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC
@@ -310,7 +312,8 @@ class World(Observer):
     def start_application(self) -> None:
         """Start a driver on another host; the brokers of the one before it end soon, and are started anew."""
         self._applications += 1
-        self.start_driver()
+        self._supervision = Supervision()
+        self._carry_out(self._supervision.begin(self.scheduler.now_ms), self._supervision)
         random = self.scheduler.random
         longest_ms = random.choice(_ZOMBIE_MS)
         for broker in list(self.brokers.values()):
@@ -338,11 +341,37 @@ class World(Observer):
             del self.network.listening[driver.host]
         driver.end(silently=False)
         if driver is self._newest:
-            self.scheduler.after(1 + self.scheduler.random.randrange(1_000), self._supervise, driver)
+            # What an interpreter takes to load, or a supervisor to start the whole application again.
+            load_ms = 1 + self.scheduler.random.randrange(1_000)
+            effects = self._supervision.child_ended("SIGKILL", self.scheduler.now_ms)
+            self._carry_out(effects, self._supervision, load_ms)
 
-    def _supervise(self, driver: ControllerProcess) -> None:
+    def wins(self, driver: ControllerProcess, lead: BecomeLeader) -> None:
+        """A driver has a majority of votes, and is about to lead."""
+        super().wins(driver, lead)
         if driver is self._newest:
-            self.start_driver()
+            self._supervision.child_leads({})
+
+    def _carry_out(self, effects: Sequence[Effect], supervision: Supervision, load_ms: int = 0) -> None:
+        for effect in effects:
+            match effect:
+                case StartChild():
+                    self.start_driver()
+                case RestartAt(at_ms):
+                    pause_ms = max(load_ms, at_ms - self.scheduler.now_ms)
+                    self.scheduler.after(pause_ms, self._supervise, supervision)
+                case GiveUp():
+                    # Its supervisor starts the application's driver again.
+                    self.scheduler.after(load_ms, self._start_over, supervision)
+
+    def _supervise(self, supervision: Supervision) -> None:
+        if supervision is self._supervision:
+            self._carry_out(supervision.tick(self.scheduler.now_ms), supervision)
+
+    def _start_over(self, supervision: Supervision) -> None:
+        if supervision is self._supervision:
+            self._supervision = Supervision()
+            self._carry_out(self._supervision.begin(self.scheduler.now_ms), self._supervision)
 
     def start_broker(self, broker_id: BrokerId) -> None:
         """Start a broker on its disk."""
