@@ -15,6 +15,7 @@ import shutil
 import socket
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -424,7 +425,10 @@ def _log(line: LogLine) -> None:
     record.created, record.msecs = line.created_s, line.created_s % 1 * 1_000
     record.threadName = line.thread
     record.exc_text = line.traceback
-    target.handle(record)
+    try:
+        target.handle(record)
+    except Exception:  # of a filter of the user's: logging itself deals with handlers that fail
+        traceback.print_exc()
 
 
 _living: Final[weakref.WeakSet[ControllerProcess]] = weakref.WeakSet()

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["FrameError", "receive_frame", "send_frame", "with_send_timeout"]
+__all__ = ["MAX_FRAME_BYTES", "FrameError", "receive_frame", "send_frame", "timeval", "with_send_timeout"]
 
 MAX_FRAME_BYTES: Final = 64 << 20
 _LENGTH: Final = struct.Struct("!I")

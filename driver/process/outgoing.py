@@ -13,11 +13,13 @@ from collections import deque
 from typing import Final
 
 from driver.process.codec import encoded
-from driver.process.frames import send_frame
-from driver.process.messages import ControllerState, FromChild, LogLine
+from driver.process.frames import MAX_FRAME_BYTES, send_frame
+from driver.process.messages import ControllerState, FromChild, LogLine, NotMade
 from sparklog.printable import printable
 
 __all__ = ["LogRelay", "Outgoing"]
+
+logger = logging.getLogger(__name__)
 
 MAX_WAITING_LINES: Final = 10_000
 MAX_WAITING: Final = 1_000
@@ -62,7 +64,10 @@ class Outgoing:
     def _run(self) -> None:
         try:
             while (message := self._next()) is not None:
-                send_frame(self._connection, encoded(message))
+                frame = encoded(message)
+                if len(frame) > MAX_FRAME_BYTES:
+                    frame = encoded(_too_large(message, len(frame)))
+                send_frame(self._connection, frame)
         except OSError:
             # The driver has gone: the thread that reads from it ends the process.
             with self._changed:
@@ -95,6 +100,11 @@ class Outgoing:
                 if self._closed:
                     return None
                 self._changed.wait()
+
+
+def _too_large(message: FromChild, length: int) -> FromChild:
+    logger.warning("An answer of %d bytes is not sent to the driver", length)
+    return NotMade(getattr(message, "number", 0))
 
 
 class LogRelay(logging.Handler):
