@@ -98,6 +98,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
         # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
         controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
         broken_off.callback(shutil.rmtree, controller_directory, ignore_errors=True)
+        broken_off.callback(controller.stop)
         secret = ApplicationSecret.new()
         try:
             controller.start(

@@ -527,7 +527,7 @@ def test_secret_of_the_application_is_in_no_page_property_or_command_line(
     spark: SparkSession, cluster: sparklog.Cluster
 ) -> None:
     """Whoever reads it could register as a broker; pages and /proc are read by many."""
-    secret: str = cluster._controller.secret._value  # type: ignore[attr-defined]
+    secret: str = cluster._secret._value  # type: ignore[attr-defined]
     application = f"/api/v1/applications/{spark.sparkContext.applicationId}"
     pages = ("/environment/", "/executors/", "/jobs/", "/stages/", "/log/", f"{application}/environment")
     told = [fetched(address(spark) + page) for page in (*pages, f"{application}/stages?details=true")]
