@@ -1,6 +1,6 @@
 """The controller's process: `main` runs in it, and ends it.
 
-It serves from the message StartController on, until the driver says that it is to stop, or has gone: then
+It serves from the message StartController on, until the driver stops it or has gone: then
 the socket pair is at its end, or, where a process that the driver forked holds it open, this process has
 another parent. Signals do not end it (but SIGKILL does): a Ctrl-C in a terminal is for the driver, and a
 service manager that ends the whole application by SIGTERM ends it by its driver, in order.
@@ -79,7 +79,7 @@ def main(descriptor: int, parent: int) -> None:
     outgoing = Outgoing(connection)
     relay = LogRelay(outgoing)
     logging.getLogger().addHandler(relay)
-    # What was imported stays: collections of garbage need not look through it.
+    # Modules stay: collections of garbage need not look through them.
     gc.freeze()
     child = _Child(connection, parent, outgoing)
     status = 1
@@ -89,7 +89,7 @@ def main(descriptor: int, parent: int) -> None:
         logger.critical("The controller's process ends", exc_info=error)
     finally:
         outgoing.close(FAREWELL_S)
-        # Threads that wait for brokers hold nothing up: what is to be closed has been closed.
+        # Threads that wait for brokers hold nothing up: listeners and log are closed.
         os._exit(status)
 
 

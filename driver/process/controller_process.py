@@ -93,7 +93,7 @@ class ControllerProcess:
         self._addresses: tuple[HostPort, ...] = ()
         self._sockets: list[socket.socket] = []
         self._state: ControllerState | None = None
-        """What the present process has said last."""
+        """The last one of the present process."""
         self._cluster_id: str | None = None
         self._failure: BaseException | None = None
         self._restart_events: list[DriverEvent] = []
@@ -123,8 +123,8 @@ class ControllerProcess:
     ) -> None:
         """Listen, and serve the cluster to which the brokers' directories belong, or a new one.
 
-        Returns at once: brokers that come before the process listens wait in the kernel's queue. What keeps
-        it from serving is raised by `wait_until_unfenced`. `directory` is empty, and has no other user.
+        Returns at once: brokers that come before the process listens wait in the kernel's queue. A failure
+        is raised by `wait_until_unfenced`. `directory` is empty, and has no other user.
 
         Raises:
             CannotListenError: an address cannot be listened on.
@@ -402,7 +402,7 @@ class ControllerProcess:
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
-        # Who comes now is refused, instead of waiting for a process that does not come.
+        # Connections are refused from now on, instead of waiting for a process that does not come.
         self._close_sockets()
 
     def _close_sockets(self) -> None:

@@ -61,7 +61,7 @@ class Child:
             OSError: it cannot be started.
         """
         if not sys.executable:
-            raise OSError("sys.executable does not name the interpreter that the controller is to run in")
+            raise OSError("sys.executable does not name the interpreter in which the controller can run")
         ours, theirs = socket.socketpair()
         try:
             # -P: what lies in the working directory is no module, unless the driver's sys.path says so.
@@ -127,5 +127,5 @@ class Child:
             with self._sending:
                 send_frame(self._connection, frame)
         except OSError:
-            # What was sent in part makes the rest unreadable. Nothing happens to one that has ended.
+            # A frame sent in part makes the rest unreadable. A process that has ended is not hit.
             self.kill()

@@ -1,4 +1,4 @@
-"""What driver and controller's process tell each other over their socket pair.
+"""The messages between driver and controller's process over their socket pair.
 
 Each message is a frame: its length in four bytes, then JSON (`codec`). The driver sends instructions and
 questions; the process sends its state, its log lines and the answers, in any order. A question has a number,
@@ -101,7 +101,7 @@ FromDriver: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """What a start waits for; sent whenever it changes."""
+    """How far the cluster is; sent whenever it changes."""
 
     cluster_id: str | None
     """None before an election is won."""
@@ -120,7 +120,7 @@ class Failed:
     error: str
     """The error's class, one of those that `errors` knows, or else its name."""
     arguments: tuple[str | None, ...]
-    """What the class is called with."""
+    """The arguments of the class."""
     code: int | None
     """Kafka's error code, or the errno of an OSError."""
 

@@ -1,4 +1,4 @@
-"""What the controller's process sends its driver, written by a thread of its own.
+"""The messages of the controller's process to its driver, written by a thread of its own.
 
 A driver whose interpreter is kept busy reads nothing for as long. So nothing here waits for it: messages wait
 in a queue. Log lines that find it full are left out, counted; of everything else there is no more than the

@@ -2,8 +2,8 @@
 
 It runs in the controller's process, on a thread of its own, and is given what only Spark knows. It reads the
 committed image that nobody changes, asks the controller's loop one short question a second, and whatever it
-can't find out is left out. What is shown only when somebody looks (a topic's partitions, with offsets from
-their leaders; groups, transactions) is made when somebody does.
+can't find out is left out. Pages of topics, with offsets from the partitions' leaders, of groups and of
+transactions are made only when a browser asks for them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the driver's side of the tab gives and gets: what Spark says of the brokers, and finished pages.
+"""The driver's side of the tab: it gives what Spark says of the brokers, and gets finished pages.
 
 The pages are made in the controller's process (`tab_pages`); the driver, which has Spark, puts them there.
 """
@@ -22,7 +22,7 @@ class DriverEvent:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the driver knows at one moment."""
+    """The driver's knowledge at one moment."""
 
     places: tuple[BrokerPlace, ...]
     events: tuple[DriverEvent, ...]

@@ -1,7 +1,7 @@
 """The thread of the Log tab, as a cluster begins and ends it.
 
-What the tab is made of takes a while to load: the thread does that, when the cluster serves already. So this
-module imports next to nothing.
+The tab's modules take a while to load: the thread does that, when the cluster serves already. So this module
+imports next to nothing.
 """
 
 import contextlib

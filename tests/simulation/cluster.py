@@ -341,7 +341,7 @@ class World(Observer):
             del self.network.listening[driver.host]
         driver.end(silently=False)
         if driver is self._newest:
-            # What an interpreter takes to load, or a supervisor to start the whole application again.
+            # The time of an interpreter to load, or of a supervisor to start the whole application again.
             load_ms = 1 + self.scheduler.random.randrange(1_000)
             effects = self._supervision.child_ended("SIGKILL", self.scheduler.now_ms)
             self._carry_out(effects, self._supervision, load_ms)

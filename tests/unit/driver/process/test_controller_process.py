@@ -220,7 +220,7 @@ def test_start_whose_process_ends_at_once_says_so(
 
 
 def test_failure_of_the_process_is_raised_in_the_driver(tmp_path: Path) -> None:
-    """By its class, with its text: who asked for a directory that is none is told that."""
+    """By its class, with its text: here that a directory is none."""
     (tmp_path / "file").write_text("")
     launched = ControllerProcess.launch()
     try:

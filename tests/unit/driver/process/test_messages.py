@@ -1,4 +1,4 @@
-"""What driver and controller's process tell each other arrives as it was sent, and nothing else does."""
+"""Messages between driver and controller's process arrive as they were sent, and nothing else does."""
 
 import json
 

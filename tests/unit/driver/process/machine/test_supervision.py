@@ -87,7 +87,7 @@ def test_process_that_says_why_it_failed_is_not_started_again() -> None:
 
 
 def test_stop_ends_the_process_in_order_if_it_leads_and_else_at_once() -> None:
-    """What has not led has nothing to close; what ends then is not started again."""
+    """A process that has not led has nothing to close; one that ends then is not started again."""
     machine = leading()
     assert machine.stop() == [Tell(StopController())]
     assert machine.child_ended("exit status 0", 1) == []
