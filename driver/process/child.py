@@ -15,9 +15,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.candidate import ExpectedBroker
@@ -49,11 +49,13 @@ from driver.process.messages import (
     TabMade,
 )
 from driver.process.outgoing import LogRelay, Outgoing
-from driver.ui.tab_pages import TabMaker
 from sparklog.config import BrokerConfig
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
+
+if TYPE_CHECKING:
+    from driver.ui.tab_pages import TabMaker
 
 __all__ = ["MAX_LISTENERS", "main"]
 
@@ -101,7 +103,7 @@ class _Child:
         self._parent = parent
         self._outgoing = outgoing
         self._server: ControllerServer | None = None
-        self._tab: TabMaker | None = None
+        self._make_tab: Callable[[], TabMaker] | None = None
         self._figures: FiguresWriter | None = None
         self._broker_count = 0
         # Each has a thread of its own: a page may wait for brokers, and the metrics are wanted every second.
@@ -162,7 +164,7 @@ class _Child:
             self._outgoing.send(failed_by(error))
             return False
         self._server = server
-        self._tab = TabMaker(config, server)
+        self._make_tab = cache(partial(_tab_of, config, server))
         self._figures = FiguresWriter(server.broker_metrics, CONTROLLER_ID)
         threading.Thread(target=self._tell_state, args=(server,), name="sparklog state", daemon=True).start()
         return True
@@ -182,7 +184,7 @@ class _Child:
         os._exit(1)
 
     def _received(self, message: FromDriver) -> None:
-        server, tab, figures = self._server, self._tab, self._figures
+        server, tab, figures = self._server, self._make_tab, self._figures
         assert server is not None and tab is not None and figures is not None, "StartController comes first"
         match message:
             case ShutDownBroker(broker_id, reason):
@@ -192,11 +194,11 @@ class _Child:
             case ShutDownBrokers():
                 server.shut_down_brokers()
             case BeginTab():
-                self._tab_worker.submit(tab.begin)
+                self._tab_worker.submit(lambda: tab().begin())
             case AskTab(number, observed):
-                self._answer(self._tab_worker, number, lambda: TabMade(number, tab.made_tab(observed)))
+                self._answer(self._tab_worker, number, lambda: TabMade(number, tab().made_tab(observed)))
             case AskPage(number, key):
-                self._answer(self._tab_worker, number, lambda: PageMade(number, tab.made_page(key)))
+                self._answer(self._tab_worker, number, lambda: PageMade(number, tab().made_page(key)))
             case AskFigures(number, restarts):
                 written = partial(figures.write, dict(restarts))
                 self._answer(self._figures_worker, number, lambda: FiguresMade(number, Figures(*written())))
@@ -210,6 +212,13 @@ class _Child:
                 self._outgoing.send(NotMade(number))
 
         worker.submit(answer)
+
+
+def _tab_of(config: BrokerConfig, server: ControllerServer) -> "TabMaker":
+    # It takes a fifth of a second to load, which a start need not wait for.
+    from driver.ui.tab_pages import TabMaker
+
+    return TabMaker(config, server)
 
 
 def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
