@@ -74,7 +74,7 @@ def leader_epochs(cluster: SparkCluster) -> dict[int, int]:
     with BlockingChannel(host, int(port), "test", timeout_s=20) as channel:
         response = channel.request(
             MetadataRequest(
-                topics=(MetadataRequestTopic(name=TOPIC),),
+                topics=(MetadataRequestTopic(topic_id=None, name=TOPIC),),
                 allow_auto_topic_creation=False,
                 include_topic_authorized_operations=False,
             )
