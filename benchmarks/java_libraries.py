@@ -1,4 +1,6 @@
-"""Apache Kafka, Kafka Streams and Spark's Kafka connector from Maven, kept in build/java; none comes with us.
+"""Apache Kafka with Streams and Connect, and Spark's Kafka connector, from Maven; none comes with us.
+
+They are kept in build/java.
 
 Benchmarks compare with them and tests run them against a cluster of ours. Ask `maven_at_hand` first, or take
 `LibrariesUnavailableError` for an answer.
@@ -18,6 +20,7 @@ __all__ = [
     "FETCH_TIMEOUT_S",
     "PROGRAM_TIMEOUT_S",
     "LibrariesUnavailableError",
+    "connect_command",
     "fetch_connector",
     "fetch_kafka",
     "fetch_streams",
@@ -35,6 +38,14 @@ KAFKA: Final = (
 )
 # What else it depends on comes with Kafka, or is RocksDB, which is for states that do not fit into memory.
 STREAMS: Final = (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",)
+# Workers with their REST interface, MirrorMaker 2, the connectors of files, and a log on standard error.
+CONNECT: Final = (
+    *(
+        f"org.apache.kafka:{artifact}:{KAFKA_VERSION}"
+        for artifact in ("connect-runtime", "connect-mirror", "connect-file", "connect-json")
+    ),
+    "org.slf4j:slf4j-simple:1.7.36",
+)
 # The newest connector that is published; it runs on the newest Spark.
 CONNECTOR: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -104,6 +115,16 @@ def kafka_command(
     """
     classes = ":".join([f"{fetch_kafka()}/*", *map(str, class_path)])
     return [_java(), *java_options, "-cp", classes, main_class, *arguments]
+
+
+def connect_command(main_class: str, *arguments: str) -> list[str]:
+    """Return the command that runs a program of Kafka Connect's; fetches Connect if that was not done before.
+
+    Raises:
+        LibrariesUnavailableError: Connect can't be fetched.
+    """
+    jars = _fetch(f"connect-{KAFKA_VERSION}", CONNECT, with_dependencies=True)
+    return [_java(), *JAVA_OPTIONS, "-cp", f"{jars}/*", main_class, *arguments]
 
 
 def source_command(source: Path, *arguments: str, class_path: Sequence[Path] = ()) -> list[str]:

@@ -5,11 +5,12 @@ before each kill. Each count is told as it rises. So whoever reads committed rec
 counts in order from one on, each once, up to as often as the word was there.
 """
 
+import random
 import struct
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,25 +40,56 @@ LATEST_S: Final = 1.0
 _COUNT: Final = struct.Struct(">q")
 
 
+Kill = Callable[[Workers], None]
+"""Kills something, and returns when a worker that has ended may be started again."""
+
+
 def count_under_kills(scene: Scene) -> Struck:
     """Have words counted, kill meanwhile, and compare.
 
     Raises:
         ExactlyOnceError: a word was counted too often, not often enough, or its counts are in another order.
     """
-    servers = scene.application.bootstrap_servers
-    name = f"counted-{scene.chance.randrange(10**9)}"
-    source, target = f"{name}-lines", f"{name}-words"
-    create_topics(servers, source, target)
-    kills: list[Kill] = [_kill_broker, _kill_counter]
-    scene.chance.shuffle(kills)
-    counted: Counter[str] = Counter()
     hit: set[int] = set()
+    over_s = 0.0
+
+    def kill_broker(_: Workers) -> None:
+        nonlocal over_s
+        processes = broker_processes(scene)
+        broker = scene.chance.choice(sorted(processes))
+        SIGNALS["kill"].strike(processes[broker])
+        hit.add(broker)
+        over_s = time.monotonic()
+        broker_processes(scene)
+
+    def kill_counter(counters: Workers) -> None:
+        nonlocal over_s
+        counters.kill(scene.chance.randrange(COUNTERS))
+        over_s = time.monotonic()
+
+    kills = [kill_broker, kill_counter]
+    scene.chance.shuffle(kills)
+    count_words(scene.application.bootstrap_servers, scene.chance, kills)
+    return Struck("kills under Kafka Streams, which counts words", frozenset(hit), False, over_s)
+
+
+def count_words(
+    bootstrap_servers: str, chance: random.Random, kills: Sequence[Kill], *, lines: int = LINES
+) -> None:
+    """Have `lines` lines counted before each kill and after the last one, and compare.
+
+    Raises:
+        ExactlyOnceError: a word was counted too often, not often enough, or its counts are in another order.
+    """
+    name = f"counted-{chance.randrange(10**9)}"
+    source, target = f"{name}-lines", f"{name}-words"
+    create_topics(bootstrap_servers, source, target)
+    counted: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as states:
         commands = [
             source_command(
                 SOURCE,
-                servers,
+                bootstrap_servers,
                 source,
                 target,
                 name,
@@ -69,42 +101,24 @@ def count_under_kills(scene: Scene) -> Struck:
         with Workers(commands) as counters:
             for kill in kills:
                 before = counted.total()
-                _write(scene, source, counted)
-                wait_for_records(servers, target, before + 1, counters)
-                time.sleep(scene.chance.uniform(0, LATEST_S))
-                hit |= kill(scene, counters)
-                over_s = time.monotonic()
-                broker_processes(scene)
+                _write(bootstrap_servers, chance, source, counted, lines)
+                wait_for_records(bootstrap_servers, target, before + 1, counters)
+                time.sleep(chance.uniform(0, LATEST_S))
+                kill(counters)
                 counters.start_missing()
-            _write(scene, source, counted)
-            wait_for_records(servers, target, counted.total(), counters)
-        _compare(servers, target, counted)
-    return Struck("kills under Kafka Streams, which counts words", frozenset(hit), False, over_s)
+            _write(bootstrap_servers, chance, source, counted, lines)
+            wait_for_records(bootstrap_servers, target, counted.total(), counters)
+        _compare(bootstrap_servers, target, counted)
 
 
-Kill = Callable[[Scene, Workers], set[int]]
-
-
-def _kill_broker(scene: Scene, counters: Workers) -> set[int]:
-    processes = broker_processes(scene)
-    broker = scene.chance.choice(sorted(processes))
-    SIGNALS["kill"].strike(processes[broker])
-    return {broker}
-
-
-def _kill_counter(scene: Scene, counters: Workers) -> set[int]:
-    counters.kill(scene.chance.randrange(COUNTERS))
-    return set()
-
-
-def _write(scene: Scene, source: str, counted: Counter[str]) -> None:
+def _write(
+    bootstrap_servers: str, chance: random.Random, source: str, counted: Counter[str], lines: int
+) -> None:
     """Write a part of the lines, and count their words."""
-    lines = [
-        [f"word-{scene.chance.randrange(VOCABULARY)}" for _ in range(WORDS_A_LINE)] for _ in range(LINES)
-    ]
-    for line in lines:
+    part = [[f"word-{chance.randrange(VOCABULARY)}" for _ in range(WORDS_A_LINE)] for _ in range(lines)]
+    for line in part:
         counted.update(line)
-    produce(scene.application.bootstrap_servers, source, (" ".join(line).encode() for line in lines))
+    produce(bootstrap_servers, source, (" ".join(line).encode() for line in part))
 
 
 def _compare(bootstrap_servers: str, target: str, counted: Counter[str]) -> None:

@@ -28,6 +28,7 @@ public final class WordCount {
         settings.put("state.dir", arguments[4]);
         settings.put("processing.guarantee", "exactly_once_v2");
         settings.put("replication.factor", "3");
+        settings.put("num.standby.replicas", "1");
         settings.put("default.key.serde", Serdes.String().getClass().getName());
         settings.put("default.value.serde", Serdes.String().getClass().getName());
         // Else only some counts would be told, and a word that was counted twice might not be seen.
