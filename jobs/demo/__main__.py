@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from jobs.class_archive.archive import SHORT_LIVED
 from jobs.demo import flights
-from jobs.demo.observers import AcknowledgedObserver, ReadingAlong
+from jobs.demo.observers import AcknowledgedObserver, Observed, ReadingAlong
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -147,16 +146,6 @@ class Source:
         return flights.total(self.carriers)
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """How the write went; records over seconds since it began."""
-
-    acknowledged: Sequence[tuple[float, int]]
-    consumed: Sequence[tuple[float, int]]
-    killed_s: float
-    killed: str
-
-
 def prepare(spark: SparkSession) -> Source:
     """Load the flights into the executors' memory, as the records that are written."""
     # As they come, in slices: a shuffle would cost more than all that is made of them.
@@ -172,8 +161,12 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Obs
     """Write `source` while a consumer reads along, killing a leader on the way; return what was seen."""
     expected = source.totals
     story.say(f"writing {expected.records:,} flights to {TOPIC}, {PARTITIONS} partitions, keyed by aircraft")
+    story.say("  exactly once: the consumer that reads along gets them all when the batch commits")
     observed = (bootstrap_servers, TOPIC, PARTITIONS, time.monotonic())
-    with AcknowledgedObserver(*observed) as acknowledged, ReadingAlong(*observed) as consumer:
+    with (
+        AcknowledgedObserver(*observed, expected.records) as acknowledged,
+        ReadingAlong(*observed) as consumer,
+    ):
         saboteur = Saboteur(story, acknowledged, consumer)
         saboteur.start(bootstrap_servers, KILL_AT_FRACTION * expected.records)
         try:
@@ -199,7 +192,7 @@ def draw_picture(observed: Observed) -> None:
     from jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
 
     PICTURE.parent.mkdir(exist_ok=True)
-    draw(PICTURE, observed.acknowledged, observed.consumed, observed.killed_s, observed.killed)
+    draw(PICTURE, observed)
 
 
 def read_back(story: Story, spark: SparkSession, source: Source) -> None:

@@ -1,14 +1,20 @@
-"""Watch a topic while it is written: what has been acknowledged, and what a consumer has read.
+"""Watch a topic while it is written: acknowledged records, and the records that a consumer has read.
 
-Acknowledged is what lies below the high watermarks: with acks=all that is what producers were promised. They
-are asked for with the client that DataFrames use: librdkafka asks the leaders of partitions for offsets one
-after the other, and waits for a dead one's until its time is up, which would show as a pause of them all.
+Acknowledged records lie below the high watermarks: with acks=all that is the promise to producers. The client
+of DataFrames asks for them: librdkafka asks the leaders of partitions for offsets one after the other, and
+waits for a dead leader until its time is up, which would show as a pause of all partitions.
+
+The write is one batch in transactions, so the consumer reads nothing until the batch commits. Markers of the
+transactions follow the last record of each partition a second or two later: Spark ends the tasks first, and
+lets the driver decide. They move high watermarks, too, but are no records, and that time is no pause.
 """
 
 import itertools
 import threading
 import time
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +28,21 @@ from sparklog.types import TopicPartition
 
 ACKNOWLEDGED_POLL_S = 0.02
 CONSUME_BATCH = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How a write went; records over seconds since it began."""
+
+    acknowledged: Sequence[tuple[float, int]]
+    consumed: Sequence[tuple[float, int]]
+    killed_s: float
+    killed: str
+
+    @property
+    def committed_s(self) -> float | None:
+        """When the consumer got its first records."""
+        return next((seconds for seconds, records in self.consumed if records), None)
 
 
 class Observer:
@@ -61,10 +82,13 @@ class Observer:
 
 
 class AcknowledgedObserver(Observer):
-    """Follows the high watermarks of all partitions."""
+    """Follows the high watermarks of all partitions until all records are there."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, partitions: int, started_s: float, expected_records: int
+    ) -> None:
         super().__init__(bootstrap_servers, topic, partitions, started_s)
+        self._expected_records = expected_records
         self.advances: dict[TopicPartition, list[float]] = {each: [] for each in self._partitions}
         """When each partition's high watermark was seen to move, in seconds."""
 
@@ -73,11 +97,11 @@ class AcknowledgedObserver(Observer):
         high_watermarks = dict.fromkeys(self._partitions, 0)
         latest = dict.fromkeys(self._partitions, client.SpecialOffset.LATEST)
         with client.ClusterClient(client.ClientConfig(bootstrap_servers=addresses)) as cluster:
-            while not self._stop.wait(ACKNOWLEDGED_POLL_S):
+            while self.records < self._expected_records and not self._stop.wait(ACKNOWLEDGED_POLL_S):
                 try:
                     listed = client.list_offsets(cluster, latest)
                 except KafkaError:
-                    # Its leader is being replaced; the pause that this makes is what we are here to see.
+                    # A leader is being replaced; the pause that this makes is the one to measure.
                     continue
                 seen_s = time.monotonic() - self.started_s
                 for partition, (high_watermark, _) in listed.items():
@@ -85,7 +109,7 @@ class AcknowledgedObserver(Observer):
                     if high_watermark > high_watermarks[partition]:
                         high_watermarks[partition] = high_watermark
                         self.advances[partition].append(seen_s)
-                self._note(sum(high_watermarks.values()))
+                self._note(min(sum(high_watermarks.values()), self._expected_records))
 
     def longest_pause_s(self) -> float:
         """Return the longest time between two advances of one partition while it was being written."""
