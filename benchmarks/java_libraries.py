@@ -124,7 +124,11 @@ def connect_command(main_class: str, *arguments: str) -> list[str]:
         LibrariesUnavailableError: Connect can't be fetched.
     """
     jars = _fetch(f"connect-{KAFKA_VERSION}", CONNECT, with_dependencies=True)
-    return [_java(), *JAVA_OPTIONS, "-cp", f"{jars}/*", main_class, *arguments]
+    log = (
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    )
+    return [_java(), *JAVA_OPTIONS, *log, "-cp", f"{jars}/*", main_class, *arguments]
 
 
 def source_command(source: Path, *arguments: str, class_path: Sequence[Path] = ()) -> list[str]:

@@ -47,7 +47,7 @@ GROUP: Final = "readers"
 PRINCIPAL: Final = "User:ann"
 KEYS: Final = 100
 """How many keys the compacted topic has."""
-A_TRANSACTION: Final = 10
+A_TRANSACTION: Final = 25
 RETENTION: Final = "retention.ms"
 
 
@@ -269,7 +269,6 @@ def _properties(ways: list[_Way]) -> dict[str, str]:
         "topics": ",".join(PARTITIONS),
         "groups": GROUP,
         "tasks.max": "2",
-        "plugin.discovery": "service_load",
         "sync.group.offsets.enabled": "true",
         "offset.lag.max": "0",
         **{
@@ -287,6 +286,7 @@ def _properties(ways: list[_Way]) -> dict[str, str]:
             for key, value in {
                 "bootstrap.servers": source.bootstrap_servers,
                 "exactly.once.source.support": "enabled",
+                "plugin.discovery": "service_load",
                 "consumer.isolation.level": "read_committed",
                 "session.timeout.ms": "3000",
                 "heartbeat.interval.ms": "500",
