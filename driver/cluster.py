@@ -265,7 +265,7 @@ class SparkCluster:
         """Yield each broker that is not unfenced, and what is known of its job."""
         for rack in self._racks:
             for assignment in rack.assignments:
-                if not self._controller.know_each_other([assignment.node_id]):
+                if assignment.node_id not in self._controller.unfenced_brokers:
                     yield f"broker {assignment.node_id} of {rack.name} is missing: {rack.state}"
 
     def _rack_failed(self, rack: Rack, cause: str) -> None:

@@ -181,6 +181,12 @@ class ControllerProcess:
         return state is not None and state.lacks_voters
 
     @property
+    def unfenced_brokers(self) -> frozenset[BrokerId]:
+        """The brokers that are registered and not fenced, as the process said last."""
+        state = self._state
+        return frozenset() if state is None else frozenset(state.unfenced)
+
+    @property
     def failure(self) -> BaseException | None:
         """Why the controller can't go on, if it can't."""
         return self._failure
@@ -204,7 +210,7 @@ class ControllerProcess:
             unfenced, registered = (len(state.unfenced), list(state.registered)) if state else (0, [])
             missing = None if state is None else state.missing
             raise TimeoutError(
-                f"{unfenced} of {broker_count} brokers are unfenced after {timeout_s:g} s; "
+                f"{unfenced} of {broker_count} brokers are unfenced; "
                 f"registered are {registered or 'none'}" + ("" if missing is None else f"; {missing}")
             )
 
