@@ -7,8 +7,6 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-__all__ = ["WARM_UP_S", "acknowledged_ms", "percentiles"]
-
 WARM_UP_S: Final = 3.0
 _PACE_S: Final = 0.005
 

@@ -16,8 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["batch", "batch_atomicity", "batch_ms", "isolation", "rows_per_s", "small_batches", "stream"]
-
 GUARANTEES = ("exactlyOnce", "atLeastOnce")
 ISOLATIONS = ("read_committed", "read_uncommitted")
 STREAM_BATCHES = 3

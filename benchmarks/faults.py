@@ -12,8 +12,6 @@ from typing import Final
 
 import psutil
 
-__all__ = ["FAULTS", "Fault"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:

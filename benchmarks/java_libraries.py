@@ -16,20 +16,6 @@ from typing import Final
 
 import pyspark
 
-__all__ = [
-    "FETCH_TIMEOUT_S",
-    "PROGRAM_TIMEOUT_S",
-    "LibrariesUnavailableError",
-    "connect_command",
-    "fetch_connector",
-    "fetch_kafka",
-    "fetch_streams",
-    "kafka_command",
-    "maven_at_hand",
-    "run_kafka_program",
-    "source_command",
-]
-
 KAFKA_VERSION: Final = "4.3.1"
 KAFKA: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",

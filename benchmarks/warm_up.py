@@ -10,8 +10,6 @@ from typing import Final
 
 from benchmarks.case import Figure, Round
 
-__all__ = ["MAX_WARM_UP_ROUNDS", "TOLERANCE", "stands_still", "warm_up"]
-
 TOLERANCE: Final = 0.1
 """By how much two rounds in a row may differ."""
 MAX_WARM_UP_ROUNDS: Final = 10

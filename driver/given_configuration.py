@@ -11,8 +11,6 @@ from typing import Final
 from sparklog.config import read_properties
 from sparklog.hosting import StartError
 
-__all__ = ["configuration_told"]
-
 _METADATA_DIRECTORY: Final = "metadata.log.dir"
 
 

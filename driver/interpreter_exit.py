@@ -11,8 +11,6 @@ import threading
 from concurrent.futures import thread as pools
 from typing import Final, Protocol
 
-__all__ = ["forget_at_exit", "stop_at_exit"]
-
 
 class _Stoppable(Protocol):
     def stop(self) -> None: ...

@@ -20,8 +20,6 @@ from sparklog.config.broker import BROKER_KEYS
 from sparklog.config.listener_overrides import listener_key
 from sparklog.hosting import StartError
 
-__all__ = ["RunningCluster", "Shape"]
-
 logger = logging.getLogger(__name__)
 
 _NOT_COMPARED: Final = frozenset({"log.dir", "log.dirs", "sparklog.start.timeout.ms"})

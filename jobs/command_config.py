@@ -10,8 +10,6 @@ from sparklog.client.config import ClientConfig, parse_bootstrap_servers
 from sparklog.client.connecting import connected
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["add_command_config", "check_answers", "command_client"]
-
 ANSWER_WITHIN_MS: Final = 4_000
 """For all addresses together; a user waits at a terminal."""
 

@@ -4,8 +4,6 @@ import time
 
 from sparklog.types import TimestampMs
 
-__all__ = ["monotonic_ms", "wall_clock_ms"]
-
 
 def monotonic_ms() -> int:
     """Return the time of a clock that only goes forward: for intervals, not for timestamps."""

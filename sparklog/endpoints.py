@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["CONTROLLER_LISTENER", "Endpoint", "SecurityProtocol"]
-
 CONTROLLER_LISTENER: Final = "CONTROLLER"
 """The name of the listeners on which the quorum talks."""
 

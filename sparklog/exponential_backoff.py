@@ -5,8 +5,6 @@ Named after Kafka's class; where Kafka draws a random part, whoever sleeps does 
 
 from typing import NamedTuple
 
-__all__ = ["ExponentialBackoff"]
-
 
 class ExponentialBackoff(NamedTuple):
     """Pauses that double from `first_ms` up to `max_ms`, the first `even_pauses` of them alike."""

@@ -17,8 +17,6 @@ from typing import Final, TextIO
 
 from sparklog.printable import printable
 
-__all__ = ["MAX_WAITING", "written_aside"]
-
 MAX_WAITING: Final = 10_000
 """Lines that wait to be written."""
 END_TIMEOUT_S: Final = 2.0

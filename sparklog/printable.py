@@ -1,7 +1,5 @@
 """Names that anybody may choose, in lines that others read: in logs, on terminals, on pages."""
 
-__all__ = ["printable"]
-
 
 def printable(text: str) -> str:
     r"""Return a text with everything escaped that is not to be seen: a terminal obeys some of it.

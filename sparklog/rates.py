@@ -13,8 +13,6 @@ QuotaUtils. A sample, there and here, is what one window holds.
 from collections import deque
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_THROTTLE_MS", "QuotaWindows", "SampledRate", "SimpleRate", "TokenBucket"]
-
 MAX_THROTTLE_MS: Final = 2**31 - 1
 """The longest time that an answer can tell."""
 

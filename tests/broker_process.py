@@ -25,8 +25,6 @@ from sparklog.config import BrokerConfig
 from sparklog.wire.loop_lag import run_watched
 from tests.hindrance import hinder
 
-__all__ = ["TELL_STACKS", "BrokerProcess", "prepare"]
-
 TELL_STACKS: Final = signal.SIGUSR1
 """Has a broker write to its log what each of its threads is at, also when none of them gets on."""
 PARENT_POLL_S: Final = 0.5

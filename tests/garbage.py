@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["uncollected"]
-
 
 @contextmanager
 def uncollected(*kinds: type[Any]) -> Iterator[Callable[[], list[Any]]]:

@@ -13,8 +13,6 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-__all__ = ["ISSUER", "IdentityProvider", "signing_key"]
-
 ISSUER: Final = "https://identity.example.com"
 
 

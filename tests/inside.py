@@ -7,8 +7,6 @@ from sparklog.wire.admission import Admission
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.machine.authenticator import Mechanisms
 
-__all__ = ["ASKING_INSIDE", "SECRET"]
-
 
 class _Everywhere:
     """All addresses there are."""

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-__all__ = ["ClientRecords"]
-
 SUITE = "TLS_AES_256_GCM_SHA384"
 _KEY_BYTES, _IV_BYTES, _TAG_BYTES = 32, 12, 16
 _HANDSHAKE, _APPLICATION_DATA = 22, 23

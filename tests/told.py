@@ -16,8 +16,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import wait_for
 
-__all__ = ["shown_in_time", "told_leaders", "wait_until_all_tell_of"]
-
 TIMEOUT_S = 45.0
 
 

@@ -25,8 +25,6 @@ from sparklog.wire.listener import Listener
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 
-__all__ = ["BootstrapListeners"]
-
 
 class BootstrapListeners:
     """The listeners, on one event loop. Made by `start`."""

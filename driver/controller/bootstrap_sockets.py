@@ -9,8 +9,6 @@ import socket
 from sparklog.config import BrokerConfig, HostPort
 from sparklog.wire.listening import listening_socket
 
-__all__ = ["CannotListenError", "bootstrap_sockets"]
-
 
 class CannotListenError(OSError):
     """An address of the driver's cannot be listened on."""

@@ -18,8 +18,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.requests import Peer
 
-__all__ = ["BrokerLiveness"]
-
 PROBE_MS: Final = 200
 """How long a listener is tried. A killed process's sockets do not all close in the same instant."""
 PROBE_PAUSE_MS: Final = 10

@@ -14,8 +14,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.types import LeaderEpoch, Offset
 
-__all__ = ["CommitQueue"]
-
 logger = logging.getLogger(__name__)
 
 

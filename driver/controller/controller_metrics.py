@@ -21,8 +21,6 @@ from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 from sparklog.wire.request_metrics import RequestMetrics
 
-__all__ = ["ControllerMetrics"]
-
 INTERVAL_MS: Final = 1_000
 
 logger = logging.getLogger(__name__)

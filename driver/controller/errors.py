@@ -1,7 +1,5 @@
 """Why a controller ends by itself."""
 
-__all__ = ["DeposedError"]
-
 
 class DeposedError(Exception):
     """Another driver leads the cluster; this one can change nothing any more."""

@@ -20,8 +20,6 @@ from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.metadata.scram_records import scram_credential_record
 from sparklog.security.sasl.scram import MIN_ITERATIONS, SCRAM_ALGORITHMS, ScramCredential
 
-__all__ = ["FirstUsersError", "read_first_users"]
-
 _LINE: Final = re.compile(r"\s*(?P<mechanism>[^=\s]+)=\[(?P<components>.*)\]\s*")
 _KNOWN: Final = frozenset({"name", "password", "saltedpassword", "salt", "iterations"})
 

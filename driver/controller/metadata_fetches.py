@@ -21,8 +21,6 @@ from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset
 from sparklog.wire.requests import Deferred, Response
 
-__all__ = ["MetadataFetches"]
-
 
 class MetadataFetches:
     """The fetches that wait for something new; belongs to the controller's loop."""

@@ -38,8 +38,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.machine.epoch_checks import truncation_offset
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
-__all__ = ["MetadataLog", "ReplayedBatch"]
-
 _READ_BYTES: Final = 4 * 1024 * 1024
 
 

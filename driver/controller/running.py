@@ -19,8 +19,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, Steps
 
-__all__ = ["Running", "listener_table"]
-
 _CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.FETCH,

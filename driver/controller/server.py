@@ -52,8 +52,6 @@ from sparklog.wire.insider import Insider
 from sparklog.wire.loop_lag import run_watched
 from sparklog.wire.requests import Features
 
-__all__ = ["ControllerServer"]
-
 TICK_MS: Final = 50
 """How often sessions, waiting fetches and leader balance are looked at."""
 

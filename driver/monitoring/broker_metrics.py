@@ -13,8 +13,6 @@ from typing import NamedTuple
 from sparklog.metrics.names import MetricName
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["BrokerMetrics", "ReceivedMetrics"]
-
 
 class ReceivedMetrics(NamedTuple):
     """The figures of one node at one time."""

@@ -14,8 +14,6 @@ from uuid import UUID
 from sparklog.metrics.names import MetricName
 from sparklog.types import TimestampMs
 
-__all__ = ["ClientMetrics", "ClientSample"]
-
 MAX_INSTANCES: Final = 500
 MAX_FIGURES_EACH: Final = 500
 EXPIRY_MS: Final = 5 * 60_000

@@ -20,8 +20,6 @@ from sparklog.metrics.catalogue import metric_of
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["CONTROLLER", "Rates", "family_name", "for_prometheus", "for_sinks"]
-
 CONTROLLER: Final = "controller"
 """The controller's name; a broker's is its id."""
 _RATE_S: Final = 60.0

@@ -9,8 +9,6 @@ from sparklog.clocks import wall_clock_ms
 from sparklog.metrics import process
 from sparklog.types import BrokerId
 
-__all__ = ["FiguresWriter"]
-
 FORGET_AFTER_MS: Final = 60_000
 """For so long a silent node's last figures are told; its age says that they are old."""
 

@@ -20,8 +20,6 @@ from sparklog.metrics.histogram import Summary
 from sparklog.metrics.names import COUNT, MEAN, VALUE, Kind, MetricName
 from sparklog.metrics.registry import Sample, figures
 
-__all__ = ["client_figures", "node_figures"]
-
 _TYPE: Final = ":type="
 CLIENT_GROUP: Final = "client"
 MAX_LOOKED_AT: Final = 4_000

@@ -19,8 +19,6 @@ from driver.spark.calls import JVM_GONE, answered, is_end_of
 from driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
 from sparklog.types import BrokerId
 
-__all__ = ["PROMETHEUS_PATH", "SparkMetrics"]
-
 PROMETHEUS_PATH: Final = "/log/metrics"
 """Of Spark's UI."""
 REFRESH_S: Final = 1.0

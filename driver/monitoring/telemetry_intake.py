@@ -19,8 +19,6 @@ from driver.monitoring.client_metrics import MAX_FIGURES_EACH, ClientMetrics, Cl
 from sparklog.records.codecs import Codec, decompress
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["Push", "TelemetryIntake"]
-
 MAX_WAITING: Final = 256
 MAX_WAITING_BYTES: Final = 32 << 20
 CLIENTS_READ_A_SECOND: Final = 100

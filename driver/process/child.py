@@ -57,8 +57,6 @@ from sparklog.security.inside import ApplicationSecret
 if TYPE_CHECKING:
     from driver.ui.tab_pages import TabMaker
 
-__all__ = ["MAX_LISTENERS", "main"]
-
 MAX_LISTENERS: Final = 64
 PARENT_POLL_S: Final = 0.5
 STATE_POLL_S: Final = 0.05

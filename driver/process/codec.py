@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["MessageError", "as_data", "decoded", "encoded"]
-
 Message = TypeVar("Message")
 
 

@@ -60,8 +60,6 @@ from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
 
-__all__ = ["ControllerProcess"]
-
 ANSWER_WITHIN_S: Final = 1.5
 """How long a page or figures are waited for."""
 STOP_TIMEOUT_S: Final = 10.0

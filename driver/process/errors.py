@@ -6,8 +6,6 @@ from sparklog.config import ConfigError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.tls.errors import TlsConfigError
 
-__all__ = ["ControllerProcessError", "error_of", "failed_by"]
-
 
 class ControllerProcessError(Exception):
     """The controller's process failed by an error that has no class in the driver, or without a word."""

@@ -6,8 +6,6 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["MAX_FRAME_BYTES", "FrameError", "receive_frame", "send_frame", "timeval", "with_send_timeout"]
-
 MAX_FRAME_BYTES: Final = 64 << 20
 _LENGTH: Final = struct.Struct("!I")
 

@@ -20,8 +20,6 @@ from driver.process.codec import decoded, encoded
 from driver.process.frames import receive_frame, send_frame, with_send_timeout
 from driver.process.messages import FROM_CHILD, FromChild, FromDriver, StartController
 
-__all__ = ["Child"]
-
 SEND_TIMEOUT_S: Final = 5.0
 """A process that takes nothing for so long is hung: it is ended, and another one is started."""
 EXIT_TIMEOUT_S: Final = 2.0

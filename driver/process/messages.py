@@ -18,26 +18,6 @@ from driver.process.machine.supervision import (
 from driver.ui.tab_source import MadePage, MadeTab, Observed
 from sparklog.types import BrokerId
 
-__all__ = [
-    "FROM_CHILD",
-    "FROM_DRIVER",
-    "AskFigures",
-    "AskPage",
-    "AskTab",
-    "BeginTab",
-    "ControllerState",
-    "Failed",
-    "Figures",
-    "FiguresMade",
-    "FromChild",
-    "FromDriver",
-    "LogLine",
-    "NotMade",
-    "PageMade",
-    "StartController",
-    "TabMade",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class StartController:

@@ -17,8 +17,6 @@ from driver.process.frames import MAX_FRAME_BYTES, send_frame
 from driver.process.messages import ControllerState, FromChild, LogLine, NotMade
 from sparklog.printable import printable
 
-__all__ = ["LogRelay", "Outgoing"]
-
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_LINES: Final = 10_000

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 
-__all__ = ["BrokerJobs", "forget_local_properties"]
-
 REASON: Final = "as part of cancellation of all jobs"
 """Spark's own words."""
 

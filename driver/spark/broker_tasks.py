@@ -7,8 +7,6 @@ brokers are.
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-__all__ = ["RunningTask", "executor_logs", "hosts_of_last_job", "running_tasks"]
-
 _MANY: Final = 10_000
 
 

@@ -12,8 +12,6 @@ from typing import Final, TypeVar
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
-__all__ = ["JVM_GONE", "answered", "is_connection_lost", "is_end_of", "is_stopped"]
-
 Result = TypeVar("Result")
 
 JVM_GONE: Final = (Py4JError, OSError)

@@ -14,8 +14,6 @@ from pyspark import SparkContext
 
 from driver.spark.broker_jobs import BrokerJobs
 
-__all__ = ["ContextGuard"]
-
 
 class ContextGuard:
     """Two methods of one context, from `install` to `remove`."""

@@ -18,8 +18,6 @@ from driver.spark.broker_tasks import running_tasks
 from driver.spark.calls import JVM_GONE, is_connection_lost
 from driver.spark.rack import Rack
 
-__all__ = ["DecommissionWatch"]
-
 POLL_S: Final = 0.25
 
 logger = logging.getLogger(__name__)

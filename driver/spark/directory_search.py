@@ -26,8 +26,6 @@ from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.storage.directories_found import look_for_directories
 from sparklog.types import BrokerId
 
-__all__ = ["find_directories", "homes_of"]
-
 CALL_SITE: Final = "Kafka brokers' directories"
 _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02

@@ -22,8 +22,6 @@ from pyspark.sql import SparkSession
 from driver.spark.slots import is_local_mode
 from sparklog.dataframe.source import SparklogDataSource
 
-__all__ = ["use_drivers_interpreter", "wrong_interpreter"]
-
 _DEFAULT: Final = "python3"
 """PySpark's choice where nothing is set."""
 _WRONG: Final = re.compile(

@@ -15,8 +15,6 @@ from pyspark import SparkContext
 
 from driver.spark.calls import answered, is_connection_lost
 
-__all__ = ["CompilationError", "NoPlaceError", "compiled", "instance_of"]
-
 JavaObject: TypeAlias = Any
 
 

@@ -19,13 +19,6 @@ from sparklog.hosting import OpenNetworkError
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 from sparklog.wire.requests import ANONYMOUS
 
-__all__ = [
-    "check_barrier_tasks",
-    "check_listeners",
-    "check_spark_authenticates",
-    "warn_of_readable_spark",
-]
-
 logger = logging.getLogger(__name__)
 
 TRUSTED_NETWORK: Final = "sparklog.trusted.network"

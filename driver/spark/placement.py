@@ -23,8 +23,6 @@ from driver.spark.hosts import hosts_with_executors
 from driver.spark.slots import BrokerSlots
 from sparklog.types import BrokerId
 
-__all__ = ["HOME_WAIT_S", "Placement", "preferred_hosts", "tasks_on"]
-
 HOME_WAIT_S: Final = 5.0
 """How long a rack waits for executors on the hosts of its directories, having lost those it had: a worker
 that lives starts another within that."""

@@ -11,8 +11,6 @@ from typing import Final
 
 from pyspark import SparkConf, SparkContext
 
-__all__ = ["have_private_sockets", "private_sockets_remedy"]
-
 _ENABLED: Final = "spark.python.unix.domain.socket.enabled"
 _DIRECTORY: Final = "spark.python.unix.domain.socket.dir"
 _SHORT_DIRECTORY: Final = "/tmp"

@@ -15,8 +15,6 @@ from pyspark import SparkContext
 from driver.spark.calls import JVM_GONE, answered
 from driver.spark.janino import compiled, instance_of
 
-__all__ = ["StopSignal"]
-
 
 class StopSignal:
     """The signals that were received since this was made, in the main thread."""

@@ -3,8 +3,6 @@
 from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
-__all__ = ["OVERVIEW", "AskedPage"]
-
 
 class AskedPage(NamedTuple):
     """A page of the tab, by the key that Java made of its address.

@@ -11,8 +11,6 @@ from driver.spark.rack import Rack
 from driver.ui.machine.status import BrokerTask
 from driver.ui.machine.status_maker import BrokerPlace
 
-__all__ = ["BrokerPlaces"]
-
 
 class BrokerPlaces:
     """The places of all racks' brokers; belongs to one thread."""

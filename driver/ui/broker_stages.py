@@ -12,8 +12,6 @@ from driver.spark.janino import compiled, instance_of
 from driver.ui.java import java_source
 from driver.ui.tab_source import StageText
 
-__all__ = ["BrokerStages"]
-
 REFRESH_MS: Final = 5_000
 """Spark brings what is shown up to date every 10 s."""
 

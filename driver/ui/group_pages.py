@@ -27,8 +27,6 @@ from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 
-__all__ = ["GroupPages"]
-
 MAX_PARTITIONS: Final = 20_000
 """How many partitions leaders are asked about for a page; the lag in others is not known."""
 

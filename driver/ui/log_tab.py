@@ -26,8 +26,6 @@ from driver.ui.spark_tab import SparkTab
 from driver.ui.tab_source import DriverEvent, Observed, TabSource
 from sparklog.clocks import monotonic_ms
 
-__all__ = ["LogTab"]
-
 REFRESH_S: Final = 1.0
 MAX_EVENTS_WAITING: Final = 100
 """Events that no process has taken yet."""

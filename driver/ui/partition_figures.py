@@ -14,8 +14,6 @@ from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.clocks import monotonic_ms
 from sparklog.types import BrokerId, Offset, TopicPartition
 
-__all__ = ["LeadersFigures", "figures_of"]
-
 
 class LeadersFigures(NamedTuple):
     """What leaders said, by partition; `listed_ms` is when they listed the high watermarks."""

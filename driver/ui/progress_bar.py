@@ -12,8 +12,6 @@ from driver.spark.janino import NoPlaceError, compiled, instance_of
 from driver.spark.rack import CALL_SITE
 from driver.ui.java import java_source
 
-__all__ = ["UsersProgressBar"]
-
 
 class UsersProgressBar:
     """The bar that shows users' stages only, from `attach` to `detach`."""

@@ -11,8 +11,6 @@ from pyspark import SparkContext
 from driver.spark.janino import compiled, instance_of
 from driver.ui.java import java_source
 
-__all__ = ["QueryListener"]
-
 
 class QueryListener:
     """A listener that hears of the queries from `attach` to `detach`."""

@@ -21,8 +21,6 @@ from sparklog.errors import KafkaError
 from sparklog.wire.blocking import ResponseTooLargeError
 from sparklog.wire.insider import STRANGER, Insider
 
-__all__ = ["MAX_RESPONSE_BYTES", "Answer", "Questions", "Sample"]
-
 ANSWER_WITHIN_S: Final = 0.4
 """How long a page waits."""
 REQUEST_TIMEOUT_MS: Final = 2_000

@@ -13,8 +13,6 @@ from driver.ui.asked_page import AskedPage
 from driver.ui.java import java_source
 from sparklog.spark_versions import SparkVersion, java_for
 
-__all__ = ["SparkTab"]
-
 OLD_MS: Final = 5_000
 _CLASS: Final = "sparklog.ui.LogTab"
 

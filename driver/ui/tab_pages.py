@@ -41,8 +41,6 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.types import BrokerId
 
-__all__ = ["TabMaker"]
-
 ANSWER_WITHIN_S: Final = 0.2
 """How long a refresh waits for the controller."""
 MAX_IMAGES_BEHIND: Final = 200

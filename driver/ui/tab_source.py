@@ -8,8 +8,6 @@ from typing import Protocol
 
 from driver.ui.machine.status_maker import BrokerPlace
 
-__all__ = ["DriverEvent", "MadePage", "MadeTab", "Observed", "StageText", "TabSource"]
-
 
 @dataclass(frozen=True, slots=True)
 class DriverEvent:

@@ -19,8 +19,6 @@ from driver.ui.tab_source import TabSource
 if TYPE_CHECKING:
     from driver.ui.log_tab import LogTab
 
-__all__ = ["TabThread"]
-
 DETACH_WITHIN_S: Final = 2.0
 RETRY_S: Final = 5.0
 

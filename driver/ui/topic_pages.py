@@ -18,8 +18,6 @@ from driver.ui.questions import Answer, Questions
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 
-__all__ = ["TopicPages"]
-
 _OLD_MS = 3_000
 
 

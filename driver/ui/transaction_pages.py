@@ -35,8 +35,6 @@ from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, ProducerId, TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 
-__all__ = ["TransactionPages"]
-
 MAX_DESCRIBED: Final = 1_000
 """How many transactions coordinators are asked about; if more are open, only those that are so for long."""
 OPEN_FOR_MS: Final = (None, 60_000, 900_000, 86_400_000)

@@ -43,8 +43,6 @@ from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
-__all__ = ["FORWARDED_APIS", "AdminHandlers", "refuse_forwarded"]
-
 
 class AdminHandlers:
     """The handlers of the requests in `FORWARDED_APIS`."""

@@ -21,8 +21,6 @@ from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["alter_replica_log_dirs"]
-
 logger = logging.getLogger(__name__)
 
 

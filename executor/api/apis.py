@@ -38,9 +38,6 @@ from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.fetch_metadata import LARGEST
 from sparklog.wire.requests import Api, Handler, Refusal
 
-__all__ = ["BrokerServices", "broker_apis", "partition_apis"]
-
-
 _ABOUT_FEW: Final = frozenset({ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
 """What is decided in one go."""
 

@@ -38,8 +38,6 @@ from sparklog.wire.requests import Features
 if TYPE_CHECKING:
     from sparklog.authorization.authorization import Authorization
 
-__all__ = ["ClientListeners"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -6,8 +6,6 @@ from uuid import UUID
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
 
-__all__ = ["CurrentLeaders"]
-
 _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 

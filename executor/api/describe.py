@@ -11,8 +11,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["DescribeHandlers"]
-
 
 class DescribeHandlers:
     """The handlers; addresses are those of the listener that is asked."""

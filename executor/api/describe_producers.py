@@ -24,8 +24,6 @@ from sparklog.types import ProducerId, or_minus_one
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["DescribeProducersHandler"]
-
 _PRODUCERS_A_STEP: Final = 32
 
 

@@ -12,8 +12,6 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["MayRead", "readable"]
-
 MayRead = Callable[[PartitionKey], None]
 """Raises a KafkaError for what may not be read."""
 

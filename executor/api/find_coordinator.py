@@ -16,8 +16,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.turns import over_turns
 
-__all__ = ["FindCoordinatorHandler"]
-
 
 class FindCoordinatorHandler:
     """Answers FindCoordinator, with the addresses of the listener that is asked."""

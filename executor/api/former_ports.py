@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from sparklog.storage.files import replace_file
 
-__all__ = ["FORMER_PORTS", "read_former_ports", "write_former_ports"]
-
 FORMER_PORTS: Final = ".sparklog_ports"
 _MAX_PORT: Final = 65535
 

@@ -27,8 +27,6 @@ from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.turns import over_turns
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["MetadataHandler", "controller_told"]
-
 SETTLE_MS: Final = 10
 """A dying process closes its connections one after the other, and wakes those at their other ends."""
 NEW_CONNECTION_MS: Final = 100

@@ -16,8 +16,6 @@ from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader, validate_produced
 from sparklog.types import LeaderEpoch, TimestampMs
 
-__all__ = ["TransactionalBatch", "append_failed", "append_in_epoch", "append_produced", "append_verified"]
-
 
 class TransactionalBatch(NamedTuple):
     """A batch of a transaction that is sound, and is appended once it is verified."""

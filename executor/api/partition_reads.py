@@ -27,8 +27,6 @@ from sparklog.types import BrokerId, Offset
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["FetchServices", "read_failed", "read_partition"]
-
 
 class FetchServices(NamedTuple):
     """What the fetches of one broker share."""

@@ -16,8 +16,6 @@ from sparklog.records.batch import CODEC_BITS, BatchHeader
 from sparklog.records.codecs import DecompressionLimitError
 from sparklog.types import LeaderEpoch
 
-__all__ = ["Examination", "Unexamined"]
-
 _AT_ONCE_BYTES: Final = 64 * 1024
 """How many bytes of compressed batches one request may have examined at once,"""
 _PLAIN_AT_ONCE_BYTES: Final = 1024 * 1024

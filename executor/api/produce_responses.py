@@ -15,8 +15,6 @@ from sparklog.storage.results import AppendInfo
 from sparklog.wire.requests import Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["produce_response", "produce_response_in_steps"]
-
 _PRODUCE: Final = 0
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

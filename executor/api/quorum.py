@@ -31,8 +31,6 @@ from sparklog.wire.requests import Api, Handler, Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["QuorumHandlers"]
-
 logger = logging.getLogger(__name__)
 
 FETCH_VERSIONS: Final = SupportedVersions(13, known_versions(ApiKey.FETCH).max_version)

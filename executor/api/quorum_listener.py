@@ -26,8 +26,6 @@ from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 from sparklog.wire.machine.authenticator import Mechanisms
 
-__all__ = ["QuorumListener"]
-
 
 class QuorumListener:
     """Answers for one broker's copy of the metadata log. Made by `start`."""

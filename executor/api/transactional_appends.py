@@ -19,8 +19,6 @@ from executor.verification.transaction_verifier import (
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Steps
 
-__all__ = ["verified_in_steps"]
-
 _UNABLE_TO_VERIFY: Final = frozenset(
     {
         ErrorCode.network_exception,

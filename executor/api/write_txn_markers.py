@@ -29,8 +29,6 @@ from sparklog.types import ProducerId, TimestampMs
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["CompleteTransaction", "WriteTxnMarkersHandler"]
-
 _COORDINATORS_ERRORS: Final = frozenset(
     {
         ErrorCode.coordinator_not_available,

@@ -13,8 +13,6 @@ from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
 from sparklog.types import TopicIdPartition
 
-__all__ = ["AlterPartitionSender"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -25,8 +25,6 @@ from executor.control.single_flight import SingleFlight
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicIdPartition
 
-__all__ = ["AssignDirectoriesSender"]
-
 RETRY_MS: Final = 100
 
 logger = logging.getLogger(__name__)

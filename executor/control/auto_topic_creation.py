@@ -16,8 +16,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
 from sparklog.wire.requests import Request
 
-__all__ = ["AutoTopicCreation"]
-
 MAX_TOPICS_UNDER_WAY: Final = 1_000
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.channel import Channel
 from sparklog.wire.insider import STRANGER, Insider
 
-__all__ = ["BrokerConnections"]
-
 _CONNECT_TIMEOUT_MS: Final = 10_000
 
 

@@ -27,8 +27,6 @@ from sparklog.metadata.image import FeatureRange, MetadataImage
 from sparklog.storage import LogDirectory
 from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["BrokerLife"]
-
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 10_000
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,6 @@ from typing import Any
 from executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
 from sparklog.types import BrokerEpoch, BrokerId, or_minus_one
 
-__all__ = ["BrokerRequests"]
-
 
 class BrokerRequests:
     """What one broker asks of the controller for itself."""

@@ -19,8 +19,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.channel import Channel
 from sparklog.wire.insider import STRANGER, Insider
 
-__all__ = ["ControllerLink", "ControllerUnreachableError"]
-
 RECONNECT_BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=1_000)
 REQUEST_TIMEOUT_MS: Final = 30_000
 

@@ -21,8 +21,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.principal_data import encode_principal
 from sparklog.wire.requests import RawResponse, Request
 
-__all__ = ["FORWARDING_TIMEOUT_MS", "Forwarder", "envelope"]
-
 FORWARDING_TIMEOUT_MS: Final = 60_000
 """As long as Kafka's broker tries."""
 

@@ -38,8 +38,6 @@ from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch
 
-__all__ = ["Heartbeats"]
-
 _THREAD_NAME: Final = "sparklog heartbeats"
 
 logger = logging.getLogger(__name__)

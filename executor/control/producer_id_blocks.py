@@ -12,8 +12,6 @@ from executor.control.broker_requests import BrokerRequests
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import ProducerId
 
-__all__ = ["ProducerIdBlocks"]
-
 
 class ProducerIdBlocks:
     """The blocks of one broker; belongs to its event loop."""

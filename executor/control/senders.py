@@ -20,8 +20,6 @@ from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.config import BrokerConfig
 from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["Senders"]
-
 
 class Senders:
     """The senders of one broker; they belong to its event loop."""

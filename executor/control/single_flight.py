@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-__all__ = ["SingleFlight"]
-
 
 class SingleFlight:
     """A task that runs while there is something to send; belongs to the event loop."""

@@ -23,8 +23,6 @@ from sparklog.metrics.registry import Sample
 from sparklog.types import BrokerId
 from sparklog.wire.insider import Insider
 
-__all__ = ["Coordinators"]
-
 
 class Coordinators:
     """All coordinators of one broker."""

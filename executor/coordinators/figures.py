@@ -15,8 +15,6 @@ from sparklog.metrics import coordinators
 from sparklog.metrics.names import Kind, Metric
 from sparklog.metrics.registry import Sample
 
-__all__ = ["group_samples", "transaction_samples"]
-
 _STATES: Final = {ShardState.LOADING: "loading", ShardState.ACTIVE: "active"}
 _LOADS_MS: Final = 30_000
 

@@ -9,8 +9,6 @@ from sparklog.coordinator_records.framing import RecordTypes
 from sparklog.records.codecs import Codec
 from sparklog.types import LeaderEpoch
 
-__all__ = ["CarryOut", "CoordinatorKind", "EffectOrigin"]
-
 
 class EffectOrigin(Protocol):
     """The shard that an effect comes from; what it leads to goes back there."""

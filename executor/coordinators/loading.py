@@ -36,8 +36,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
 
-__all__ = ["LoadTurns", "Loading", "load_shard", "read_batches", "replay_batch"]
-
 logger = logging.getLogger(__name__)
 
 SLICE_WORK: Final = 256

@@ -44,8 +44,6 @@ from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch
 from sparklog.wire.requests import Deferred, Response
 
-__all__ = ["CoordinatorRuntime"]
-
 logger = logging.getLogger(__name__)
 
 _OVER: Final = object()

@@ -21,8 +21,6 @@ from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch, Offset
 from sparklog.wire.requests import Response
 
-__all__ = ["ShardLog"]
-
 
 class _Owner(Protocol):
     def carry_out(self, effect: Any) -> None: ...

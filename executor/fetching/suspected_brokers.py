@@ -8,8 +8,6 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
-__all__ = ["BrokerSuspicions"]
-
 
 class BrokerSuspicions:
     """A broker's `SuspectedBrokers` on its event loop, and who waits for them to change."""

@@ -19,8 +19,6 @@ from typing import Final, TypeVar
 
 from sparklog.storage.cleaning.request import CleaningOutcome, CleaningRequest
 
-__all__ = ["CleanerProcess", "CleanerProcesses", "CleaningFailedError"]
-
 _MODULE: Final = "sparklog.storage.cleaning.process"
 _Result = TypeVar("_Result")
 

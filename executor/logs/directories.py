@@ -19,8 +19,6 @@ from sparklog.storage.files import LOG_SUFFIX, is_shortage, partition_of, storag
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 from sparklog.wire.descriptors import DescriptorBudget
 
-__all__ = ["DataDirectories"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -44,8 +44,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerId
 
-__all__ = ["LogUpkeep"]
-
 _BLOCKING_JOBS: Final = 7
 """Of one directory: its flush, its deletion, its four checkpoints, and the look for what is dirty wait for
 the disk, each for itself. What cleans has threads of its own."""

@@ -12,8 +12,6 @@ from executor.logs.jobs.job import UpkeepJob
 from executor.logs.machine.upkeep_schedule import UpkeepSchedule
 from sparklog.storage.log_directory import LogDirectory
 
-__all__ = ["UpkeepScheduler"]
-
 logger = logging.getLogger(__name__)
 
 

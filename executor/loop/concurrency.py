@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["end", "result_of", "until_first_ends"]
-
 
 async def until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
     """Run all until one ends, then cancel the others and wait for them.

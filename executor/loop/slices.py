@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, TypeVar
 
-__all__ = ["SLICE_ITEMS", "in_slices"]
-
 SLICE_ITEMS: Final = 256
 """Some milliseconds of work that takes about ten microseconds an item."""
 

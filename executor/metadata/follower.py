@@ -52,8 +52,6 @@ from sparklog.types import (
     unless_minus_one,
 )
 
-__all__ = ["MetadataFollower"]
-
 MAX_WAIT_MS: Final = 500
 """How long the leader may hold a fetch open."""
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024

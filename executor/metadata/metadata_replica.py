@@ -38,8 +38,6 @@ from sparklog.storage import ForeignDirectoryError, Log
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.types import CLUSTER_METADATA_TOPIC, Offset, SnapshotId, TimestampMs
 
-__all__ = ["MetadataReplica"]
-
 logger = logging.getLogger(__name__)
 
 

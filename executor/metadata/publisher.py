@@ -27,8 +27,6 @@ from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.builder import read_records
 from sparklog.types import BrokerEpoch, Offset
 
-__all__ = ["MetadataPublisher", "MetadataSubscriber"]
-
 REPLAY_CHUNK_BYTES: Final = 1024 * 1024
 
 

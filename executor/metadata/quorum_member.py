@@ -26,8 +26,6 @@ from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.files import is_disk_error
 from sparklog.types import BrokerEpoch
 
-__all__ = ["QuorumMember"]
-
 
 class QuorumMember:
     """The metadata log on one broker. Made by `open`."""

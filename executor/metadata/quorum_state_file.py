@@ -20,15 +20,6 @@ from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
 from sparklog.types import or_minus_one, unless_minus_one
 
-__all__ = [
-    "LACKS_RECORDS",
-    "QUORUM_STATE",
-    "lacks_records",
-    "read_election",
-    "write_election",
-    "write_lacks_records",
-]
-
 QUORUM_STATE: Final = "quorum-state"
 LACKS_RECORDS: Final = ".sparklog_lacks_records"
 _DATA_VERSION: Final = 1

@@ -20,8 +20,6 @@ from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
 from sparklog.storage import ForeignDirectoryError
 
-__all__ = ["VoterAnnouncement"]
-
 ANNOUNCEMENT_INTERVAL_MS: Final = 1_000
 
 logger = logging.getLogger(__name__)

@@ -27,8 +27,6 @@ from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 from sparklog.wire.request_metrics import RequestMetrics
 
-__all__ = ["BrokerMonitoring"]
-
 RETRY_S: Final = 10.0
 
 _STATES: Final = {

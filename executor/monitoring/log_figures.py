@@ -19,8 +19,6 @@ from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample
 from sparklog.storage.log_directory import LogDirectory
 
-__all__ = ["LogFigures"]
-
 INTERVAL_S: Final = 5.0
 PARTITIONS_TOLD: Final = 100
 

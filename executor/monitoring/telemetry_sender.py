@@ -27,8 +27,6 @@ from sparklog.records.codecs import Codec, compress
 from sparklog.telemetry.otlp import MetricsEncoder
 from sparklog.wire.requests import Request
 
-__all__ = ["TelemetrySender"]
-
 TIMEOUT_MS: Final = 10_000
 RETRY_S: Final = 1.0
 FIRST_PUSH: Final = (0.5, 1.5)

@@ -31,8 +31,6 @@ from sparklog.storage.files import NO_SPACE, may_pass, sync_directory, system_er
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerId
 
-__all__ = ["CopyServices", "DirectoryCopying"]
-
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0

@@ -32,8 +32,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import TopicPartition
 
-__all__ = ["DirectoryMoves"]
-
 logger = logging.getLogger(__name__)
 
 _UNIQUE_CHARACTERS: Final = len(UUID(int=0).hex)

@@ -22,8 +22,6 @@ from sparklog.storage.machine.epoch_checks import fetch_divergence
 from sparklog.storage.results import ReadResult
 from sparklog.types import Offset, TimestampMs
 
-__all__ = ["CopiedRange", "LogCopy"]
-
 RANGE_BYTES: Final = 1 << 20
 """How much is copied in one go, as a follower asks of a partition (replica.fetch.max.bytes)."""
 NEAR_BYTES: Final = 1 << 20

@@ -9,8 +9,6 @@ from typing import Final, Protocol
 from sparklog.storage.log import Log
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["FutureReplica"]
-
 
 class _Replica(Protocol):
     """The replica whose log is copied."""

@@ -19,8 +19,6 @@ from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample
 from sparklog.types import BrokerId
 
-__all__ = ["IsrChecks"]
-
 logger = logging.getLogger(__name__)
 
 

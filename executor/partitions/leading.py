@@ -32,8 +32,6 @@ from sparklog.storage.results import AppendInfo
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import BrokerId
 
-__all__ = ["Leading"]
-
 logger = logging.getLogger(__name__)
 
 

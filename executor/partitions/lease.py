@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from executor.partitions.table import PartitionTable
 
-__all__ = ["Lease"]
-
 logger = logging.getLogger(__name__)
 
 

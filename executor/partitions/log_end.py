@@ -7,8 +7,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch
 from sparklog.types import LeaderEpoch
 
-__all__ = ["log_end", "position_of"]
-
 
 def log_end(table: PartitionTable, topic: str, partition: int, leader_epoch: LeaderEpoch) -> LogPosition:
     """Return where the log ends and the leader epoch of its last record; the replica need not lead.

@@ -13,8 +13,6 @@ from sparklog.metrics import server
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample
 
-__all__ = ["PartitionCounts"]
-
 _COUNTS: Final = {
     server.LEADER_COUNT: "led",
     server.UNDER_REPLICATED: "under replicated",

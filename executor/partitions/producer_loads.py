@@ -22,8 +22,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.storage.producer_loading import LoadingCancelledError, ProducerLoading
 
-__all__ = ["ProducerLoads"]
-
 _RETRY_S: Final = 1.0
 
 

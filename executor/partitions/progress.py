@@ -11,8 +11,6 @@ from typing import Protocol
 from sparklog.errors import KafkaError
 from sparklog.types import Offset
 
-__all__ = ["PartitionProgress", "PartitionReader", "WaitingAppend"]
-
 
 class WaitingAppend(Protocol):
     """Something that waits until what it appended is committed."""

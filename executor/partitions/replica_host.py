@@ -9,8 +9,6 @@ from executor.partitions.role_listener import RoleListener
 from executor.partitions.traffic import BrokerTraffic
 from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["ReplicaHost"]
-
 _Replica = TypeVar("_Replica")
 
 

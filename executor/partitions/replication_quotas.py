@@ -7,8 +7,6 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 
-__all__ = ["ReplicationQuotas"]
-
 
 class ReplicationQuotas:
     """What a broker sends as a leader, what it fetches as a follower, what it copies within itself."""

@@ -15,8 +15,6 @@ Source: Kafka's PartitionListener, and GroupCoordinator's onElection and onResig
 
 from typing import Generic, TypeVar
 
-__all__ = ["RoleListener"]
-
 _Replica = TypeVar("_Replica", contravariant=True)
 
 

@@ -40,8 +40,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
 
-__all__ = ["PartitionLogs", "Roles"]
-
 logger = logging.getLogger(__name__)
 
 OPENED_TOGETHER: Final = 64

@@ -13,8 +13,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerId
 
-__all__ = ["StorageFailures"]
-
 
 class StorageFailures:
     """Takes offline what can no longer be used."""

@@ -14,8 +14,6 @@ from sparklog.metrics import server
 from sparklog.metrics.names import Kind, Metric
 from sparklog.metrics.registry import Sample
 
-__all__ = ["BrokerTraffic", "TopicTraffic", "TrafficMeters"]
-
 TOPICS_TOLD: Final = 100
 CHOICE_INTERVAL_MS: Final = 60_000
 """How often it is decided anew which topics are told, if there are more."""

@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["MUCH_OBJECTS", "freezing_survivors"]
-
 MUCH_OBJECTS: Final = 10_000
 """So many objects take a full collection some milliseconds."""
 

@@ -22,8 +22,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["is_stopped", "main"]
-
 LOOK_MS: Final = 100
 
 

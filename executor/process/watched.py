@@ -11,8 +11,6 @@ from typing import Final
 
 from executor.process import watchdog
 
-__all__ = ["FROZEN_MS", "watched"]
-
 FROZEN_MS: Final = 2_500
 """How long a broker may be stopped before it is killed."""
 

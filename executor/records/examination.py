@@ -21,8 +21,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
 from sparklog.records.codecs import Codec, CorruptPayloadError, decompress, decompressed_pieces
 
-__all__ = ["Demands", "examine"]
-
 _HELD_BYTES = 1024 * 1024
 """Records that can't expand to more are decompressed as a whole."""
 

@@ -16,8 +16,6 @@ import zstandard
 
 from sparklog.records.codecs import Codec, CorruptPayloadError
 
-__all__ = ["check_framing"]
-
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_VERSION_BITS: Final = 0xC0
 _LZ4_VERSION: Final = 0x40

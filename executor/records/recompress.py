@@ -8,8 +8,6 @@ the one thing a broker does that costs by the byte.
 from sparklog.records.batch import CODEC_BITS, BatchHeader, header_bytes, read_header
 from sparklog.records.codecs import Codec, compress
 
-__all__ = ["recompress"]
-
 
 def recompress(
     payload: bytes | memoryview, header: BatchHeader, codec: Codec, level: int | None = None

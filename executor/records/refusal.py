@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 
 from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 
-__all__ = ["MOST_RECORD_ERRORS", "RecordError", "RecordsRefusedError"]
-
 MOST_RECORD_ERRORS: Final = 2_000
 """How many records of a batch are named: an answer with all would be larger than the request. A producer that
 sends the rest again hears of the next ones."""

@@ -11,8 +11,6 @@ from executor.records.walk import RecordWalk
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.varints import LONGEST_INT_BYTES, LONGEST_LONG_BYTES, MalformedRecordsError, read_varint
 
-__all__ = ["LARGEST_HELD_BYTES", "walk_pieces"]
-
 LARGEST_HELD_BYTES: Final = 1024 * 1024
 _WORTH_A_WALK_BYTES: Final = 64 * 1024
 """Decompressors give small pieces, too; fewer bytes than that wait for more."""

@@ -22,8 +22,6 @@ from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, TIMESTAM
 from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 from sparklog.types import TimestampMs
 
-__all__ = ["CostlyWalkError", "RecordLimits", "RecordWalk", "WalkedRecord", "read_record"]
-
 _SHORTEST_RUN: Final = 8
 """Fewer records of one size are not worth the columns."""
 _FEWEST_BY_COLUMNS: Final = 32

@@ -13,8 +13,6 @@ from sparklog.records.fields import locate_fields, locate_headers
 from sparklog.records.varint_columns import Bytes, Int64s
 from sparklog.records.varints import MalformedRecordsError
 
-__all__ = ["StretchOfRecords", "read_columns"]
-
 _SIZE_BITS: Final = 2
 _SIZE_MASK: Final = 3
 

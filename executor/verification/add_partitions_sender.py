@@ -33,8 +33,6 @@ from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import MetricRegistry, Sample
 from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 
-__all__ = ["AddPartitionsSender"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from sparklog.storage.machine.verification import Verification
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
 from sparklog.wire.requests import Steps
 
-__all__ = ["BatchToVerify", "TransactionOfProducer", "TransactionVerifier"]
-
 _RETRIABLE = frozenset(
     {
         ErrorCode.network_exception,

@@ -15,8 +15,6 @@ from sparklog.clocks import monotonic_ms
 from sparklog.types import BrokerId, Offset, TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 
-__all__ = ["GroupWatch", "GroupsSeen"]
-
 REFRESH_MS: Final = 5_000
 MAX_GROUPS: Final = 50
 """How many are asked for what they have committed: those in between and those without members first."""

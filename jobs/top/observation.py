@@ -19,8 +19,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["BrokerRow", "ClusterWatch", "Overview", "QuorumRow", "TopicRow", "Troubled"]
-
 TIMEOUT_MS: Final = 3_000
 MAX_RESPONSE_BYTES: Final = 16 << 20
 """Some 100,000 partitions of a broker, or 300,000 groups."""

@@ -11,8 +11,6 @@ from driver.ui.pages.figures import count, rate, size
 from driver.ui.pages.tables import shortened
 from jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
 
-__all__ = ["screen"]
-
 MAX_TROUBLED: Final = 10
 MAX_GROUPS: Final = 5
 _LINES_AROUND: Final = 14

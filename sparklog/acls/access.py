@@ -11,8 +11,6 @@ from typing import Any, Final
 from sparklog.acls.acl import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.acls.machine.authorizer import Decisions
 
-__all__ = ["SUPPORTED_OPERATIONS", "Access", "Denied", "operation_bits"]
-
 Denied = Callable[[Decisions, int, AclOperation, AclResourceType, str], None]
 """Takes note of a denial: whose, in a request of which API key, and of what."""
 

@@ -9,17 +9,6 @@ Source: Kafka's org.apache.kafka.common.acl and .resource; StandardAcl.
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-__all__ = [
-    "CLUSTER_NAME",
-    "WILDCARD",
-    "Acl",
-    "AclOperation",
-    "AclPermissionType",
-    "AclResourceType",
-    "PatternType",
-    "Principal",
-]
-
 WILDCARD: Final = "*"
 """Every host; every user, as `User:*`; and as a literal name every resource."""
 CLUSTER_NAME: Final = "kafka-cluster"

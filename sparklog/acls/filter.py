@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from sparklog.acls.acl import WILDCARD, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 
-__all__ = ["AclFilter"]
-
 
 class AclFilter(NamedTuple):
     """What an ACL is to have; `None`, or ANY, is whatever it has."""

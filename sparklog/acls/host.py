@@ -3,8 +3,6 @@
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
-__all__ = ["host_of", "shown_address"]
-
 
 @lru_cache(maxsize=4096)
 def _host(address: str) -> str:

@@ -7,8 +7,6 @@ from sparklog.acls.acl import AclOperation, AclPermissionType, AclResourceType, 
 from sparklog.acls.filter import AclFilter
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["known", "known_filter"]
-
 _Enum = TypeVar("_Enum", bound=IntEnum)
 
 

@@ -8,8 +8,6 @@ from typing import Final
 from sparklog.acls.access import SUPPORTED_OPERATIONS, operation_bits
 from sparklog.acls.acl import AclResourceType
 
-__all__ = ["CLUSTER_OPERATIONS", "GROUP_OPERATIONS", "OPERATIONS_OMITTED", "TOPIC_OPERATIONS"]
-
 OPERATIONS_OMITTED: Final = -(2**31)
 TOPIC_OPERATIONS: Final = operation_bits(SUPPORTED_OPERATIONS[AclResourceType.TOPIC])
 CLUSTER_OPERATIONS: Final = operation_bits(SUPPORTED_OPERATIONS[AclResourceType.CLUSTER])

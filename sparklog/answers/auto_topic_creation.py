@@ -16,8 +16,6 @@ from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequ
 from sparklog.answers.internal_topics import creatable_internal_topic
 from sparklog.config import BrokerConfig
 
-__all__ = ["AutoCreatedTopics"]
-
 _UNSPECIFIED: Final = -1
 """The controller takes num.partitions and default.replication.factor."""
 

@@ -15,8 +15,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["describe_acls_response"]
-
 _AT_ONCE = 256
 
 

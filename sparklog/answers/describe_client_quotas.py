@@ -26,8 +26,6 @@ from sparklog.metadata.image import ClientQuotaEntity, MetadataImage
 from sparklog.metadata.scram_records import MECHANISM_NUMBERS
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["describe_client_quotas_response", "describe_user_scram_credentials_response"]
-
 
 class _Match(IntEnum):
     """How a component of the filter is meant."""

@@ -21,8 +21,6 @@ from sparklog.metadata.image import (
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["ControllerNode", "describe_cluster_response"]
-
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 

@@ -30,8 +30,6 @@ from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["describe_topic_partitions_response", "refuse_topic_partitions"]
-
 
 def refuse_topic_partitions(request: Request, error: KafkaError) -> DescribeTopicPartitionsResponse:
     """Return the answer to a DescribeTopicPartitionsRequest that is refused as a whole."""

@@ -15,8 +15,6 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Handler, Request, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["Descriptions"]
-
 
 class Descriptions:
     """The handlers of one node."""

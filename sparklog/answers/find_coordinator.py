@@ -22,8 +22,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["coordinators_told", "find_coordinator"]
-
 FIRST_BATCHED_VERSION: Final = 4
 NO_BROKER: Final = -1
 

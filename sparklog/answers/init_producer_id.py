@@ -12,8 +12,6 @@ from sparklog.errors import ErrorCode
 from sparklog.types import ProducerEpoch, ProducerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["init_producer_id_response", "refusal"]
-
 
 def refusal(request: Any) -> InitProducerIdResponse | None:
     """Return why `request`, of any version, is granted by no coordinator; `None` if it can be without one."""

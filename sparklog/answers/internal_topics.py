@@ -11,8 +11,6 @@ from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicCo
 from sparklog.config import BrokerConfig
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
-__all__ = ["creatable_internal_topic", "is_as_its_owner_makes_it"]
-
 _CLEANUP_POLICY = "cleanup.policy"
 _COMPACT = "compact"
 

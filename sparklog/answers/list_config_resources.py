@@ -16,8 +16,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["list_config_resources_response"]
-
 _LISTED: Final = (
     ResourceType.TOPIC,
     ResourceType.BROKER,

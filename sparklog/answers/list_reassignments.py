@@ -16,8 +16,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, TopicImage
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["list_reassignments_response"]
-
 
 def list_reassignments_response(
     image: MetadataImage, request: Any

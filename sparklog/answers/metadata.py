@@ -41,8 +41,6 @@ from sparklog.metadata.topic_names import (
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["error_for_missing", "leaders_told", "metadata_response", "refused_metadata", "topics_to_create"]
-
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
 _NEWEST_METADATA_VERSION: Final = 13
 

@@ -9,15 +9,6 @@ from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from sparklog.types import BrokerId
 
-__all__ = [
-    "brokers_with",
-    "is_any_live",
-    "live_among",
-    "live_brokers",
-    "offline_replicas",
-    "reachable_leader",
-]
-
 
 def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Yield the brokers that have the listener, by id, and where each has it."""

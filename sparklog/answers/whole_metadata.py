@@ -20,8 +20,6 @@ from sparklog.wire.requests import EncodedBody, Steps
 from sparklog.wire.turns import in_one_go, over_turns
 from sparklog.wire.versions import downgrade_in_steps
 
-__all__ = ["MAX_ANSWERS", "WholeMetadata"]
-
 MAX_ANSWERS: Final = 8
 """How many answers are kept: clients of as many versions, with as many different wishes, at a time."""
 

@@ -23,8 +23,6 @@ from sparklog.wire.rate_limited_log import RateLimitedLog
 from sparklog.wire.request_metrics import api_name
 from sparklog.wire.requests import Handler, Request
 
-__all__ = ["AUDIT_LOGGER", "Authorization"]
-
 AUDIT_LOGGER: Final = "kafka.authorizer.logger"
 """Under Kafka's name, so that it is found, and sent elsewhere, as there."""
 

@@ -15,8 +15,6 @@ from sparklog.security.inside import INSIDE
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Handler, Request
 
-__all__ = ["OF_CONTROLLER", "guarded_inside", "only_inside_of_brokers"]
-
 _FETCH_WITH_STATE: Final = 15
 """From this version on a follower says its id in a field of its own (KIP-903)."""
 _FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4

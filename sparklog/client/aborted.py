@@ -13,8 +13,6 @@ from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.builder import read_records
 from sparklog.types import AbortedTransaction
 
-__all__ = ["without_aborted"]
-
 _ABORT: Final = 0
 """The type in a transaction marker's key, after two bytes of version."""
 

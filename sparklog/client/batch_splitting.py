@@ -9,8 +9,6 @@ from sparklog.records.batch import read_header, sequence_after
 from sparklog.records.builder import build_batch, read_records
 from sparklog.types import unless_minus_one
 
-__all__ = ["BatchPart", "halves"]
-
 
 class BatchPart(NamedTuple):
     """A batch with some of another one's records."""

@@ -7,8 +7,6 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import KafkaError
 from sparklog.types import BrokerId
 
-__all__ = ["Answers", "Question", "ask_brokers", "ask_side_by_side", "ask_until_answered"]
-
 
 class Answers(NamedTuple):
     """Who answered what, and who did not."""

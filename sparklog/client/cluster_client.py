@@ -30,8 +30,6 @@ from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["TOPIC_MAX_AGE_MS", "ClusterClient"]
-
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")

@@ -16,8 +16,6 @@ from sparklog.security.sasl.mechanism import Login
 from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.tls_stream import ClientTls
 
-__all__ = ["ClientConfig", "FetchConfig", "ProducerConfig", "parse_bootstrap_servers"]
-
 DEFAULT_BATCH_SIZE_BYTES: Final = 512 * 1024
 DEFAULT_MAX_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
 _EVEN_RETRY_PAUSES: Final = 10

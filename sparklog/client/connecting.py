@@ -3,8 +3,6 @@
 from sparklog.client.config import ClientConfig
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["connected"]
-
 
 def connected(config: ClientConfig, address: tuple[str, int]) -> BlockingChannel:
     """Return a new connection.

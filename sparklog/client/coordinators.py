@@ -24,8 +24,6 @@ from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId
 
-__all__ = ["CoordinatorKind", "Coordinators"]
-
 _MOST_REMEMBERED: Final = 10_000
 _ELSEWHERE: Final = frozenset(
     {

@@ -7,8 +7,6 @@ one that is held.
 
 from sparklog.exponential_backoff import ExponentialBackoff
 
-__all__ = ["early_pause_s"]
-
 
 def early_pause_s(
     backoff: ExponentialBackoff, answers_before: int, waited_s: float, max_wait_s: float

@@ -7,17 +7,6 @@ something to do about it.
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Offset, TopicPartition
 
-__all__ = [
-    "ApiTimeoutError",
-    "ClusterStoppedError",
-    "DeliveryError",
-    "OffsetNotAvailableError",
-    "OffsetOutOfRangeError",
-    "TopicRecreatedError",
-    "TopicReplacedError",
-    "UnknownTopicError",
-]
-
 
 class ApiTimeoutError(KafkaError):
     """A call was retried until its time was up; the message ends in the last failure."""

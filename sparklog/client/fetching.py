@@ -34,8 +34,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import next_fetch_offset
 from sparklog.types import AbortedTransaction, BrokerId, Offset, TopicPartition
 
-__all__ = ["FetchedBatches", "PartitionFetcher"]
-
 
 class FetchedBatches(NamedTuple):
     """Whole batches of one partition, in offset order; a partial one may follow and is to be ignored."""

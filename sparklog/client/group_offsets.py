@@ -19,8 +19,6 @@ from sparklog.client.coordinators import CoordinatorKind, Coordinators
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
 
-__all__ = ["CommittedOffset", "OffsetOfTransaction", "committed_offsets"]
-
 
 class CommittedOffset(NamedTuple):
     """An offset, and what whoever committed it wrote beside it."""

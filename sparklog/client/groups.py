@@ -19,19 +19,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicPartition, unless_minus_one
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
-__all__ = [
-    "CONSUMER_TYPE",
-    "CommittedOffset",
-    "GroupDescription",
-    "GroupDescriptions",
-    "GroupListing",
-    "GroupMember",
-    "ListedGroup",
-    "committed_offsets",
-    "describe_groups",
-    "list_groups",
-]
-
 CONSUMER_TYPE: Final = "consumer"
 """The type of the groups of KIP-848; the others are classic ones."""
 _CONSUMER_PROTOCOL: Final = "consumer"

@@ -11,8 +11,6 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, TopicPartition, unless_minus_one
 
-__all__ = ["BrokerDirectories", "describe_log_dirs"]
-
 
 class BrokerDirectories(NamedTuple):
     """The directories of one broker, together."""

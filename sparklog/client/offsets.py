@@ -13,15 +13,6 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
 
-__all__ = [
-    "ListedOffset",
-    "OffsetQuery",
-    "SpecialOffset",
-    "high_watermarks",
-    "list_offsets",
-    "log_start_offsets",
-]
-
 
 class SpecialOffset(IntEnum):
     """What ListOffsets takes in place of a timestamp."""

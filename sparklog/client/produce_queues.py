@@ -21,8 +21,6 @@ from sparklog.errors import ErrorCode
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, TopicPartition
 
-__all__ = ["MAX_IN_FLIGHT_PER_PARTITION", "PendingBatch", "ProduceQueues", "Verdict"]
-
 MAX_IN_FLIGHT_PER_PARTITION: Final = 5
 
 _SENT_BEFORE_ITS_PREDECESSOR: Final = frozenset(

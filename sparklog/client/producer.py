@@ -37,8 +37,6 @@ from sparklog.types import (
 )
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["Producer", "ProducerIdentity"]
-
 logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=NO_TRANSACTION_TIMEOUT_MS)

@@ -27,8 +27,6 @@ from sparklog.client.early_answers import early_pause_s
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, Offset, TopicPartition
 
-__all__ = ["Tail"]
-
 
 class _Asked(NamedTuple):
     request: FetchRequest

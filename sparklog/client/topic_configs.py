@@ -8,8 +8,6 @@ from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, Descr
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["describe_topic_configs"]
-
 _TOPIC: Final = 2
 
 

@@ -18,8 +18,6 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.topics import Leader
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["described_leaders", "described_topic_ids"]
-
 
 def described_topic_ids(cluster: ClusterClient, names: Iterable[str]) -> dict[str, UUID | None]:
     """Return the ids of those topics that a broker knows and may tell of; it is asked once.

@@ -7,8 +7,6 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import TopicReplacedError
 from sparklog.client.topic_descriptions import described_topic_ids
 
-__all__ = ["check_topic_ids"]
-
 
 def check_topic_ids(cluster: ClusterClient, topic_ids: Mapping[str, UUID | None]) -> None:
     """Return if topics still have these ids, asking a broker anew; None is one that the cluster can't tell.

@@ -10,8 +10,6 @@ from sparklog.client.errors import UnknownTopicError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch
 
-__all__ = ["Leader", "Topic", "described", "not_behind"]
-
 
 class Leader(NamedTuple):
     """Who leads a partition, and since which epoch."""

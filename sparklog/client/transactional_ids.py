@@ -35,8 +35,6 @@ from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.negotiation import api_versions_requests
 
-__all__ = ["Transactions", "TransactionsUnsupportedError"]
-
 _FEATURE: Final = "transaction.version"
 _NEEDED_LEVEL: Final = 2
 _PREPARED_STATES: Final = ("PrepareCommit", "PrepareAbort")

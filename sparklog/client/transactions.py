@@ -28,18 +28,6 @@ from sparklog.types import (
 )
 from sparklog.wire.versions import downgrade
 
-__all__ = [
-    "ActiveProducer",
-    "ListedTransaction",
-    "TransactionDescription",
-    "TransactionDescriptions",
-    "TransactionListing",
-    "describe_producers",
-    "describe_transactions",
-    "list_transactions",
-    "transaction_description",
-]
-
 _NEWEST_LISTING: Final = 2
 _NOT_COORDINATING: Final = (
     ErrorCode.not_coordinator,

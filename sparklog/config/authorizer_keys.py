@@ -8,8 +8,6 @@ from sparklog.acls.machine.authorizer import AuthorizerSettings
 from sparklog.config.definition import ConfigError, ConfigType, Rule, config_key
 from sparklog.security.inside import INSIDE
 
-__all__ = ["AuthorizerKeys"]
-
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 

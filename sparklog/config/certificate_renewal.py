@@ -20,8 +20,6 @@ from sparklog.security.inside import ApplicationSecret
 from sparklog.security.tls.stores import file_version
 from sparklog.wire.listener import Listener
 
-__all__ = ["CertificateRenewal"]
-
 INTERVAL_S: Final = 30.0
 
 logger = logging.getLogger(__name__)

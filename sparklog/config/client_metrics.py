@@ -13,14 +13,6 @@ from typing import Any, Final, NamedTuple
 from sparklog.config.definition import ConfigError, ConfigKey, ConfigType, between
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = [
-    "CLIENT_METRICS_KEYS",
-    "DEFAULT_INTERVAL_MS",
-    "ClientMetrics",
-    "checked_client_metrics",
-    "client_metrics",
-]
-
 INTERVAL_MS: Final = "interval.ms"
 METRICS: Final = "metrics"
 MATCH: Final = "match"

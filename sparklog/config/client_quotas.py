@@ -11,21 +11,6 @@ from typing import Final, NamedTuple
 
 from sparklog.config.definition import INT_MAX, LONG_MAX
 
-__all__ = [
-    "CLIENT_ID",
-    "CONNECTION_CREATION_RATE",
-    "CONSUMER_BYTE_RATE",
-    "CONTROLLER_MUTATION_RATE",
-    "IP",
-    "IP_QUOTA_KEYS",
-    "PRODUCER_BYTE_RATE",
-    "QUOTA_ENTITY_TYPES",
-    "REQUEST_PERCENTAGE",
-    "USER",
-    "USER_QUOTA_KEYS",
-    "QuotaKey",
-]
-
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"

@@ -22,8 +22,6 @@ from sparklog.config.listener_overrides import listener_key
 from sparklog.config.topic import TOPIC_SYNONYMS, checked_topic_config
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["CHANGEABLE_KEYS", "DYNAMIC_KEYS", "check_dynamic", "with_dynamic"]
-
 logger = logging.getLogger(__name__)
 
 _OF_ALL_BROKERS_ONLY: Final = frozenset({"unclean.leader.election.enable"})

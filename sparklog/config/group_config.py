@@ -25,8 +25,6 @@ from sparklog.config.definition import (
 )
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["GROUP_CONFIG_KEYS", "GROUP_CONFIG_SYNONYMS", "check_group_config", "group_config_value"]
-
 _AUTO_OFFSET_RESET: Final = re.compile(
     r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?"
 )

@@ -16,8 +16,6 @@ from typing import Final
 from sparklog.config.definition import LONG_MAX, ConfigKey, ConfigType, ConfigValue, Rule, at_least
 from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS, WITHOUT_EFFECT
 
-__all__ = ["KEPT_DYNAMIC_KEYS", "OF_ONE_BROKER", "THREAD_COUNTS"]
-
 _BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 _LONG, _DOUBLE, _LIST, _CLASS = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.CLASS
 

@@ -18,8 +18,6 @@ from typing import Final
 
 from sparklog.config.definition import INT_MAX, ConfigKey, ConfigType, ConfigValue, Rule, at_least, between
 
-__all__ = ["KEPT_GROUP_KEYS", "WITHOUT_EFFECT"]
-
 WITHOUT_EFFECT: Final = "Taken from Kafka's files, without effect:"
 
 _SERVED_PROTOCOLS: Final = frozenset({"classic", "consumer"})

@@ -15,8 +15,6 @@ from sparklog.config.definition import ConfigError
 from sparklog.config.listener_overrides import ListenerKey
 from sparklog.security.sasl.jaas import JaasError, LoginModule, login_module
 
-__all__ = ["jaas_key", "own_login_module"]
-
 logger = logging.getLogger(__name__)
 
 _NAME: Final = "sasl.jaas.config"

@@ -19,8 +19,6 @@ from sparklog.security.oauth.unsecured_tokens import UnsecuredTokens
 from sparklog.security.oauth.verification_keys import VerificationKeys
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER, BearerToken
 
-__all__ = ["TokensTaken", "tokens_taken"]
-
 logger = logging.getLogger(__name__)
 
 FILE_REFRESH_MS: Final = 10_000

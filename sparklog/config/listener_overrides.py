@@ -13,8 +13,6 @@ from sparklog.config.definition import ConfigError, ConfigKey, find_key
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
 
-__all__ = ["MECHANISMS", "ListenerKey", "listener_key", "overrides_by_listener"]
-
 _PREFIX: Final = "listener.name."
 _OVERRIDABLE: Final = frozenset(
     {"connections.max.reauth.ms", "max.connection.creation.rate", "max.connections"}

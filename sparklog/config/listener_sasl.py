@@ -20,8 +20,6 @@ from sparklog.wire.machine.authenticator import Mechanisms
 if TYPE_CHECKING:
     from sparklog.security.oauth.provider_keys import ProviderKeys
 
-__all__ = ["CredentialOf", "listener_authentication"]
-
 logger = logging.getLogger(__name__)
 
 CredentialOf = Callable[[str, str], ScramCredential | None]

@@ -23,8 +23,6 @@ from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.requests import ANONYMOUS
 from sparklog.wire.tls_handshakes import ServerTls
 
-__all__ = ["inside_listener_tls", "listener_tls", "listener_tls_settings"]
-
 _CLIENT_AUTH: Final = "ssl.client.auth"
 
 logger = logging.getLogger(__name__)

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["HIDDEN", "Password"]
-
 HIDDEN: Final = "[hidden]"
 
 

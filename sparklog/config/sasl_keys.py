@@ -13,8 +13,6 @@ from sparklog.config.listener_overrides import MECHANISMS
 from sparklog.config.password import Password
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 
-__all__ = ["SIGNED_TOKENS_CLASSES", "UNSECURED_TOKENS_CLASS", "SaslKeys"]
-
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 UNSECURED_TOKENS_CLASS: Final = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 SIGNED_TOKENS_CLASSES: Final = (

@@ -6,8 +6,6 @@ from sparklog.security.inside import ApplicationSecret
 from sparklog.security.session_access import SessionAccess
 from sparklog.security.tls.inside import inside_tls
 
-__all__ = ["session_access"]
-
 
 def session_access(config: BrokerConfig, secret: ApplicationSecret) -> SessionAccess:
     """Return it. What a listener does not ask for, sessions are not told. Makes certificates, perhaps."""

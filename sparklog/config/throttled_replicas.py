@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from sparklog.config.definition import Rule
 from sparklog.types import BrokerId
 
-__all__ = ["NO_THROTTLED_REPLICAS", "THROTTLED_REPLICAS_RULE", "ThrottledReplicas"]
-
 _ALL: Final = "*"
 _REPLICA: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
 

@@ -10,8 +10,6 @@ from sparklog.config.definition import ConfigType, config_key, one_of, some_of
 from sparklog.config.password import Password
 from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
 
-__all__ = ["TlsKeys"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TlsKeys:

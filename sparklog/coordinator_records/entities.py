@@ -19,23 +19,6 @@ from kio.static.constants import EntityType
 
 from sparklog.wire.layout import once_per_type
 
-__all__ = [
-    "BYTES",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "STRING",
-    "UUID_TYPE",
-    "CoordinatorKey",
-    "CoordinatorValue",
-    "NestedEntity",
-    "entity_of_version",
-    "in_versions",
-    "tagged",
-    "to_newest",
-]
-
 _Metadata: TypeAlias = Mapping[str, object]
 
 INT8: Final[_Metadata] = MappingProxyType({"kafka_type": "int8"})

@@ -26,17 +26,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.encoder import encode_to_bytes
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
-__all__ = [
-    "CONSUMER_OFFSETS_RECORDS",
-    "TRANSACTION_STATE_RECORDS",
-    "MalformedCoordinatorRecordError",
-    "RecordTypes",
-    "UnknownRecordTypeError",
-    "UnknownRecordVersionError",
-    "encode_key",
-    "encode_value",
-]
-
 _INT16: Final = Struct(">h")
 
 

@@ -20,8 +20,6 @@ from pyspark import SparkContext, SparkFiles
 from sparklog.dataframe.writing_threads import writes_from_any_thread
 from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
-__all__ = ["BOOTSTRAP_SERVERS_CONF", "ApplicationAddress", "announce", "announced_address", "write_address"]
-
 BOOTSTRAP_SERVERS_CONF: Final = "spark.sparklog.bootstrap.servers"
 """Where a session says what its own cluster's address is."""
 _FILE_NAME: Final = "sparklog-bootstrap-servers"

@@ -43,8 +43,6 @@ from sparklog.sink.machine.steps import EndTransactions
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_task, verdict_on_task_of_job
 from sparklog.types import TopicPartition
 
-__all__ = ["AtLeastOnce", "ExactlyOnce", "batch_told"]
-
 logger = logging.getLogger(__name__)
 
 Messages = list[WriterCommitMessage | None]

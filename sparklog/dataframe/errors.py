@@ -8,14 +8,6 @@ from typing import Final
 from sparklog.errors import KafkaError
 from sparklog.sink.machine.errors import SinkError
 
-__all__ = [
-    "DataLossError",
-    "DataSourceOptionError",
-    "DataSourceSchemaError",
-    "InvalidRowError",
-    "told_in_one_line",
-]
-
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 """What PySpark's workers look at when they hand an exception over (pyspark.util.handle_worker_exception)."""
 

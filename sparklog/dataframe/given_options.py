@@ -7,8 +7,6 @@ from typing import Final
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.kafka_options import boolean, integer
 
-__all__ = ["GivenOptions"]
-
 _KAFKA_PREFIX: Final = "kafka."
 
 

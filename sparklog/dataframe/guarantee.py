@@ -8,8 +8,6 @@ from sparklog.client.config import ProducerConfig
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.given_options import GivenOptions
 
-__all__ = ["GUARANTEE_OPTIONS", "ApplicationVersion", "DeliveryGuarantee", "delivery_guarantee", "version_of"]
-
 _GUARANTEE: Final = "deliveryGuarantee"
 _APPLICATION_ID: Final = "txnAppId"
 _VERSION: Final = "txnVersion"

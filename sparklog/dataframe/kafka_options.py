@@ -23,8 +23,6 @@ from sparklog.records.codecs import Codec
 from sparklog.security.sasl.mechanism import Login
 from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
-__all__ = ["KafkaOptions", "boolean", "integer"]
-
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 
 _CLIENT_SETTINGS: Final = frozenset(

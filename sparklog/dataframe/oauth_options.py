@@ -20,8 +20,6 @@ from sparklog.security.oauth.http import provider_tls
 from sparklog.security.sasl.mechanism import SaslError
 from sparklog.security.sasl.oauthbearer import check_extensions
 
-__all__ = ["OAUTH_SETTINGS", "bearer_login"]
-
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"

@@ -14,21 +14,6 @@ from typing import Any, Final, TypeAlias
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "Earliest",
-    "Latest",
-    "OffsetLimit",
-    "SpecificOffsets",
-    "SpecificTimestamps",
-    "Timestamp",
-    "parse_offsets",
-    "parse_partitions",
-    "parse_timestamps",
-    "timestamp_ms",
-]
-
 _LATEST_IN_JSON: Final = -1
 _EARLIEST_IN_JSON: Final = -2
 _PARTITION: Final = re.compile("[0-9]{1,10}")

@@ -18,8 +18,6 @@ from sparklog.client.topic_configs import describe_topic_configs
 from sparklog.errors import KafkaError
 from sparklog.types import TimestampMs
 
-__all__ = ["TopicSettings", "oldest_of", "too_old", "warn_of_old_event_times"]
-
 logger = logging.getLogger(__name__)
 
 Ask: TypeAlias = Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]]

@@ -42,17 +42,6 @@ from sparklog.dataframe.warned_once import warn_once
 from sparklog.metadata.topic_names import InvalidTopicNameError, check_topic_name
 from sparklog.types import TopicPartition
 
-__all__ = [
-    "Assigned",
-    "Pattern",
-    "ReadOptions",
-    "StreamReadOptions",
-    "Subscribed",
-    "Topics",
-    "WriteOptions",
-    "read_options_of_either_kind",
-]
-
 logger = logging.getLogger(__name__)
 
 _TOPIC_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")

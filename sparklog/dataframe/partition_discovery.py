@@ -24,8 +24,6 @@ from sparklog.dataframe.options import Assigned, ReadOptions, Subscribed, Topics
 from sparklog.dataframe.resolution import resolve_partitions
 from sparklog.types import TopicPartition
 
-__all__ = ["PartitionDiscovery", "absent_topics", "recreated_topics"]
-
 logger = logging.getLogger(__name__)
 
 PARTITIONS_MAX_AGE_MS: Final = 1_000

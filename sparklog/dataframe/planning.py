@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["OffsetRange", "split_ranges"]
-
 
 class OffsetRange(NamedTuple):
     """The offsets [start_offset, end_offset) of one partition."""

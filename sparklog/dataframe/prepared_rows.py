@@ -20,8 +20,6 @@ from sparklog.sink.machine.names import SinkId
 from sparklog.sink.machine.steps import DeciderStamp
 from sparklog.types import TimestampMs, TopicPartition
 
-__all__ = ["Batch", "PreparedRows", "RefusedRows", "WrittenRecords", "raise_refusals", "refusal"]
-
 _INCURABLE: Final = frozenset(
     {
         ErrorCode.cluster_authorization_failed,

@@ -21,8 +21,6 @@ from sparklog.records.decode import decode_batches
 from sparklog.spark_versions import arrow_schema
 from sparklog.types import Offset
 
-__all__ = ["OffsetRangePartition", "RangeReader"]
-
 
 class OffsetRangePartition(InputPartition):
     """One task's share: a range of offsets, and the id of the topic they are offsets of."""

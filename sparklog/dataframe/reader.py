@@ -17,8 +17,6 @@ from sparklog.dataframe.planning import split_ranges
 from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
 from sparklog.dataframe.resolution import resolve_partitions, resolve_ranges
 
-__all__ = ["SparklogReader"]
-
 
 class SparklogReader(DataSourceReader):
     """Reads the columns of `schema`, once."""

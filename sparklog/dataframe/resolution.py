@@ -28,15 +28,6 @@ from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.sink.machine.names import DECISIONS_TOPIC
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
-__all__ = [
-    "end_for_now",
-    "listed",
-    "listed_ends",
-    "resolve_partitions",
-    "resolve_ranges",
-    "resolve_starts",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.encode import encode_batches
 from sparklog.types import TimestampMs, TopicPartition
 
-__all__ = ["RowWriter", "WrittenRows"]
-
 
 class WrittenRows(NamedTuple):
     """What a task wrote."""

@@ -15,8 +15,6 @@ from sparklog.security.sasl.password_login import PasswordLogin
 from sparklog.security.sasl.plain import PLAIN
 from sparklog.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512
 
-__all__ = ["SASL_SETTINGS", "sasl_login"]
-
 SASL_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.mechanism"}) | OAUTH_SETTINGS
 _MODULES: Final = {
     PLAIN: "PlainLoginModule",

@@ -24,8 +24,6 @@ from pyspark.sql.types import (
 from sparklog.dataframe.errors import DataSourceSchemaError
 from sparklog.dataframe.warned_once import warn_once
 
-__all__ = ["HEADERS", "check_read_schema", "check_write_schema", "record_schema"]
-
 HEADERS: Final = "headers"
 
 _HEADERS_TYPE: Final = ArrayType(

@@ -21,8 +21,6 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from sparklog.dataframe.options import WriteOptions
 
-__all__ = ["SparklogDataSource"]
-
 _OPTION_OF_TABLE: Final = "option."
 """What Spark puts before the names of a table's own options when it gives them to a source."""
 _NO_OPTIONS_OF_TABLES: Final = (

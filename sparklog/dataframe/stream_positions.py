@@ -14,8 +14,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["Document", "StreamPosition"]
-
 Document: TypeAlias = dict[str, dict[str, int]]
 _START: Final = "start of the first batch/"
 """No topic's name has a slash."""

@@ -30,8 +30,6 @@ from sparklog.spark_versions import (
     SupportsTriggerAvailableNow,
 )
 
-__all__ = ["SelfPositionedStreamReader", "SparklogStreamReader", "stream_reader"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -27,8 +27,6 @@ from sparklog.dataframe.trigger_limits import NO_LIMITS, Admission
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["WAIT_MS", "StreamSource"]
-
 logger = logging.getLogger(__name__)
 
 WAIT_MS: Final = 100

@@ -20,8 +20,6 @@ from sparklog.dataframe.prepared_rows import Batch
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.spark_versions import DataSourceStreamArrowWriter
 
-__all__ = ["stream_writer"]
-
 logger = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"

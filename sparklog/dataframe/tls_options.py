@@ -11,8 +11,6 @@ from sparklog.security.session_access import SessionAccess
 from sparklog.security.tls.inside import INSIDE_NAME
 from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
 
-__all__ = ["TLS_SETTINGS", "inside_settings", "tls_settings"]
-
 TLS_SETTINGS: Final = frozenset(
     {
         "ssl.cipher.suites",

@@ -11,8 +11,6 @@ from sparklog.dataframe.errors import DataSourceOptionError
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["compile_java_pattern"]
-
 _ESCAPES: Final = {"z": r"\Z", "k": r"\g", "h": r"[\t ]", "e": r"\x1b"}
 """What follows a backslash in Java, where `regex` writes it differently."""
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["NO_LIMITS", "Admission", "TriggerLimits"]
-
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:

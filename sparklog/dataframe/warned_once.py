@@ -6,8 +6,6 @@ Spark makes readers and writers anew for each task and each batch, in processes 
 import logging
 from functools import lru_cache
 
-__all__ = ["warn_once"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.names import SinkId
 from sparklog.sink.machine.protocols import Decider
 
-__all__ = ["WorkerProcess", "this_process"]
-
 _MOST_CLIENTS: Final = 4
 _MOST_SINKS: Final = 256
 

@@ -20,8 +20,6 @@ from sparklog.dataframe.prepared_rows import Batch
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.sink.machine.protocols import Decider
 
-__all__ = ["SparklogWriter", "batch_writer"]
-
 logger = logging.getLogger(__name__)
 
 

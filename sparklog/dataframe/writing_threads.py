@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["writes_from_any_thread"]
-
 _METHODS: Final[tuple[tuple[type[Any], str], ...]] = (
     (DataFrameWriter, "save"),
     (DataFrameWriter, "saveAsTable"),

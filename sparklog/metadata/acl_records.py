@@ -5,8 +5,6 @@ from uuid import UUID
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.metadata.schemas import AccessControlEntryRecord
 
-__all__ = ["acl_of_record", "acl_record"]
-
 
 def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
     """Return the record that makes the ACL."""

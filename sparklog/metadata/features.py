@@ -11,17 +11,6 @@ from typing import Final
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
 
-__all__ = [
-    "ELIGIBLE_LEADER_REPLICAS_FEATURE",
-    "GROUP_VERSION_FEATURE",
-    "KRAFT_VERSION_FEATURE",
-    "NEW_CLUSTER_FEATURES",
-    "SUPPORTED_FEATURES",
-    "TRANSACTION_VERSION_FEATURE",
-    "advertised_features",
-    "finalized_features",
-]
-
 ELIGIBLE_LEADER_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
 """Level 1 keeps eligible leader replicas (KIP-966), level 0 (or none) does not."""
 GROUP_VERSION_FEATURE: Final = "group.version"

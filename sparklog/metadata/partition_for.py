@@ -11,8 +11,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import PartitionRegistration
 
-__all__ = ["MAX_ID_LENGTH", "coordinator_partition", "java_string_hash", "partition_for", "utf_16_length"]
-
 MAX_ID_LENGTH: Final = 2**15 - 1
 """The longest id that a coordinator's record can name; a request may bring one of any length."""
 

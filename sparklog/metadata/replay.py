@@ -55,8 +55,6 @@ from sparklog.metadata.scram_records import ScramKey, scram_credential_of_record
 from sparklog.security.sasl.scram import ScramCredential
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["MetadataReplayError", "replay_records"]
-
 
 class MetadataReplayError(KafkaError):
     """A metadata record cannot follow from the records before it."""

@@ -9,15 +9,6 @@ from typing import Final, TypeAlias
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
 
-__all__ = [
-    "MECHANISM_NUMBERS",
-    "SCRAM_MECHANISMS",
-    "ScramKey",
-    "scram_credential_of_record",
-    "scram_credential_record",
-    "scram_key",
-]
-
 ScramKey: TypeAlias = tuple[str, str]
 """A user's name and a mechanism."""
 

@@ -35,8 +35,6 @@ from sparklog.types import (
 )
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["ServedLog", "fetch_refusal"]
-
 
 @dataclass(frozen=True, slots=True)
 class ServedLog:

@@ -26,16 +26,6 @@ from typing import Final, Self
 from sparklog.storage.files import storage_errors, sync_directory
 from sparklog.types import SnapshotId
 
-__all__ = [
-    "PartialSnapshot",
-    "delete_snapshot",
-    "list_snapshots",
-    "remove_leftovers",
-    "set_aside",
-    "snapshot_path",
-    "snapshot_size_bytes",
-]
-
 CHECKPOINT_SUFFIX: Final = ".checkpoint"
 PART_SUFFIX: Final = ".part"
 DELETED_SUFFIX: Final = ".deleted"

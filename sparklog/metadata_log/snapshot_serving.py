@@ -29,8 +29,6 @@ from sparklog.types import (
 )
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["fetch_snapshot_response"]
-
 
 def fetch_snapshot_response(
     request: FetchSnapshotRequest,

@@ -50,8 +50,6 @@ from sparklog.storage.files import LEADER_EPOCH_CHECKPOINT, storage_errors
 from sparklog.storage.log import Log
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
-__all__ = ["SnapshotStore", "read_snapshot"]
-
 logger = logging.getLogger(__name__)
 
 _SMALLEST_BATCH_BYTES: Final = HEADER_BYTES

@@ -16,8 +16,6 @@ from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage.log import Log
 from sparklog.types import TimestampMs
 
-__all__ = ["SnapshotTaker"]
-
 logger = logging.getLogger(__name__)
 
 

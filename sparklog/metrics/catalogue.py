@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 from sparklog.metrics import controller, coordinators, network, process, quotas, server, storage
 from sparklog.metrics.names import Metric, MetricName
 
-__all__ = ["CATALOGUE", "metric_of"]
-
 
 class _Key(NamedTuple):
     group: str

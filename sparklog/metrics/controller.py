@@ -4,8 +4,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["METRICS"]
-
 
 def _controller(name: str, meaning: str, kind: Kind = Kind.GAUGE) -> Metric:
     return Metric("kafka.controller", "KafkaController", name, kind, meaning)

@@ -8,8 +8,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["METRICS"]
-
 GROUP_TYPE: Final = "group-coordinator-metrics"
 TRANSACTION_TYPE: Final = "transaction-coordinator-metrics"
 

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from sparklog.metrics.names import QUANTILES
 
-__all__ = ["BYTES", "SECONDS", "Histogram", "Summary"]
-
 _BUCKETS_AN_OCTAVE: Final = 9
 WINDOW_MS: Final = 60_000
 

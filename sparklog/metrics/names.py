@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["COUNT", "MEAN", "ONE_MINUTE_RATE", "QUANTILES", "VALUE", "Kind", "Metric", "MetricName"]
-
 VALUE: Final = "Value"
 COUNT: Final = "Count"
 ONE_MINUTE_RATE: Final = "OneMinuteRate"

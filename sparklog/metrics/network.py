@@ -4,8 +4,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["METRICS"]
-
 _REQUEST: Final = ("request",)
 _LISTENER: Final = ("listener",)
 

@@ -4,8 +4,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["METRICS"]
-
 CPU_TIME: Final = Metric(
     "sparklog", "Process", "CpuTimeMs", Kind.METER, "Processor time of the process, of all its threads."
 )

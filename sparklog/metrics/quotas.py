@@ -4,8 +4,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["BYTES_CONSUMED", "BYTES_PRODUCED", "METRICS", "REQUEST_TIME", "THROTTLE_TIMES"]
-
 _TAGS: Final = ("client-id", "user")
 
 

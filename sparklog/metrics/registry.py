@@ -12,8 +12,6 @@ from typing import Final, NamedTuple, TypeAlias
 from sparklog.metrics.histogram import Histogram, Summary
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
 
-__all__ = ["MetricRegistry", "Sample", "Source", "figures"]
-
 _HISTOGRAMS_A_PART: Final = 16
 """Of which each takes some 20 us, if there was anything to record since the last time."""
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["METRICS"]
-
 
 def _replicas(name: str, kind: Kind, meaning: str) -> Metric:
     return Metric("kafka.server", "ReplicaManager", name, kind, meaning)

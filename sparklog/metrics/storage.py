@@ -5,8 +5,6 @@ from typing import Final
 
 from sparklog.metrics.names import Kind, Metric
 
-__all__ = ["METRICS"]
-
 _PARTITION: Final = ("partition", "topic")
 _DIRECTORY: Final = ("logDirectory",)
 

@@ -31,8 +31,6 @@ from sparklog.security.inside import INSIDE
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
 
-__all__ = ["RequestMeter", "RequestQuotas"]
-
 _ACKS_NONE: Final = 0
 _SHOWN: Final = 50
 """Of how many clients figures are told: ids are for anybody to choose."""

@@ -35,37 +35,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.codecs import Codec, codec_of
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
-__all__ = [
-    "CODEC_BITS",
-    "CONTROL_BIT",
-    "CRC_START",
-    "DELETE_HORIZON_BIT",
-    "HEADER",
-    "HEADER_BYTES",
-    "LENGTH_OVERHEAD",
-    "MAGIC",
-    "NO_PRODUCER_ID",
-    "NO_SEQUENCE",
-    "NO_TIMESTAMP",
-    "SMALLEST_RECORD_BYTES",
-    "STAMP",
-    "STAMP_BYTES",
-    "TIMESTAMP_TYPE_BIT",
-    "TRANSACTIONAL_BIT",
-    "BatchHeader",
-    "CorruptBatchError",
-    "TimestampType",
-    "batch_at",
-    "check_crc",
-    "header_bytes",
-    "iterate_headers",
-    "next_fetch_offset",
-    "read_header",
-    "sequence_after",
-    "stamp_with_append_time",
-    "validate_produced",
-]
-
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 assert HEADER.size == HEADER_BYTES

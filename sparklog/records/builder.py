@@ -39,8 +39,6 @@ from sparklog.types import (
     unless_minus_one,
 )
 
-__all__ = ["SimpleRecord", "build_batch", "read_records"]
-
 DECOMPRESSED_LIMIT_BYTES = 256 * 1024 * 1024
 
 

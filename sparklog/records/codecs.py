@@ -18,17 +18,6 @@ import zstandard
 
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = [
-    "DEFAULT_DECOMPRESSED_LIMIT_BYTES",
-    "Codec",
-    "CorruptPayloadError",
-    "DecompressionLimitError",
-    "codec_of",
-    "compress",
-    "decompress",
-    "decompressed_pieces",
-]
-
 DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """What the records of one batch may grow to: far beyond what producers make, far below what hurts."""
 

@@ -17,8 +17,6 @@ from sparklog.records.fields import FieldPositions, locate_headers
 from sparklog.records.varint_columns import Bytes, Int64s
 from sparklog.types import TopicPartition
 
-__all__ = ["COLUMN_TYPES", "LocatedRecords", "binary_column", "build_column"]
-
 _HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 COLUMN_TYPES: Final[Mapping[str, pa.DataType]] = {
     "key": pa.binary(),

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 else:
     ArrowColumn = pa.Array | pa.ChunkedArray
 
-__all__ = ["EncodedBatch", "encode_batches"]
-
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 """Batches are put together this many bytes at a time: few calls, and memory that is soon reused."""
 _LARGEST_BATCH_BYTES: Final = 2**31 - 1

@@ -17,14 +17,6 @@ from sparklog.records.batch import SMALLEST_RECORD_BYTES
 from sparklog.records.varint_columns import Bytes, Int64s, read_varint_column
 from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 
-__all__ = [
-    "FieldPositions",
-    "HeaderPositions",
-    "locate_fields",
-    "locate_headers",
-    "record_starts",
-]
-
 _LONG_RUN: Final = 16
 """Fewer records of one size in a row are not worth a numpy array."""
 _LONGEST_RUN: Final = 1024

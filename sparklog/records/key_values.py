@@ -14,8 +14,6 @@ from sparklog.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError
 from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, decompress
 from sparklog.records.varints import MalformedRecordsError, read_varint
 
-__all__ = ["END_BYTES", "KeyRun", "read_key_runs", "read_keys_and_values"]
-
 END_BYTES: Final = 4
 """In so many bytes, the last ones, the keys of a run may differ."""
 _MAX_RUN: Final = 256

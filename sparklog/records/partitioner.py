@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["NO_KEY", "murmur2", "partition_for_keys"]
-
 NO_KEY: Final = -1
 """In place of a partition: the key is null."""
 

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from sparklog.records.varints import LONGEST_LONG_BYTES, MalformedRecordsError
 
-__all__ = ["Bytes", "Int64s", "VarintColumn", "pack_columns", "read_varint_column"]
-
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 

@@ -6,8 +6,6 @@ give up after the fifth byte of a number of 32 bits and after the tenth of one o
 
 from typing import Final
 
-__all__ = ["LONGEST_INT_BYTES", "LONGEST_LONG_BYTES", "MalformedRecordsError", "append_varint", "read_varint"]
-
 LONGEST_INT_BYTES: Final = 5
 LONGEST_LONG_BYTES: Final = 10
 

@@ -30,15 +30,6 @@ from sparklog.security.sasl.scram import (
     ScramVerification,
 )
 
-__all__ = [
-    "INSIDE",
-    "INSIDE_MECHANISM",
-    "SESSION",
-    "SESSION_MECHANISM",
-    "ApplicationSecret",
-    "SessionSecret",
-]
-
 INSIDE: Final = Principal("Application", "sparklog")
 """Driver and brokers. A process has it once: it is asked for by identity, so that a name that came in a
 request is never taken for it."""

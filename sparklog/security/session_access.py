@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field
 from sparklog.endpoints import SecurityProtocol
 from sparklog.security.inside import SessionSecret
 
-__all__ = ["PLAIN_ACCESS", "SessionAccess"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAccess:

@@ -50,8 +50,6 @@ from sparklog.sink.machine.steps import (
 )
 from sparklog.types import NO_TRANSACTION_TIMEOUT_MS, TopicPartition
 
-__all__ = ["SinkClient", "TransactionTimeoutError"]
-
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")

@@ -31,8 +31,6 @@ from sparklog.sink.machine.names import DECISIONS_TOPIC, SinkId
 from sparklog.sink.machine.steps import DeciderStamp
 from sparklog.types import BrokerId, Offset, TopicPartition
 
-__all__ = ["AppendedRecord", "DecisionsTopic"]
-
 logger = logging.getLogger(__name__)
 
 _PARTITIONS: Final = 8

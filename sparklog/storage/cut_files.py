@@ -14,8 +14,6 @@ from sparklog.storage.files import NO_SPACE
 from sparklog.storage.segment import Segment
 from sparklog.storage.segment_files import files_of
 
-__all__ = ["CUT_FILES_KEPT", "cut_segment", "keep_copy", "set_segment_aside"]
-
 logger = logging.getLogger(__name__)
 
 CUT_FILES_KEPT: Final = 3

@@ -10,8 +10,6 @@ from pathlib import Path
 from sparklog.storage.meta_properties import META_PROPERTIES
 from sparklog.types import BrokerId
 
-__all__ = ["directories_found", "look_for_directories"]
-
 
 def look_for_directories(
     directories: Mapping[BrokerId, Sequence[str]], partition: int, _: Iterable[object]

@@ -21,8 +21,6 @@ from sparklog.storage.checkpoints import (
 from sparklog.storage.log import Log
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["DirectoryCheckpoints", "log_start_offset_to_keep"]
-
 logger = logging.getLogger(__name__)
 
 

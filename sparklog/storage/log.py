@@ -42,8 +42,6 @@ from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.recovery import LoadedLog, load_log
 from sparklog.types import Offset, TimestampMs
 
-__all__ = ["Log"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -28,8 +28,6 @@ from sparklog.storage.segment import MAX_RELATIVE_OFFSET
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
-__all__ = ["LogAppends"]
-
 
 class LogAppends:
     """The appends to one log."""

@@ -30,8 +30,6 @@ from sparklog.storage.segment_list import number_of
 from sparklog.storage.segment_recovery import indexes_are_sound
 from sparklog.types import Offset, TimestampMs
 
-__all__ = ["CleaningLimits", "LogCleaning"]
-
 
 class CleaningLimits(NamedTuple):
     """What a broker lets one cleaning use."""

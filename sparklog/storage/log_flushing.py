@@ -17,8 +17,6 @@ from sparklog.storage.files import (
 )
 from sparklog.storage.log_state import LogState
 
-__all__ = ["LogFlushing"]
-
 
 class LogFlushing:
     """The flushes of one log."""

@@ -18,8 +18,6 @@ from sparklog.storage.truncations import Truncations
 from sparklog.storage.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
-__all__ = ["LogState"]
-
 
 class LogState:
     """The state of one log."""

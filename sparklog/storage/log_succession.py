@@ -12,8 +12,6 @@ Source: Kafka's LogManager.replaceCurrentWithFutureLog; KIP-113.
 from sparklog.storage.files import storage_errors
 from sparklog.storage.log_state import LogState
 
-__all__ = ["promote", "take_place"]
-
 
 def promote(state: LogState) -> None:
     """Give a future log the directory of its partition's log, which nobody has. Nothing is fsynced.

@@ -14,8 +14,6 @@ from sparklog.storage.producer_snapshots import snapshot_offsets
 from sparklog.storage.segment_list import number_of
 from sparklog.types import Offset
 
-__all__ = ["LogTruncation"]
-
 
 class LogTruncation:
     """The truncations of one log."""

@@ -9,8 +9,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["OthersDirectoryError", "make_own_directory", "make_private_directory"]
-
 _MODE: Final = 0o700
 
 

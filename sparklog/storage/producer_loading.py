@@ -19,8 +19,6 @@ from sparklog.storage.segment import Segment
 from sparklog.storage.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.types import Offset, TimestampMs
 
-__all__ = ["LoadingCancelledError", "ProducerLoading"]
-
 _PAUSE_S: Final = 0.001
 """Now and then whoever walks through headers lets the loop go first: they share an interpreter."""
 

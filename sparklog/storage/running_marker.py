@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 from sparklog.storage.files import replace_file
 from sparklog.types import BrokerEpoch
 
-__all__ = ["RUNNING_MARKER", "RunningMarker", "boot_id", "read_marker", "write_marker"]
-
 RUNNING_MARKER: Final = ".sparklog_running"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 

@@ -16,8 +16,6 @@ from sparklog.storage.files import (
 )
 from sparklog.storage.segment import Segment
 
-__all__ = ["files_of", "mark_deleted", "rename_files"]
-
 
 def files_of(segment: Segment) -> list[Path]:
     """Return the segment's files that exist."""

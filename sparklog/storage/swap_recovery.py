@@ -27,8 +27,6 @@ from sparklog.storage.files import (
 )
 from sparklog.types import Offset
 
-__all__ = ["settle_interrupted_swap"]
-
 logger = logging.getLogger(__name__)
 
 

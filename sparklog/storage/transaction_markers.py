@@ -11,8 +11,6 @@ from sparklog.records.batch import BatchHeader, CorruptBatchError
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 
-__all__ = ["EndTransaction", "TransactionMarker", "marker_batch", "read_marker"]
-
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")
 _VERSION: Final = 0

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-__all__ = ["Truncations"]
-
 
 class Truncations:
     """The truncations of one log."""

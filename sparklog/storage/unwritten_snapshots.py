@@ -16,8 +16,6 @@ from sparklog.storage.machine.producer_states import ProducerState
 from sparklog.storage.producer_snapshots import encode_snapshot
 from sparklog.types import Offset, ProducerId
 
-__all__ = ["UnwrittenSnapshots"]
-
 
 class UnwrittenSnapshots:
     """Snapshots of one log, by offset."""

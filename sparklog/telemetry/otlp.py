@@ -27,8 +27,6 @@ from sparklog.metrics.histogram import Summary
 from sparklog.metrics.names import QUANTILES, Kind, MetricName
 from sparklog.metrics.registry import Sample
 
-__all__ = ["MetricsEncoder"]
-
 _CUMULATIVE_MONOTONIC: Final = b"\x10\x02\x18\x01"
 _POINT: Final = struct.Struct("<BQBQBd")
 _SUMMARY: Final = struct.Struct("<BQBQBQBd" + "BBBdBd" * len(QUANTILES))

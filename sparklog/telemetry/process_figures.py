@@ -12,8 +12,6 @@ from sparklog.metrics.registry import Sample
 from sparklog.wire.descriptors import DescriptorBudget, open_descriptors
 from sparklog.wire.loop_lag import LoopWatch
 
-__all__ = ["ProcessFigures"]
-
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STATM: Final = Path("/proc/self/statm")
 

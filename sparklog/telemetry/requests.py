@@ -19,8 +19,6 @@ from sparklog.telemetry.machine.client_instances import Client, ClientInstances,
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["MAX_BYTES", "TelemetryHandlers"]
-
 MAX_BYTES: Final = 1 << 20
 """As Kafka's telemetry.max.bytes."""
 

@@ -11,9 +11,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.requests import Handler, Request
 
-__all__ = ["OPEN", "Admission", "Meter"]
-
-
 _ANYBODY: Final = Authentication()
 
 

@@ -20,8 +20,6 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.machine.authenticator import AuthenticateAnswer, Authenticator, Mechanisms
 from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Api, Farewell, RawResponse, Request
 
-__all__ = ["UNAUTHENTICATED_MAX_BYTES", "Authentication"]
-
 UNAUTHENTICATED_MAX_BYTES: Final = 512 << 10
 """How long a frame may be before it is known whose it is, as in Kafka."""
 DEFAULT_FAILED_DELAY_MS: Final = 100

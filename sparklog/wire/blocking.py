@@ -27,8 +27,6 @@ from sparklog.wire.negotiation import api_versions_requests, fitting_version, us
 from sparklog.wire.tls_stream import ClientTls
 from sparklog.wire.versions import downgrade
 
-__all__ = ["BlockingChannel", "ResponseTooLargeError"]
-
 _MAX_CORRELATION_ID = 0x7FFF_FFFF
 _TLS_ALERTS = frozenset((0x15030100, 0x15030200, 0x15030300))
 """What a listener of TLS answers plain bytes with, read as the length of a frame."""

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from sparklog.rates import QuotaWindows, SampledRate
 from sparklog.wire.descriptors import DescriptorBudget
 
-__all__ = ["ConnectionLimits", "ConnectionQuotas", "ListenerLimits", "ListenerQuota"]
-
 _INT_MAX: Final = 2**31 - 1
 _MANY: Final = 1_000
 _NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from kio.schema.describe_transactions.v0 import response
 from kio.static.primitive import TZAware
 
-__all__ = ["DescribeTransactionsResponse", "TransactionState"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState(response.TransactionState):  # type: ignore[misc]

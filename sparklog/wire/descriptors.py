@@ -17,8 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["MEASURE_INTERVAL_S", "DescriptorBudget", "open_descriptors"]
-
 MEASURE_INTERVAL_S: Final = 1.0
 
 logger = logging.getLogger(__name__)

@@ -51,8 +51,6 @@ from sparklog.wire.routes import Routes
 from sparklog.wire.throttling import NO_THROTTLE, throttle_time_of, throttled
 from sparklog.wire.turns import LongWork, Turns
 
-__all__ = ["Dispatcher"]
-
 _NONE: Final = ErrorCode.none
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

@@ -12,8 +12,6 @@ from typing import Any, Final, TypeAlias
 from sparklog.errors import ErrorCode
 from sparklog.wire.layout import entity_layout, once_per_type
 
-__all__ = ["count_error_codes"]
-
 _Counter: TypeAlias = Callable[[Any, Any], None]
 
 _CODE: Final = "error_code"

@@ -13,8 +13,6 @@ from sparklog.wire.routes import Route
 from sparklog.wire.throttling import NO_THROTTLE
 from sparklog.wire.turns import LongWork
 
-__all__ = ["Answering", "Exchange"]
-
 
 class Answering(Peer, Protocol):
     """What the dispatcher needs of a connection."""

@@ -6,8 +6,6 @@ A session has an id and an epoch that counts its requests. Epoch 0 asks for a ne
 
 from typing import Final
 
-__all__ = ["FINAL_EPOCH", "FULL_EPOCH", "LARGEST", "NO_SESSION_ID", "epoch_after"]
-
 NO_SESSION_ID: Final = 0
 FULL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1

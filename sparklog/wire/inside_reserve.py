@@ -17,8 +17,6 @@ from typing import Final, Protocol
 from sparklog.acls.acl import Principal
 from sparklog.security.inside import INSIDE
 
-__all__ = ["LOGIN_S", "MAX_WAITING", "InsideReserve"]
-
 MAX_WAITING: Final = 100
 LOGIN_S: Final = 10.0
 

@@ -8,8 +8,6 @@ from sparklog.security.sasl.mechanism import Login
 from sparklog.security.tls.inside import INSIDE_NAME, inside_tls
 from sparklog.wire.tls_stream import ClientTls
 
-__all__ = ["STRANGER", "Insider"]
-
 
 class Insider(NamedTuple):
     """What a connection between them begins with."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Protocol, TypeVar
 
-__all__ = ["closing_on_error"]
-
 
 class _Failing(Protocol):
     def fail(self, reason: str, what: str, error: BaseException) -> None:

@@ -35,8 +35,6 @@ from sparklog.wire.tls_connection import TlsConnection
 from sparklog.wire.tls_handshakes import ServerTls, TlsHandshakes
 from sparklog.wire.turns import Turns
 
-__all__ = ["Listener"]
-
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64

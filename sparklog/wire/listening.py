@@ -4,8 +4,6 @@ import socket
 
 from sparklog.wire.socket_settings import SocketSettings
 
-__all__ = ["listening_socket"]
-
 
 def listening_socket(host: str, port: int, settings: SocketSettings) -> socket.socket:
     """Bind `host`:`port` and listen; connections wait in the kernel's queue until a listener takes them.

@@ -11,8 +11,6 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.sasl.mechanism import ClientMechanism, SaslError
 
-__all__ = ["MAX_ANSWER_BYTES", "authentication_requests"]
-
 MAX_ANSWER_BYTES: Final = 512 << 10
 """How long an answer may be of one that has not proved yet who it is: as much as it takes of a client."""
 

@@ -30,8 +30,6 @@ from weakref import WeakKeyDictionary
 
 from sparklog.wire.machine.stalls import Stall, StallLog
 
-__all__ = ["LoopWatch", "TurnSelector", "run_watched"]
-
 logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.1

@@ -12,8 +12,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.encoder import encode_to_bytes
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
-__all__ = ["decode_principal", "encode_principal"]
-
 _VERSION: Final = b"\0\0"
 
 

@@ -11,8 +11,6 @@ import asyncio
 import logging
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ANY_PEER", "INTERVAL_S", "RateLimitedLog"]
-
 INTERVAL_S: Final = 60.0
 _MAX_KINDS: Final = 256
 ANY_PEER: Final = "any address"

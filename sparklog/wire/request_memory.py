@@ -11,8 +11,6 @@ Order for the caller: `claim`, and if that fails nothing more until `may_go_on` 
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["MemoryClaim", "RequestMemory"]
-
 
 class _Claimant(Protocol):
     """What is needed of a connection."""

@@ -21,8 +21,6 @@ from sparklog.metrics.names import Kind, Metric
 from sparklog.metrics.registry import Sample
 from sparklog.wire.apis import ApiKey
 
-__all__ = ["KINDS", "ApiMetrics", "RequestMetrics", "api_name"]
-
 _MS: Final = 1000.0
 
 

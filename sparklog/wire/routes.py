@@ -15,8 +15,6 @@ from sparklog.wire.frames import RequestCodec, request_codec
 from sparklog.wire.request_metrics import KINDS, ApiMetrics, RequestMetrics, api_name
 from sparklog.wire.requests import Api, Features, Handler, Request, Steps
 
-__all__ = ["Route", "Routes"]
-
 _LOAD_PAUSE_S: Final = 0.005
 
 

@@ -11,8 +11,6 @@ from sparklog.wire.frames import RequestCodec, header_bytes
 from sparklog.wire.layout import entity_layout, once_per_type
 from sparklog.wire.requests import EncodedBody, RawResponse
 
-__all__ = ["NO_THROTTLE", "throttle_time_of", "throttled", "unthrottled"]
-
 NO_THROTTLE: Final = timedelta()
 _BYTES: Final = 4
 

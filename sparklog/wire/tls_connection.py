@@ -25,8 +25,6 @@ from sparklog.wire.tls_handshakes import TlsHandshakes
 from sparklog.wire.tls_outbox import TlsOutbox
 from sparklog.wire.turns import SHARE_S
 
-__all__ = ["TlsConnection"]
-
 _SLICES_PER_TURN: Final = 8
 """How many slices are received in one turn, at most."""
 

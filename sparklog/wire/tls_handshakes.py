@@ -17,8 +17,6 @@ from typing import Final, Protocol
 from sparklog.acls.acl import Principal
 from sparklog.wire.tls_stream import SLICE_BYTES, TlsStream
 
-__all__ = ["HANDSHAKE_TIMEOUT_S", "MAX_HANDSHAKES", "ServerTls", "TlsHandshakes"]
-
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_HANDSHAKES: Final = 1_000
 _THREADS: Final = 2

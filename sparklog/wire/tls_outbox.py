@@ -15,8 +15,6 @@ from sparklog.wire.outbox import TURN_BYTES, WINDOW_BYTES, Flushed, Outbox, Regi
 from sparklog.wire.requests import Transferable
 from sparklog.wire.tls_stream import TlsStream
 
-__all__ = ["TlsOutbox"]
-
 
 class TlsOutbox(Outbox):
     """The answers of a connection."""

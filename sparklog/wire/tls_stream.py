@@ -15,8 +15,6 @@ from math import inf
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-__all__ = ["SLICE_BYTES", "ClientTls", "TlsStream"]
-
 SLICE_BYTES: Final = 32 << 10
 """How much goes through at a time. OpenSSL's buffers stay as large as they were once, on every connection."""
 

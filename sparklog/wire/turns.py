@@ -20,8 +20,6 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
-__all__ = ["MAX_LONG_REQUESTS", "SHARE_S", "TURN_S", "LongWork", "Turns", "in_one_go", "over_turns"]
-
 Result = TypeVar("Result")
 
 SHARE_S: Final = 0.002

@@ -24,8 +24,6 @@ from sparklog.wire.requests import Api
 from tests.amplification.shapes import Known
 from tests.inside import SECRET
 
-__all__ = ["Listening", "Target", "attacked_cluster"]
-
 _CONFIG: Final = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",

@@ -17,16 +17,6 @@ from sparklog.metrics.registry import MetricRegistry
 from sparklog.telemetry.otlp import MetricsEncoder
 from sparklog.wire.guard import decode_entity
 
-__all__ = [
-    "Answer",
-    "LongestStep",
-    "counted_steps",
-    "decoded_memory_bytes",
-    "exchange",
-    "peak_memory_bytes",
-    "traced_memory",
-]
-
 _RECEIVE_BYTES: Final = 1 << 16
 
 

@@ -18,8 +18,6 @@ from sparklog.wire.encoder import encode_to_bytes, encode_varint
 from sparklog.wire.frames import request_codec
 from sparklog.wire.layout import FieldLayout, default_value, entity_layout, item_memory_bytes
 
-__all__ = ["UNKNOWN_TAGS", "Contents", "Known", "Shape", "encoded", "frame_of", "shapes_of"]
-
 UNKNOWN_TAGS: Final = "unknown tags"
 _TAG: Final = encode_varint(10_000) + b"\0"
 

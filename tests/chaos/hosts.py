@@ -13,8 +13,6 @@ from typing import Any, Final
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["session_of_hosts"]
-
 CORES: Final = 1
 MEMORY_MB: Final = 512
 DRIVER: Final = "127.0.0.1"

@@ -15,8 +15,6 @@ import psutil
 import pyarrow as pa
 from pyspark import TaskContext
 
-__all__ = ["SPECULATION", "at_times_slowly", "ran_twice"]
-
 SPECULATION: Final = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",

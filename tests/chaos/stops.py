@@ -23,18 +23,6 @@ from sparklog.dataframe.source import SparklogDataSource
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.steps import EndTransactions
 
-__all__ = [
-    "ONLY_FIRST",
-    "PLACE",
-    "STOPS_OF_COMMITS",
-    "STOPS_OF_TASKS",
-    "Stop",
-    "StoppingDataSource",
-    "Victim",
-    "arm",
-    "is_armed",
-]
-
 PLACE: Final = "SPARKLOG_STOPS"
 """The environment variable; Spark's processes inherit it."""
 

@@ -25,8 +25,6 @@ from sparklog.acls.filter import AclFilter
 from sparklog.acls.host import host_of
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
 
-__all__ = ["Case", "StandardAuthorizer", "agree", "cases", "known_difference"]
-
 PROGRAM: Final = Path(__file__).with_name("StandardAuthorizerCases.java")
 
 _OPERATIONS: Final = [each for each in AclOperation if each > AclOperation.ANY]

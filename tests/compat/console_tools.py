@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-__all__ = ["COMMANDS", "TOPIC", "Command", "shape_of"]
-
 TOPIC: Final = "console-tools"
 _TOOLS: Final = "org.apache.kafka.tools"
 _GROUP: Final = "console-tools-group"

@@ -15,8 +15,6 @@ from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import wait_for
 
-__all__ = ["KafkaNode", "kafka_node"]
-
 CLUSTER_ID: Final = "apacheAAAAAAAAAAAAAAAA"
 START_TIMEOUT_S: Final = 120.0
 ASK_S: Final = 2.0

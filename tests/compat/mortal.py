@@ -11,8 +11,6 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Final, Self
 
-__all__ = ["MortalProcesses", "die"]
-
 END_TIMEOUT_S: Final = 60.0
 
 

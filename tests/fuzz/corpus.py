@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CORPUS", "read_corpus", "write_corpus"]
-
 CORPUS: Final = Path(__file__).parent / "corpus"
 
 

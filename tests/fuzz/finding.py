@@ -1,7 +1,5 @@
 """What an input is that production does not stand as it should."""
 
-__all__ = ["Finding", "expect"]
-
 
 class Finding(Exception):  # noqa: N818 - it is what is looked for
     """An oracle of a target says no."""

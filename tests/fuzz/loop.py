@@ -11,8 +11,6 @@ from typing import Any
 
 from tests.fuzz.finding import Finding
 
-__all__ = ["Loop", "Socket"]
-
 _MAX_TURNS = 20_000
 """An input that keeps the loop busy for longer does not end."""
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-__all__ = ["joined", "kind_of", "parts", "text_of"]
-
 _END = b"\xff"
 
 

@@ -20,8 +20,6 @@ from tests.fuzz.corpus import read_corpus, write_corpus
 from tests.fuzz.pieces import joined
 from tests.fuzz.targets import TARGETS
 
-__all__ = ["SEEDS"]
-
 REGRESSION = "found-"
 """With which the names of earlier findings begin."""
 _SHORT_BYTES = 120

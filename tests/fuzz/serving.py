@@ -30,8 +30,6 @@ from sparklog.wire.turns import Turns
 from tests.fuzz.finding import Finding
 from tests.fuzz.loop import Loop, Socket
 
-__all__ = ["IMAGE", "PATIENCE_S", "Serving"]
-
 PATIENCE_S = 15.0
 """How long an input's connection lives; longer than a TLS handshake may take."""
 _TOPICS = {name: TopicImage(name, UUID(int=number), {}) for number, name in enumerate(("mine", "theirs"), 1)}

@@ -8,8 +8,6 @@ from typing import Final
 from tests.fuzz.finding import Finding
 from tests.fuzz.targets import Target
 
-__all__ = ["MAX_CPU_S", "place_of", "play"]
-
 MAX_CPU_S: Final = 2.0
 """How long an input may take of a processor. Most take a ten-thousandth of it."""
 _PRODUCTION: Final = re.compile("/(sparklog|executor|driver)/")

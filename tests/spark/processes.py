@@ -9,19 +9,6 @@ from typing import Final, NamedTuple
 
 import psutil
 
-__all__ = [
-    "API_VERSIONS",
-    "GET",
-    "PY4J_CALL",
-    "PY4J_FORGET",
-    "Listening",
-    "SilentStranger",
-    "answer_to",
-    "listening_of",
-    "listening_processes",
-    "strangers_at",
-]
-
 API_VERSIONS: Final = bytes.fromhex("0000000b 0012 0000 00000001 0001 78")
 GET: Final = b"GET / HTTP/1.0\r\n\r\n"
 PY4J_CALL: Final = b"c\nz:java.lang.System\ngetProperty\nsuser.home\ne\n"

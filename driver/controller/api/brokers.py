@@ -14,8 +14,6 @@ from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
-__all__ = ["BrokerHandlers"]
-
 
 class BrokerHandlers:
     """Answers brokers, and notes by which connections they live."""

@@ -21,8 +21,6 @@ from sparklog.quotas.machine.client_rates import token_quotas
 from sparklog.wire.requests import Deferred, Request, Response, Steps, Throttled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["ChangeHandlers"]
-
 
 class ChangeHandlers:
     """Answers the changes that brokers and clients ask for."""

@@ -22,8 +22,6 @@ from sparklog.wire.principal_data import decode_principal
 from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
 from sparklog.wire.throttling import throttled
 
-__all__ = ["EnvelopeHandler"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
 
-__all__ = ["MetadataLogHandlers"]
-
 _FIRST_FETCH_VERSION: Final = 13
 """Fetch by topic id; the metadata log is not fetched by name."""
 

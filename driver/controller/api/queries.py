@@ -21,8 +21,6 @@ from sparklog.metadata.topic_names import are_topics_named
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["QueryHandlers"]
-
 
 class QueryHandlers:
     """Answers Metadata, FindCoordinator and the descriptions of cluster, reassignments and topics."""

@@ -29,8 +29,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.requests import Api, Handler, Request, Response
 
-__all__ = ["controller_apis", "controller_handlers"]
-
 _FROM_BROKERS: Final = (
     ApiKey.ALTER_PARTITION,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,

@@ -24,8 +24,6 @@ from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["BROKERS", "ControllerTelemetry"]
-
 BROKERS: Final = Subscription(("*",), 1_000)
 """What brokers are asked for: everything, every second, for that is how often pages show it."""
 

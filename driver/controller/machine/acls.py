@@ -31,8 +31,6 @@ from sparklog.metadata.acl_records import acl_record
 from sparklog.metadata.schemas import MetadataRecord, RemoveAccessControlEntryRecord
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["create_acls", "delete_acls"]
-
 logger = logging.getLogger(__name__)
 
 MAX_REMOVED: Final = 10_000

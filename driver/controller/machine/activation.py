@@ -29,8 +29,6 @@ from sparklog.metadata.schemas import (
     UserScramCredentialRecord,
 )
 
-__all__ = ["bootstrap_records", "eligible_replicas_records"]
-
 _CONTROLLER: Final = str(CONTROLLER_ID)
 
 logger = logging.getLogger(__name__)

@@ -30,8 +30,6 @@ from sparklog.metadata.schemas import NO_LEADER, MetadataRecord, PartitionChange
 from sparklog.types import BrokerId, or_minus_one, unless_minus_one
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["alter_partition"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -36,8 +36,6 @@ from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["alter_reassignments"]
-
 logger = logging.getLogger(__name__)
 
 

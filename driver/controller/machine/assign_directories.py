@@ -30,8 +30,6 @@ from sparklog.metadata.schemas import LOST_DIRECTORY, MetadataRecord, PartitionC
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["assign_directories"]
-
 logger = logging.getLogger(__name__)
 
 

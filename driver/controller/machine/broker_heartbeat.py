@@ -36,8 +36,6 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["heartbeat"]
-
 logger = logging.getLogger(__name__)
 
 _UNFENCE: Final = -1

@@ -40,8 +40,6 @@ from sparklog.metadata.schemas import (
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["register"]
-
 logger = logging.getLogger(__name__)
 
 _RESERVED_DIRECTORY_IDS: Final = 100

@@ -25,8 +25,6 @@ from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import ClientQuotaRecord, MetadataRecord, QuotaEntityData
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["alter_client_quotas"]
-
 logger = logging.getLogger(__name__)
 
 _TOO_MANY_PARTS: Final = len(QUOTA_ENTITY_TYPES) + 1

@@ -23,8 +23,6 @@ from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 
-__all__ = ["CONTROLLER_ID", "MIN_IN_SYNC_REPLICAS", "ClusterState", "election_of"]
-
 CONTROLLER_ID: Final[BrokerId] = 1_000_000
 """The driver's node id: above those of all brokers, which are counted from 0."""
 

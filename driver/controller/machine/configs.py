@@ -42,8 +42,6 @@ from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.types import BrokerId
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["alter_configs", "incremental_alter_configs"]
-
 logger = logging.getLogger(__name__)
 
 _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")

@@ -64,8 +64,6 @@ from sparklog.metadata.schemas import MetadataRecord, UserScramCredentialRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["PARTITIONS_PER_DECISION", "Controller"]
-
 PARTITIONS_PER_DECISION: Final = 300
 """How many partitions change at once because a broker's state does: about 5 ms of the loop."""
 

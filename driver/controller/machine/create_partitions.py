@@ -23,8 +23,6 @@ from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import BrokerId
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["create_partitions"]
-
 logger = logging.getLogger(__name__)
 
 

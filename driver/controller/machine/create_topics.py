@@ -31,16 +31,6 @@ from sparklog.metadata.topic_names import check_topic_name, collision_key, is_ma
 from sparklog.types import BrokerId
 from sparklog.wire.throttling import unthrottled
 
-__all__ = [
-    "LOGGED_TOPICS",
-    "MAX_PARTITIONS_PER_REQUEST",
-    "asks_too_much",
-    "create_topics",
-    "new_partition",
-    "refused_topics",
-    "too_many_partitions",
-]
-
 logger = logging.getLogger(__name__)
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000

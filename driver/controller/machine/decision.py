@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 from sparklog.metadata.schemas import MetadataRecord
 
-__all__ = ["Decision"]
-
 
 class Decision(NamedTuple):
     """Metadata records for one batch, and a response.

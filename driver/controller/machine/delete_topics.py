@@ -16,8 +16,6 @@ from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["delete_topics"]
-
 logger = logging.getLogger(__name__)
 
 

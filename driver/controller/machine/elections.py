@@ -29,16 +29,6 @@ from sparklog.metadata.schemas import (
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.throttling import unthrottled
 
-__all__ = [
-    "elect_leaders",
-    "elect_unfenced",
-    "name_all",
-    "remove_from_failed_directories",
-    "remove_from_isrs",
-    "remove_lost_replicas",
-    "settle",
-]
-
 logger = logging.getLogger(__name__)
 
 _PREFERRED = 0

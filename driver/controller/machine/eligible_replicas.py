@@ -13,8 +13,6 @@ from typing import Final
 from sparklog.metadata.image import MetadataImage, TopicImage
 from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
 
-__all__ = ["forget_eligible_replicas", "topics_by_default"]
-
 _MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
 

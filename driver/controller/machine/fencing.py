@@ -23,14 +23,6 @@ from sparklog.metadata.schemas import (
     MetadataRecord,
 )
 
-__all__ = [
-    "becomes_fenced",
-    "begin_controlled_shutdown",
-    "enter_controlled_shutdown",
-    "fence",
-    "fence_expired",
-]
-
 logger = logging.getLogger(__name__)
 
 _FENCE: Final = 1

@@ -20,8 +20,6 @@ from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerId, LeaderEpoch, TopicIdPartition
 
-__all__ = ["InternalTopicRepair"]
-
 logger = logging.getLogger(__name__)
 
 _CLEANUP_POLICY = "cleanup.policy"

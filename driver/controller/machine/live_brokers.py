@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 
-__all__ = ["LiveBrokers"]
-
 
 class LiveBrokers:
     """The brokers that are not fenced, each with the offset by which it was so."""

@@ -15,8 +15,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.quotas.machine.client_rates import TokenQuota
 from sparklog.wire.apis import ApiKey
 
-__all__ = ["STRICT_SINCE", "UNLIMITED", "MutationQuota"]
-
 STRICT_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
     {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 )

@@ -28,8 +28,6 @@ from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import LeaderRecoveryState, PartitionChangeRecord
 from sparklog.types import BrokerId, or_minus_one
 
-__all__ = ["Election", "IsrRules", "change_partition"]
-
 
 class Election(Enum):
     """How far an election may go."""

@@ -28,8 +28,6 @@ from driver.controller.machine.create_topics import refused_topics, too_many_par
 from sparklog.errors import ErrorCode
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["TOPICS_PER_PART", "joined", "parts_of", "refused"]
-
 TOPICS_PER_PART: Final = 150
 
 _PARTITIONS_OF_A_TOPIC: Final = 2

@@ -24,8 +24,6 @@ from typing import NamedTuple
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId
 
-__all__ = ["Load", "UsableBroker", "place", "validate_manual_assignment"]
-
 
 class UsableBroker(NamedTuple):
     """A registered broker that is not shutting down."""

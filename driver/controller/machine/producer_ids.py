@@ -17,8 +17,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ProducerIdsRecord
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["PRODUCER_ID_BLOCK_SIZE", "allocate_producer_ids", "init_producer_id"]
-
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 _LAST_PRODUCER_ID: Final = 2**63 - 1
 NO_BROKER_EPOCH: Final = -1

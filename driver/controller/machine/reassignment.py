@@ -23,8 +23,6 @@ from uuid import UUID
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.types import BrokerId
 
-__all__ = ["Assignment", "cancelled", "reassigned"]
-
 
 class Assignment(NamedTuple):
     """Where a partition's replicas are, and where they are going."""

@@ -27,8 +27,6 @@ from sparklog.metadata.scram_records import ScramKey, scram_credential_record, s
 from sparklog.security.sasl.scram import MIN_ITERATIONS, ScramCredential
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["alter_user_scram_credentials"]
-
 logger = logging.getLogger(__name__)
 
 MAX_ITERATIONS: Final = 16_384

@@ -12,8 +12,6 @@ from typing import Final
 
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 
-__all__ = ["Session", "Sessions"]
-
 LISTENING_GAP_MS: Final = 1_000
 """The controller ticks far more often; a longer gap means that it was not running."""
 

@@ -13,8 +13,6 @@ from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicI
 from sparklog.metadata.topic_names import collision_key
 from sparklog.types import BrokerId, TopicIdPartition
 
-__all__ = ["TopicIndex"]
-
 
 class TopicIndex:
     """Counts and finds partitions and topics of one image."""

@@ -32,8 +32,6 @@ from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 
-__all__ = ["LogQuestion", "UncleanRecovery"]
-
 logger = logging.getLogger(__name__)
 
 

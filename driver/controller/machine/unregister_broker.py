@@ -23,8 +23,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import UnregisterBrokerRecord
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["unregister_broker"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -27,8 +27,6 @@ from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId, TopicIdPartition
 
-__all__ = ["UnsettledPartitions", "is_active", "to_leave"]
-
 
 class UnsettledPartitions:
     """What is to be looked at again, in the order in which it was noted; preferred leaders can wait."""

@@ -37,8 +37,6 @@ from sparklog.metadata.features import (
 from sparklog.metadata.schemas import FeatureLevelRecord, MetadataRecord
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["update_features"]
-
 logger = logging.getLogger(__name__)
 
 

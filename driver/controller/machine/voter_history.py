@@ -9,8 +9,6 @@ from operator import itemgetter
 from sparklog.metadata_log.machine.voter_set import VoterSet
 from sparklog.types import Offset
 
-__all__ = ["VoterHistory"]
-
 
 class VoterHistory:
     """The voter sets of one replica of the log, by the offsets of their records."""

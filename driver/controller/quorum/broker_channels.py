@@ -11,8 +11,6 @@ from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.insider import Insider
 
-__all__ = ["BrokerChannels"]
-
 
 class BrokerChannels:
     """The connections, on one event loop."""

@@ -36,8 +36,6 @@ from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import SnapshotId
 
-__all__ = ["Candidacy"]
-
 TICK_MS: Final = 25
 PATIENCE_MS: Final = 15_000
 """After how long it is said who is missing; said again as soon as that changes."""

@@ -28,8 +28,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
-__all__ = ["QuorumDescription", "ReplicaDescription", "describe_quorum", "describe_quorum_response"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDescription:

@@ -23,20 +23,6 @@ from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
 from sparklog.wire.throttling import unthrottled
 
-__all__ = [
-    "BrokerAnswerError",
-    "announced_broker",
-    "announcement_response",
-    "begin_quorum_epoch_request",
-    "copy_request",
-    "end_quorum_epoch_request",
-    "log_end_of",
-    "log_end_request",
-    "log_ends_of",
-    "only_partition",
-    "vote_request",
-]
-
 COPY_MAX_BYTES: Final = 8 * 1024 * 1024
 _NO_REPLICA: Final = -1
 _METADATA_LOG: Final[Mapping[str, Mapping[int, LeaderEpoch]]] = {CLUSTER_METADATA_TOPIC: {0: -1}}

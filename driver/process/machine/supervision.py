@@ -28,21 +28,6 @@ from typing import Final, TypeAlias
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId
 
-__all__ = [
-    "BrokerLost",
-    "Effect",
-    "GiveUp",
-    "Instruction",
-    "KillChild",
-    "RestartAt",
-    "ShutDownBroker",
-    "ShutDownBrokers",
-    "StartChild",
-    "StopController",
-    "Supervision",
-    "Tell",
-]
-
 BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=5_000)
 STEADY_MS: Final = 10_000
 """A process that lived this long is not part of a series of failures."""

@@ -13,8 +13,6 @@ from sparklog.metrics import coordinators
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, MetricName
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["FigureReader"]
-
 MAX_AGE_MS: Final = 60_000
 _P99: Final = QUANTILES[0.99]
 _GROUPS: Final = tuple(coordinators.GROUP_COUNT.of(protocol=each) for each in ("classic", "consumer"))

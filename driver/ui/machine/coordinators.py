@@ -8,8 +8,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import partition_for
 from sparklog.types import BrokerId, TopicPartition
 
-__all__ = ["Coordinators", "coordinator_of", "coordinators", "leader_of", "missing"]
-
 
 class Coordinators(NamedTuple):
     """Who coordinates, and how many partitions of the topic nobody leads."""

@@ -13,8 +13,6 @@ from driver.ui.machine.status import Event
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["CommittedImage", "EventLog"]
-
 MAX_EVENTS: Final = 200
 _NAMED: Final = 3
 """How many of the partitions or topics of one event are named."""

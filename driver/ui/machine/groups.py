@@ -12,20 +12,6 @@ from typing import Final, NamedTuple, TypeAlias
 from sparklog.client.groups import CommittedOffset, GroupDescription, ListedGroup
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
-__all__ = [
-    "CommittedOffsets",
-    "Extent",
-    "GroupMemberStatus",
-    "GroupPartition",
-    "GroupStatus",
-    "GroupSummary",
-    "by_trouble",
-    "group_status",
-    "is_moving",
-    "lag_of",
-    "summaries",
-]
-
 _STATES: Final = (
     "PreparingRebalance",
     "CompletingRebalance",

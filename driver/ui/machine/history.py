@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_SERIES", "POINTS", "SAMPLE_MS", "History", "Series"]
-
 SAMPLE_MS: Final = 5_000
 POINTS: Final = 180
 """15 minutes of them."""

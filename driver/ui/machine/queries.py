@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from driver.ui.machine.status import QueryStatus, SourceStatus
 
-__all__ = ["query_status", "query_statuses"]
-
 _BETWEEN, _END, _RUNS = "\x01", "\x02", "\x03"
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")

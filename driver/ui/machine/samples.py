@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from driver.ui.machine.status import Status
 
-__all__ = ["chart_figures"]
-
 
 def chart_figures(status: Status) -> Mapping[str, Mapping[str, float | None]]:
     """Return by chart the figure of each line."""

@@ -12,25 +12,6 @@ from typing import Any
 
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampMs
 
-__all__ = [
-    "BrokerFigures",
-    "BrokerState",
-    "BrokerStatus",
-    "BrokerTask",
-    "ControllerStatus",
-    "Event",
-    "PartitionTrouble",
-    "PartitionsStatus",
-    "QueryStatus",
-    "RequestFigures",
-    "SourceStatus",
-    "Status",
-    "TopicSummary",
-    "Trouble",
-    "VoterStatus",
-    "as_json",
-]
-
 
 class BrokerState(StrEnum):
     """Whether a broker serves, in the order in which one comes and goes."""

@@ -22,8 +22,6 @@ from driver.ui.machine.topic_health import BrokerLoad, TopicHealth
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["MAX_LISTED_TOPICS", "BrokerPlace", "Observation", "make_status"]
-
 MAX_LISTED_TOPICS: Final = 20
 """How many topics the overview names; the topics have pages of their own."""
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from driver.ui.machine.status import BrokerFigures, Event
 from sparklog.types import BrokerId, TimestampMs
 
-__all__ = ["Throttles"]
-
 
 class Throttles:
     """Which brokers hold back the clients of which API."""

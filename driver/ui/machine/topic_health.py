@@ -16,8 +16,6 @@ from driver.ui.machine.status import PartitionsStatus, PartitionTrouble, TopicSu
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
 from sparklog.types import BrokerId
 
-__all__ = ["BrokerLoad", "TopicHealth", "trouble_of"]
-
 _MAX_TROUBLED: Final = 100
 """How many partitions are named; more than anybody reads, and the topics' pages have them all."""
 _WORST_FIRST: Final = tuple(Trouble)

@@ -7,8 +7,6 @@ from sparklog.config.dynamic import with_dynamic
 from sparklog.config.topic import topic_config
 from sparklog.metadata.image import MetadataImage
 
-__all__ = ["Setting", "topic_settings"]
-
 
 class Setting(NamedTuple):
     """A topic's configuration key: its value, and whether the topic sets it itself."""

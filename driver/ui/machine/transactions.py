@@ -20,18 +20,6 @@ from sparklog.types import (
     TopicPartition,
 )
 
-__all__ = [
-    "OPEN_STATES",
-    "Preparation",
-    "ProducerRow",
-    "TransactionRemark",
-    "TransactionStatus",
-    "oldest_first",
-    "prepared_since",
-    "producer_rows",
-    "unknown_to_coordinators",
-]
-
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 LONG_MS: Final = 60_000
 """The time-out that producers have by default."""

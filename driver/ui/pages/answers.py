@@ -10,8 +10,6 @@ from driver.ui.pages.html import Html, element
 from driver.ui.questions import MAX_RESPONSE_BYTES, Answer
 from sparklog.wire.blocking import ResponseTooLargeError
 
-__all__ = ["failed_page", "lacking", "said_of"]
-
 _OLD_MS: Final = 3_000
 
 

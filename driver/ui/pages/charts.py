@@ -7,8 +7,6 @@ from driver.ui.machine.history import SAMPLE_MS, Series
 from driver.ui.pages.figures import duration
 from driver.ui.pages.html import Html, element
 
-__all__ = ["STYLE", "chart"]
-
 _MIN_POINTS: Final = 2 * 60_000 // SAMPLE_MS
 """A chart that begins shows two minutes, and grows until it has all that is kept."""
 _WIDTH: Final = 360

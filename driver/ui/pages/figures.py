@@ -4,8 +4,6 @@ from datetime import UTC, datetime
 
 from sparklog.types import TimestampMs
 
-__all__ = ["clock_time", "count", "duration", "rate", "size", "size_rate"]
-
 NONE = "\N{EN DASH}"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -26,8 +26,6 @@ from driver.ui.pages.tables import (
     table,
 )
 
-__all__ = ["group_page", "groups_page", "unknown_group_page"]
-
 _SHOWN_PARTITIONS: Final = 20
 """Of a member's, so that it stays a line."""
 

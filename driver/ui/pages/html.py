@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
-__all__ = ["UI_ROOT_MARK", "Content", "Html", "Link", "element", "joined", "link_to", "log_page"]
-
 UI_ROOT_MARK: Final = "\x01"
 _VOID: Final = frozenset({"br", "hr", "path", "line", "polyline", "rect"})
 _CONTROL_CHARACTERS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f]")

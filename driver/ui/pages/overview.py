@@ -5,8 +5,6 @@ from typing import Any
 from driver.ui.pages.html import Html, joined
 from driver.ui.pages.sections import SECTIONS, Section, Shown
 
-__all__ = ["Overview"]
-
 
 class Overview:
     """The page, and how each section looked last."""

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from driver.ui.machine.status import BrokerFigures, BrokerStatus
 from driver.ui.pages import figures as written
 
-__all__ = ["stage_figures"]
-
 _NOT_MEASURED = BrokerFigures()
 
 

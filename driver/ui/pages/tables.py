@@ -6,22 +6,6 @@ from typing import Final, NamedTuple, TypeVar
 from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
 from sparklog.printable import printable
 
-__all__ = [
-    "PAGE_ROWS",
-    "Cell",
-    "is_linked",
-    "named",
-    "numbers",
-    "pages_of",
-    "paging",
-    "plain",
-    "right",
-    "rows_of_page",
-    "section",
-    "shortened",
-    "table",
-]
-
 PAGE_ROWS: Final = 100
 """Lines of a page of a long table."""
 _FIGURE: Final = "text-end text-nowrap"

@@ -12,8 +12,6 @@ from driver.ui.pages.tables import PAGE_ROWS, Cell, numbers, pages_of, paging, p
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.types import Offset
 
-__all__ = ["PartitionFigures", "partitions_of_page", "topic_page", "unknown_topic_page"]
-
 _COLUMNS = (
     "Partition", "", "Leader", "Epoch", "Replicas", "In sync", "Eligible (ELR)", "Last known ELR",
     "First offset", "High watermark", "Size", "Records in", "",

@@ -6,8 +6,6 @@ from driver.ui.pages.html import Html, element, joined, link_to, log_page
 from driver.ui.pages.sections.topics import topics_table
 from driver.ui.pages.tables import PAGE_ROWS, pages_of, paging
 
-__all__ = ["topics_page"]
-
 
 def topics_page(health: TopicHealth, page: int) -> tuple[Html, tuple[TopicSummary, ...]]:
     """Return page number `page` of the topics, or the one nearest to it, and which topics those are."""

@@ -10,8 +10,6 @@ from driver.ui.pages.tables import Cell, named, pages_of, paging, plain, right, 
 from sparklog.sink.machine.names import SinkId, sink_of
 from sparklog.types import TopicPartition
 
-__all__ = ["producers_page", "transactions_page"]
-
 _SHOWN_PARTITIONS: Final = 10
 _COLOURS = {
     TransactionRemark.OVERDUE: "text-bg-danger",

@@ -36,19 +36,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.registrations import FeatureRange
 from sparklog.types import BrokerEpoch, BrokerId, Offset, or_minus_one
 
-__all__ = [
-    "LINK_POLL_MS",
-    "Ask",
-    "BrokerDiskError",
-    "BrokerIdentity",
-    "BrokerLifecycle",
-    "BrokerReplacedError",
-    "BrokerState",
-    "Leave",
-    "RegistrationRefusedError",
-    "Wait",
-]
-
 RETRY_MS: Final = 100
 """Pause after a refused or lost request; connecting itself backs off in the controller link."""
 LINK_POLL_MS: Final = 100

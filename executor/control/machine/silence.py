@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["LONGEST_LOOK_MS", "Silence"]
-
 LONGEST_LOOK_MS: Final = 1_000
 """A longer time between two looks means that the listener was not running either."""
 

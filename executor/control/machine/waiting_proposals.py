@@ -21,8 +21,6 @@ from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.errors import ErrorCode
 from sparklog.types import TopicIdPartition, or_minus_one
 
-__all__ = ["WaitingProposals"]
-
 logger = logging.getLogger(__name__)
 
 

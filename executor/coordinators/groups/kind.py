@@ -10,8 +10,6 @@ from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.records.codecs import Codec
 
-__all__ = ["group_coordinator"]
-
 _REST_S: Final = 0.0005
 """A million offsets are some thousand slices: they take a second or two longer so, and nobody else waits."""
 

@@ -23,19 +23,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.records.key_values import KeyRun
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 
-__all__ = [
-    "NOTHING",
-    "Beside",
-    "CoordinatorMachine",
-    "CoordinatorRecord",
-    "Decision",
-    "Now",
-    "ProducerStamp",
-    "RawReplay",
-    "Reply",
-    "Token",
-]
-
 Token: TypeAlias = Any
 """Names a request that waits for its reply; hashable, and nothing else is known about it."""
 

@@ -2,8 +2,6 @@
 
 from sparklog.metadata.image import MetadataImage
 
-__all__ = ["awaits_leader"]
-
 
 def awaits_leader(image: MetadataImage, topic_name: str) -> bool:
     """Whether a partition of the topic has no leader, and a live broker with a replica that may lead soon.

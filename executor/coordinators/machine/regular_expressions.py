@@ -12,8 +12,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["MAX_CLASSES", "MAX_OPERATORS", "compiled"]
-
 MAX_OPERATORS: Final = 512
 """Groups and repetitions."""
 MAX_CLASSES: Final = 64

@@ -40,15 +40,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.records.key_values import KeyRun
 from sparklog.types import Offset
 
-__all__ = [
-    "MAX_OPEN_TOKENS",
-    "MAX_WAITING_FOR_OTHERS",
-    "Shard",
-    "ShardPort",
-    "ShardState",
-    "coordinator_error",
-]
-
 logger = logging.getLogger(__name__)
 
 MAX_OPEN_TOKENS: Final = 100_000

@@ -13,8 +13,6 @@ from typing import Final
 
 from executor.coordinators.machine.decision import Decision, Now
 
-__all__ = ["Action", "Timers"]
-
 Action = Callable[[Now], Decision | None]
 
 _SLACK: Final = 64

@@ -32,8 +32,6 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.insider import Insider
 from sparklog.wire.requests import Handler
 
-__all__ = ["TransactionCoordination"]
-
 
 class TransactionCoordination:
     """The coordinators, their markers' way out, and the APIs that ask them."""

@@ -15,8 +15,6 @@ from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.errors import KafkaError
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 
-__all__ = ["transaction_coordinator"]
-
 logger = logging.getLogger(__name__)
 
 

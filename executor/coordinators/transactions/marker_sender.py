@@ -30,8 +30,6 @@ from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, TopicPartition
 
-__all__ = ["MarkerSender"]
-
 logger = logging.getLogger(__name__)
 
 COMPLETED_AT_ONCE: Final = 50

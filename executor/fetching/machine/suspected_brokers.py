@@ -23,8 +23,6 @@ from typing import Final
 from sparklog.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
-__all__ = ["JUST_FENCED_MS", "SUSPICION_MS", "SuspectedBrokers"]
-
 SUSPICION_MS: Final = 500
 """Some tens of milliseconds are usual; a connection that broke for another reason is back sooner."""
 JUST_FENCED_MS: Final = 5_000

@@ -23,8 +23,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["Checkpoint", "CleanerCheckpoint", "RecoveryPointCheckpoint", "StaleCheckpoints"]
-
 logger = logging.getLogger(__name__)
 
 

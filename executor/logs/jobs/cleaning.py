@@ -34,8 +34,6 @@ from sparklog.storage.files import NO_SPACE, is_disk_error, system_error
 from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_directory import LogDirectory
 
-__all__ = ["CleaningJob"]
-
 _MIN_LOOK_MS: Final = 100
 """How often it is looked for more to clean while something is being cleaned, at most."""
 

@@ -11,8 +11,6 @@ from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
 from sparklog.storage.log_directory import LogDirectory
 
-__all__ = ["FileDeletionJob"]
-
 logger = logging.getLogger(__name__)
 
 

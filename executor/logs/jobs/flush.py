@@ -20,8 +20,6 @@ from sparklog.errors import KafkaError
 from sparklog.metrics.histogram import Histogram
 from sparklog.storage.log_directory import LogDirectory
 
-__all__ = ["FlushJob"]
-
 _LOOK_INTERVAL_MS: Final = 1000
 
 

@@ -17,8 +17,6 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["HostedLog", "HostedLogs", "HostedReplica", "HostedReplicas", "UpkeepJob"]
-
 _Result = TypeVar("_Result")
 
 

@@ -6,8 +6,6 @@ from executor.logs.jobs.job import HostedLogs
 from sparklog.clocks import wall_clock_ms
 from sparklog.storage.log_directory import LogDirectory
 
-__all__ = ["ProducerExpirationJob"]
-
 
 class ProducerExpirationJob:
     """Gives the memory of idle producers back."""

@@ -18,8 +18,6 @@ from sparklog.errors import KafkaError
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset
 
-__all__ = ["RetentionJob"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
-__all__ = ["Cleanable", "CleanerSchedule", "LogFacts", "SegmentFacts", "SetAside", "cleanable_part"]
-
 _FIRST_RETRY_MS: Final = 60_000
 _LONGEST_RETRY_MS: Final = 3_600_000
 

@@ -13,8 +13,6 @@ Order for the caller: `add` each piece, then, every now and then, begin all that
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["UpkeepSchedule"]
-
 _Piece = TypeVar("_Piece", bound=Hashable)
 
 

@@ -13,17 +13,6 @@ from sparklog.errors import ErrorCode
 from sparklog.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
 from sparklog.types import BrokerId, LeaderEpoch, Offset, SnapshotId
 
-__all__ = [
-    "Append",
-    "BeginWith",
-    "FetchAnswer",
-    "PersistElection",
-    "Rest",
-    "Step",
-    "TruncateTo",
-    "step_after",
-]
-
 
 class FetchAnswer(NamedTuple):
     """What an answer says, but for the records and what of them is committed."""

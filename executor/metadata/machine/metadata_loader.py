@@ -25,8 +25,6 @@ from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["MetadataLoader"]
-
 
 class MetadataLoader:
     """How far one broker has got with its copy of the metadata log."""

@@ -28,16 +28,6 @@ from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 
-__all__ = [
-    "NO_ELECTION",
-    "ElectionState",
-    "FetchOutcome",
-    "MetadataDivergedError",
-    "QuorumAnswer",
-    "QuorumVoter",
-    "VoteRequest",
-]
-
 
 class MetadataDivergedError(KafkaError):
     """The leader's log is not a continuation of what was committed here."""

@@ -12,8 +12,6 @@ from uuid import UUID
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 
-__all__ = ["difference"]
-
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 

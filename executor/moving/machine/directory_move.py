@@ -20,8 +20,6 @@ from uuid import UUID
 
 from sparklog.types import Offset
 
-__all__ = ["DirectoryMove", "Step"]
-
 
 class Step(Enum):
     """What is to be done."""

@@ -25,8 +25,6 @@ from sparklog.storage.batch_walk import walk_with_crc
 from sparklog.storage.file_region import FileRegion
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 
-__all__ = ["Damage", "RepeatedFetches", "UnreadableRanges", "find_damage"]
-
 _SUSPICIOUS_TIMES: Final = 3
 """A lost connection, or two fetches that cross, make a follower ask twice."""
 

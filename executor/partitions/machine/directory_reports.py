@@ -19,8 +19,6 @@ from sparklog.metadata.registrations import PartitionRegistration
 from sparklog.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.types import BrokerId, TopicIdPartition
 
-__all__ = ["DirectoryReports", "directory_to_report"]
-
 
 def directory_to_report(
     registration: PartitionRegistration,

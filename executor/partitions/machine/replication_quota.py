@@ -12,8 +12,6 @@ from sparklog.config.throttled_replicas import ThrottledReplicas
 from sparklog.rates import QuotaWindows, SimpleRate
 from sparklog.types import BrokerId
 
-__all__ = ["ReplicationQuota"]
-
 NO_BOUND: Final = 2**63 - 1
 _MAX_REST_MS: Final = 1_000
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from sparklog.errors import ErrorCode
 
-__all__ = ["SlowCoordinators"]
-
 _LATE: Final = frozenset({ErrorCode.coordinator_not_available, ErrorCode.network_exception})
 
 

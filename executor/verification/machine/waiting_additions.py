@@ -25,8 +25,6 @@ from kio.schema.add_partitions_to_txn.v5.request import (
 from sparklog.errors import ErrorCode
 from sparklog.types import ProducerEpoch, ProducerId, TopicPartition
 
-__all__ = ["Addition", "TransactionOperation", "Unverified", "WaitingAdditions"]
-
 _PARTITIONS_A_REQUEST: Final = 1_000
 """A coordinator reads so many in one go, each in a transaction of its own."""
 

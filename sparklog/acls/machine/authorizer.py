@@ -30,8 +30,6 @@ from sparklog.acls.acl import (
     Principal,
 )
 
-__all__ = ["MAX_DECISIONS", "MAX_KEPT_NAME", "Authorizer", "AuthorizerSettings", "Decisions", "Rule"]
-
 _ALL: Final = AclOperation.ALL
 _DENY: Final = AclPermissionType.DENY
 _IMPLYING: Final = {

@@ -27,8 +27,6 @@ from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.requests import Handler, Request, Steps
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["create_partitions", "create_topics", "delete_topics"]
-
 _TOPIC: Final = AclResourceType.TOPIC
 _FAILED: Final = ErrorCode.topic_authorization_failed
 _UNKNOWN_COUNT: Final = -1

@@ -10,8 +10,6 @@ from sparklog.authorization.guards.refusals import refused
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Handler, Request
 
-__all__ = ["describe_cluster", "describe_cluster_by_controller", "of_cluster"]
-
 _CONTROLLERS: Final = 2
 
 

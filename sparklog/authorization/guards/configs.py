@@ -19,8 +19,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.requests import Handler, Request, Steps
 
-__all__ = ["of_altered_resources", "of_described_resources"]
-
 _CLUSTER: Final = (AclResourceType.CLUSTER, ErrorCode.cluster_authorization_failed)
 _ASKED: Final = {
     ResourceType.TOPIC: (AclResourceType.TOPIC, ErrorCode.topic_authorization_failed),

@@ -23,17 +23,6 @@ from sparklog.authorization.guards.topics import TopicItems, topic_error, topic_
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Handler, Request, Steps
 
-__all__ = [
-    "consumer_group_describe",
-    "consumer_group_heartbeat",
-    "find_coordinator",
-    "list_groups",
-    "of_group",
-    "of_group_and_topics",
-    "of_groups",
-    "offset_fetch",
-]
-
 _GROUP: Final = AclResourceType.GROUP
 _TOPIC: Final = AclResourceType.TOPIC
 _DESCRIBE: Final = AclOperation.DESCRIBE

@@ -15,20 +15,6 @@ from sparklog.wire.apis import response_type
 from sparklog.wire.layout import default_value, entity_layout, once_per_type
 from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
 
-__all__ = [
-    "Answer",
-    "Guard",
-    "answer_of",
-    "completed",
-    "divided",
-    "filled",
-    "item_type",
-    "message_of",
-    "named_twice",
-    "pass_on",
-    "with_rows",
-]
-
 Answer = Any
 """Whatever a handler may return."""
 Guard = Callable[[Access, Request, Handler], Answer]

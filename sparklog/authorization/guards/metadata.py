@@ -19,8 +19,6 @@ from sparklog.metadata.topic_names import are_topics_named, is_internal_topic
 from sparklog.wire.requests import Handler, Request, Steps
 from sparklog.wire.versions import downgrade_in_steps, upgrade_in_steps
 
-__all__ = ["metadata"]
-
 _TOPIC: Final = AclResourceType.TOPIC
 _DESCRIBE: Final = AclOperation.DESCRIBE
 _FAILED: Final = ErrorCode.topic_authorization_failed

@@ -13,8 +13,6 @@ from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, response_type
 from sparklog.wire.requests import Request
 
-__all__ = ["refused"]
-
 
 def refused(request: Request, error_code: ErrorCode) -> Any:
     """Return the answer to a request that is refused as a whole."""

@@ -18,8 +18,6 @@ from sparklog.authorization.guards.topics import TopicItems, of_topics, offset_f
 from sparklog.config import BrokerConfig
 from sparklog.wire.apis import ApiKey
 
-__all__ = ["broker_guards", "controller_guards"]
-
 _READ: Final = AclOperation.READ
 _DELETE: Final = AclOperation.DELETE
 _ALTER: Final = AclOperation.ALTER

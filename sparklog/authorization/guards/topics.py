@@ -22,16 +22,6 @@ from sparklog.authorization.guards.refusals import refused
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import NO_RESPONSE, Handler, Request, Steps
 
-__all__ = [
-    "TopicItems",
-    "of_topics",
-    "offset_for_leader_epoch",
-    "produce",
-    "topic_error",
-    "topic_name",
-    "topics_guarded",
-]
-
 _TOPIC: Final = AclResourceType.TOPIC
 _FAILED: Final = ErrorCode.topic_authorization_failed
 _TOPICS_AT_ONCE: Final = 64

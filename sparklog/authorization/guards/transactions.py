@@ -22,17 +22,6 @@ from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.wire.apis import response_type
 from sparklog.wire.requests import Handler, Request, Steps
 
-__all__ = [
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "describe_transactions",
-    "end_txn",
-    "init_producer_id",
-    "list_transactions",
-    "txn_offset_commit",
-    "write_txn_markers",
-]
-
 _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP
 _TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID

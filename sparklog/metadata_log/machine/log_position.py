@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from sparklog.types import LeaderEpoch, Offset
 
-__all__ = ["EMPTY_LOG", "LogPosition"]
-
 
 class LogPosition(NamedTuple):
     """The end of a log. Compares as Raft does: by the last record's epoch first, then by length.

@@ -6,8 +6,6 @@ newest one's id instead of records. Source: KIP-595.
 
 from sparklog.types import LeaderEpoch, Offset, SnapshotId
 
-__all__ = ["needed_snapshot"]
-
 
 def needed_snapshot(
     fetch_offset: Offset,

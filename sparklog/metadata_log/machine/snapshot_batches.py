@@ -39,15 +39,6 @@ from sparklog.records.batch import BatchHeader, batch_at, check_crc
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.types import SnapshotId, TimestampMs
 
-__all__ = [
-    "MAX_BATCH_BYTES",
-    "DamagedSnapshotError",
-    "MetadataSnapshot",
-    "decode_snapshot",
-    "encode_snapshot",
-    "read_last_timestamp",
-]
-
 BATCH_BYTES: Final = 1024 * 1024
 """How large a batch grows before the next one begins."""
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024

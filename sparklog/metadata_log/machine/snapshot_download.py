@@ -23,8 +23,6 @@ from sparklog.types import (
     unless_minus_one,
 )
 
-__all__ = ["DownloadRefusedError", "SnapshotDownload"]
-
 FETCH_SNAPSHOT_MAX_BYTES: Final = 8 * 1024 * 1024
 """The largest piece that is asked for."""
 

@@ -30,8 +30,6 @@ from sparklog.metadata.schemas import (
 from sparklog.metadata.scram_records import scram_credential_record
 from sparklog.types import BrokerId, SnapshotId
 
-__all__ = ["image_of_snapshot", "snapshot_id_of", "snapshot_records"]
-
 _NO_BROKER: Final[BrokerId] = -1
 
 

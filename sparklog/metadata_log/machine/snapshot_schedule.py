@@ -20,8 +20,6 @@ from sparklog.config import SnapshotLimits
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
-__all__ = ["KeptSnapshot", "SegmentSize", "SnapshotSchedule", "start_after_cleaning"]
-
 
 class SnapshotSchedule:
     """When the next snapshot is due at one replica of the log."""

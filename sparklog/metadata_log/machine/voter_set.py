@@ -12,8 +12,6 @@ from uuid import UUID
 
 from sparklog.types import BrokerId
 
-__all__ = ["Voter", "VoterKey", "VoterSet"]
-
 
 class VoterKey(NamedTuple):
     """A replica of the metadata log."""

@@ -15,8 +15,6 @@ from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.quotas.machine.limits import ClientLimits
 from sparklog.rates import QuotaWindows, SampledRate, TokenBucket
 
-__all__ = ["ClientQuotas", "RateQuota", "TokenQuota", "rate_quotas", "token_quotas"]
-
 _MANY: Final = 1_000
 
 

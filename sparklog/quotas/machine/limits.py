@@ -21,8 +21,6 @@ from typing import NamedTuple
 from sparklog.config.client_quotas import CLIENT_ID, IP, USER
 from sparklog.metadata.image import ClientQuotaEntity
 
-__all__ = ["AddressLimits", "ClientLimits", "Limit"]
-
 _Part = tuple[str, str | None]
 
 

@@ -4,8 +4,6 @@ from typing import Final
 
 from sparklog.security.sasl.oauthbearer import TokenError
 
-__all__ = ["time_s"]
-
 _END_S: Final = 1 << 48
 """Later is no time: a sum with it, in milliseconds, is to be one yet."""
 

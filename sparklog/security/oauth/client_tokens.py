@@ -25,8 +25,6 @@ from sparklog.security.sasl.mechanism import ClientMechanism
 from sparklog.security.sasl.oauthbearer import OAuthBearerLogin, TokenError
 from sparklog.security.tls.settings import TlsSettings
 
-__all__ = ["BearerLogin", "ClientCredentials", "OwnTokens", "TokenFile", "TokenSource"]
-
 _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 _ANY_AUTHORITY: Final = TlsSettings()
 _RENEWED_AT: Final = 0.8

@@ -7,8 +7,6 @@ from sparklog.security.tls.contexts import client_context
 from sparklog.security.tls.errors import TlsConfigError
 from sparklog.security.tls.settings import StoreSettings, TlsSettings
 
-__all__ = ["ProviderError", "fetched", "provider_tls"]
-
 TIMEOUT_S: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
 

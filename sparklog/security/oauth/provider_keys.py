@@ -19,8 +19,6 @@ from sparklog.security.oauth.http import ProviderError
 from sparklog.security.oauth.machine.refresh_times import RefreshTimes
 from sparklog.security.oauth.verification_keys import VerificationKey, VerificationKeys
 
-__all__ = ["ProviderKeys"]
-
 logger = logging.getLogger(__name__)
 
 _NONE: Final = VerificationKeys(())

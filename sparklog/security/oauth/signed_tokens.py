@@ -17,8 +17,6 @@ from sparklog.security.oauth.claims import time_s
 from sparklog.security.oauth.verification_keys import VerificationKey
 from sparklog.security.sasl.oauthbearer import BearerToken, TokenError
 
-__all__ = ["SignedTokenSettings", "SignedTokens"]
-
 _SHOWN: Final = 100
 
 

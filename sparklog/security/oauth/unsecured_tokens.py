@@ -17,8 +17,6 @@ from sparklog.clocks import wall_clock_ms
 from sparklog.security.oauth.claims import time_s
 from sparklog.security.sasl.oauthbearer import BearerToken, TokenError
 
-__all__ = ["UnsecuredTokens", "claims_of", "unsecured_token"]
-
 _PREFIX = "unsecuredValidator"
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["VerificationKey", "VerificationKeys"]
-
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _MIN_RSA_BITS: Final = 2048
 _BY_CURVE: Final = {

@@ -8,8 +8,6 @@ from typing import Protocol, TypeAlias
 
 from sparklog.acls.acl import Principal
 
-__all__ = ["ClientMechanism", "Login", "SaslError", "ServerMechanism"]
-
 
 class SaslError(Exception):
     """The other side has not proved who it is.

@@ -18,16 +18,6 @@ from typing import Final
 from sparklog.acls.acl import Principal
 from sparklog.security.sasl.mechanism import SaslError
 
-__all__ = [
-    "MAX_TOKEN_BYTES",
-    "OAUTHBEARER",
-    "BearerToken",
-    "OAuthBearerLogin",
-    "OAuthBearerVerification",
-    "TokenError",
-    "check_extensions",
-]
-
 OAUTHBEARER: Final = "OAUTHBEARER"
 MAX_TOKEN_BYTES: Final = 32 << 10
 """Longer ones are not looked at: strangers send them, and the loop reads them."""

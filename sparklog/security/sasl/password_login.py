@@ -7,8 +7,6 @@ from sparklog.security.sasl.mechanism import ClientMechanism
 from sparklog.security.sasl.plain import PLAIN, PlainLogin
 from sparklog.security.sasl.scram import SCRAM_ALGORITHMS, ScramLogin
 
-__all__ = ["PASSWORD_MECHANISMS", "PasswordLogin"]
-
 PASSWORD_MECHANISMS: Final = (PLAIN, *SCRAM_ALGORITHMS)
 
 

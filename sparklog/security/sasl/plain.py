@@ -14,8 +14,6 @@ from typing import Final
 from sparklog.acls.acl import Principal
 from sparklog.security.sasl.mechanism import SaslError
 
-__all__ = ["PLAIN", "PlainLogin", "PlainVerification"]
-
 PLAIN: Final = "PLAIN"
 _NOBODYS: Final = token_bytes(32)
 _SHOWN: Final = 100

@@ -27,16 +27,6 @@ from typing import Final
 from sparklog.acls.acl import Principal
 from sparklog.security.sasl.mechanism import SaslError
 
-__all__ = [
-    "MIN_ITERATIONS",
-    "SCRAM_ALGORITHMS",
-    "SCRAM_SHA_256",
-    "SCRAM_SHA_512",
-    "ScramCredential",
-    "ScramLogin",
-    "ScramVerification",
-]
-
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 SCRAM_ALGORITHMS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}

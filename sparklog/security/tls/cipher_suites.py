@@ -10,8 +10,6 @@ from typing import Final
 
 from sparklog.security.tls.errors import TlsConfigError
 
-__all__ = ["TLS_1_3_SUITES", "openssl_name"]
-
 TLS_1_3_SUITES: Final = frozenset(
     {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
 )

@@ -24,8 +24,6 @@ from sparklog.security.tls.stores import KeyMaterial, file_version, read_key_sto
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["client_context", "context_of_client", "context_of_server", "server_context"]
-
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _OPERATORS: Final = ("!", "-", "+", "@")
 """With which an item of OpenSSL's lists begins that adds no suite."""

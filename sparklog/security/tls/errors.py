@@ -4,8 +4,6 @@ import ssl
 
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["TlsConfigError", "TlsHandshakeError", "tls_error"]
-
 
 class TlsConfigError(KafkaError):
     """A setting of TLS that contradicts another, or names a file that is of no use; `key` is Kafka's."""

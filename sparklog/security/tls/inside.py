@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
-__all__ = ["INSIDE_NAME", "InsideTls", "inside_tls"]
-
 INSIDE_NAME: Final = "inside.sparklog"
 _SESSION_NAME: Final = "session.sparklog"
 _VALID: Final = datetime.timedelta(days=3650)

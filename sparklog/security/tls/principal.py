@@ -19,8 +19,6 @@ from sparklog.security.tls.errors import TlsConfigError
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["NoMatchingRuleError", "PrincipalMapper", "distinguished_name"]
-
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["DEFAULT_PROTOCOLS", "ClientAuth", "StoreSettings", "TlsSettings"]
-
 DEFAULT_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
 ClientAuth = str

@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple
 from sparklog.sink.machine.errors import UnreadableDecisionError
 from sparklog.types import Offset, ProducerEpoch, ProducerId
 
-__all__ = ["Decision", "IndexEntry", "LastDecision", "Position", "WriterTransaction", "newest_entry"]
-
 _VERSION: Final = 1
 _FORMER_RUNS: Final = 32
 """So many runs of a query are told that they were superseded, counted back from the last."""

@@ -15,16 +15,6 @@ from sparklog.sink.machine.errors import TransactionsLostError, UnfinishedDecisi
 from sparklog.sink.machine.names import SinkId, SinkKind, kind_of
 from sparklog.sink.machine.steps import AwaitEnds, EndTransactions, Protocol, TransactionEnd, TransactionEnds
 
-__all__ = [
-    "Transactions",
-    "abort_all",
-    "commit_all",
-    "commit_all_but_lost",
-    "distinct",
-    "finishing",
-    "lost_error",
-]
-
 Result = TypeVar("Result")
 Transactions = tuple[WriterTransaction, ...]
 

@@ -6,23 +6,6 @@ from typing import Final
 from sparklog.errors import KafkaError
 from sparklog.sink.machine.names import SinkId, SinkKind
 
-__all__ = [
-    "ContestedSinkError",
-    "DeciderFencedError",
-    "DecisionGoneError",
-    "DifferentBatchError",
-    "GivenUpError",
-    "OlderCheckpointError",
-    "RunOverError",
-    "SinkError",
-    "SupersededRunError",
-    "TransactionsEndedError",
-    "TransactionsLostError",
-    "UnfinishedDecisionError",
-    "UnreadableDecisionError",
-    "some_of",
-]
-
 _ONCE_MORE: Final = (
     "If rows may be written twice rather than be missing, start the query with the option "
     "deliveryGuarantee=atLeastOnce until this batch is done, and without it from then on"

@@ -15,8 +15,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["DECISIONS_TOPIC", "NAMES_PREFIX", "SinkId", "SinkKind", "kind_of", "run_of", "sink_of"]
-
 NAMES_PREFIX: Final = "sparklog-sink."
 DECISIONS_TOPIC: Final = "__sparklog_sink_decisions"
 _KEPT: Final = re.compile(rb"[A-Za-z0-9_-]")

@@ -63,8 +63,6 @@ from sparklog.sink.machine.steps import (
 )
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
 
-__all__ = ["Abort", "Begin", "Commit", "Decider", "Finish", "Settle", "Settled", "SinkBatch"]
-
 _MOST_CONTESTS: Final = 5
 """So often a decider is initialized for one decision before somebody else is taken to do so for ever."""
 

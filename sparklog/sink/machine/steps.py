@@ -16,27 +16,6 @@ from sparklog.sink.machine.errors import DeciderFencedError
 from sparklog.sink.machine.names import SinkId
 from sparklog.types import ProducerEpoch, ProducerId
 
-__all__ = [
-    "AwaitDecision",
-    "AwaitEnds",
-    "CommitDecision",
-    "DeciderStamp",
-    "EndTransactions",
-    "FindAbortedDecider",
-    "FindLastDecision",
-    "FindOpenTransactions",
-    "ForgetDecision",
-    "IndexDecision",
-    "InitializeDecider",
-    "ListOpenTransactions",
-    "Protocol",
-    "Step",
-    "TransactionEnd",
-    "WarnOfLeftovers",
-    "WriteDecision",
-    "carry_out",
-]
-
 Result = TypeVar("Result")
 
 

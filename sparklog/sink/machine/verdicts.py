@@ -17,8 +17,6 @@ from sparklog.sink.machine.errors import (
 from sparklog.sink.machine.names import SinkKind
 from sparklog.sink.machine.steps import DeciderStamp
 
-__all__ = ["Verdict", "verdict_on_commit", "verdict_on_task", "verdict_on_task_of_job"]
-
 
 class Verdict(Enum):
     """What is to be done about a batch."""

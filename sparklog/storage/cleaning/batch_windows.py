@@ -22,8 +22,6 @@ from sparklog.records.decode import OpenedBatch, locate_records, open_batch
 from sparklog.records.varints import MalformedRecordsError
 from sparklog.storage.file_region import LogFile
 
-__all__ = ["Window", "locate", "records_in_groups", "windows"]
-
 _GROUP_BYTES: Final = 8 * 1024 * 1024
 """Of records that are looked at side by side, decompressed."""
 _GROUP_RECORDS: Final = 64 * 1024

@@ -34,8 +34,6 @@ from sparklog.storage.segment import Segment
 from sparklog.storage.transaction_index import AbortedTransactionEntry, TransactionIndex
 from sparklog.types import Offset
 
-__all__ = ["clean"]
-
 
 def clean(request: CleaningRequest) -> CleaningOutcome:
     """Clean a log as far as the map's size lets it.

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from sparklog.records.varint_columns import Bytes, Int64s
 
-__all__ = ["KeyHashes", "UInt64s"]
-
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 
 _WIDTHS: Final = (8, 16, 32, 64, 128)

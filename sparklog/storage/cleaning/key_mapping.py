@@ -16,8 +16,6 @@ from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
 
-__all__ = ["KeyMapping"]
-
 
 class KeyMapping:
     """Fills the map of one round."""

@@ -12,8 +12,6 @@ import numpy as np
 from sparklog.records.varint_columns import Int64s
 from sparklog.storage.cleaning.key_hashes import UInt64s
 
-__all__ = ["SLOT_BYTES", "OffsetMap"]
-
 SLOT_BYTES: Final = 24
 
 

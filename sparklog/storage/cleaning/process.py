@@ -16,8 +16,6 @@ from sparklog.errors import KafkaError
 from sparklog.storage.cleaning.cleaner import clean
 from sparklog.storage.cleaning.request import CleaningRequest
 
-__all__ = ["main"]
-
 _NICENESS: Final = 10
 
 

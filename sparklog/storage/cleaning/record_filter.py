@@ -44,8 +44,6 @@ from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset, ProducerId, TimestampMs
 
-__all__ = ["RecordFilter", "Remains", "Round"]
-
 _Bools = npt.NDArray[np.bool_]
 _KEPT_WHEN_EMPTY: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Self
 from sparklog.storage.machine.segment_groups import SealedSegment
 from sparklog.types import Offset, ProducerEpoch, ProducerId, TimestampMs
 
-__all__ = ["CleanedGroup", "CleaningOutcome", "CleaningRequest", "LastBatch"]
-
 
 class LastBatch(NamedTuple):
     """The last batch of a producer: its last offset, or None if the log remembers only the epoch."""

@@ -2,8 +2,6 @@
 
 from time import monotonic, sleep
 
-__all__ = ["Throttle"]
-
 
 class Throttle:
     """What one cleaning may read and write."""

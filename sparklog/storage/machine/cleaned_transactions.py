@@ -18,8 +18,6 @@ from sparklog.records.batch import BatchHeader
 from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.types import Offset, ProducerId
 
-__all__ = ["CleanedTransactions"]
-
 
 class CleanedTransactions:
     """The transactions on the way through one log."""

@@ -17,8 +17,6 @@ from enum import Enum
 from sparklog.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
 from sparklog.types import LeaderEpoch, Offset
 
-__all__ = ["Cut", "PreviousStop", "SoundPrefix", "what_is_missing"]
-
 
 class PreviousStop(Enum):
     """How the last owner of a log directory ended."""

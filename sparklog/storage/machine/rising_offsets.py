@@ -9,8 +9,6 @@ from typing import Final
 
 from sparklog.types import Offset
 
-__all__ = ["RisingOffsets"]
-
 _TOLERATED: Final = 64
 """So many that are gone may lie among those that are there, and beyond that as many as there are."""
 

@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 
 from sparklog.types import Offset
 
-__all__ = ["SealedSegment", "group_segments"]
-
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 

@@ -18,8 +18,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import BatchHeader
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 
-__all__ = ["Verification", "Verifications"]
-
 
 class Verification:
     """What one producer has under verification in one log."""

@@ -19,8 +19,6 @@ from zlib import crc32
 
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["Client", "ClientInstances", "Subscribed", "Subscription"]
-
 _MAX_INSTANCES: Final = 16_384
 _EXPIRY_MS: Final = 60_000
 _EXPIRY_INTERVALS: Final = 3

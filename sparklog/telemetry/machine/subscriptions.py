@@ -15,8 +15,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import ResourceType
 from sparklog.telemetry.machine.client_instances import Subscription
 
-__all__ = ["UNASKED", "ClientSubscriptions"]
-
 UNASKED: Final = Subscription(("org.apache.kafka.producer.", "org.apache.kafka.consumer."), 60_000)
 """What clients are asked for while nobody has made a client-metrics resource."""
 _ALL: Final = "*"

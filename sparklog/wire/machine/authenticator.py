@@ -35,8 +35,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.sasl.mechanism import SaslError, ServerMechanism
 from sparklog.wire.apis import ApiKey
 
-__all__ = ["AuthenticateAnswer", "Authenticator", "Mechanisms", "SaslState"]
-
 MIN_REAUTHENTICATION_MS: Final = 1000
 MAX_SESSION_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
 """A century. Java's clients count it in nanoseconds, of which 292 years fit, and fail at what does not."""

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["Cause", "LongestStall", "Stall", "StallLog", "longest_stall"]
-
 WARN_ABOVE_MS: Final = 250
 LINE_INTERVAL_MS: Final = 10_000
 TELL_ABOVE_MS: Final = 50

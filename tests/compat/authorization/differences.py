@@ -5,8 +5,6 @@ from typing import Any, Final
 
 from tests.compat.authorization.stated import Asked
 
-__all__ = ["has_known_differences", "is_known"]
-
 _BROKER_LOGGER: Final = 8
 _INTERNAL: Final = "__consumer_offsets"
 

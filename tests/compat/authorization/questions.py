@@ -14,17 +14,6 @@ from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from tests.compat.authorization.stated import NO_PRODUCER, Asked, stated
 
-__all__ = [
-    "CHANGING_GROUPS",
-    "CHANGING_TOPICS",
-    "GROUPS",
-    "LIVE",
-    "LIVE_TOPICS",
-    "TOPICS",
-    "acl_sets",
-    "questions",
-]
-
 TOPICS: Final = {"a", "ab", "b"}
 GROUPS: Final = ("a", "ab", "b")
 LIVE: Final = "ab-live"

@@ -26,8 +26,6 @@ from tests.compat.authorization.questions import (
 from tests.compat.authorization.stated import Asked, request_of, stated, told
 from tests.compat.kafka_node import kafka_node
 
-__all__ = ["Side", "apache_kafka", "sparklog"]
-
 PROTOCOL: Final = "SASL_PLAINTEXT"
 USERS: Final = ("admin", "ann", "bob")
 TIMEOUT_S: Final = 30.0

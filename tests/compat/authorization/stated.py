@@ -20,8 +20,6 @@ from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.wire.apis import ApiKey, request_type
 from sparklog.wire.layout import FieldLayout, entity_layout
 
-__all__ = ["NO_PRODUCER", "Asked", "acl_of", "request_of", "stated", "told"]
-
 NO_PRODUCER: Final = 10**12
 """A producer id that nobody was given."""
 _RECORD: Final = SimpleRecord(value=b"x", timestamp_ms=wall_clock_ms())

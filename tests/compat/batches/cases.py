@@ -18,8 +18,6 @@ from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec, compress
 from sparklog.records.varints import append_varint
 
-__all__ = ["TOPICS", "Case", "cases"]
-
 HOUR_MS: Final = 3_600_000
 TOPICS: Final[dict[str, dict[str, str]]] = {
     "plain": {},

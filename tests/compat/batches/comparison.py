@@ -26,8 +26,6 @@ from tests.compat.batches.cases import TOPICS, Case
 from tests.compat.kafka_node import KafkaNode
 from tests.compat.librdkafka import consume, create_topic
 
-__all__ = ["Answer", "BatchReader", "Comparison", "comparison"]
-
 READER: Final = Path(__file__).with_name("BatchReader.java")
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "headers")
 

@@ -8,8 +8,6 @@ from typing import Final
 from tests.cluster import LocalCluster
 from tests.compat.kafka_node import KafkaNode, kafka_node
 
-__all__ = ["kafka_beside", "our_cluster"]
-
 # Sessions of seconds, so that a killed member is missed soon.
 _SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -15,8 +15,6 @@ from tests.compat.ecosystem.connect_process import Worker
 from tests.compat.ecosystem.reading import committed_values
 from tests.compat.librdkafka import create_topic
 
-__all__ = ["copy_lines"]
-
 WAIT_S: Final = 120.0
 CONNECTOR: Final = "connectors/lines"
 FROM_AGAIN: Final = 100

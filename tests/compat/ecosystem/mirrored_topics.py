@@ -38,8 +38,6 @@ from tests.compat.ecosystem.connect_process import ConnectProcess
 from tests.compat.ecosystem.reading import committed_records
 from tests.compat.librdkafka import admin_client, create_topic, produce
 
-__all__ = ["MirroredCluster", "mirror_both_ways"]
-
 WAIT_S: Final = 120.0
 TIMEOUT_S: Final = 30.0
 PARTITIONS: Final = {"orders": 3, "states": 1, "payments": 1}

@@ -4,8 +4,6 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-__all__ = ["committed_records", "committed_values"]
-
 TIMEOUT_S: Final = 30.0
 AT_ONCE: Final = 10_000
 

@@ -31,8 +31,6 @@ from sparklog.records.key_values import read_keys_and_values
 from tests.fuzz.finding import expect
 from tests.fuzz.targets import Target
 
-__all__ = ["COMPRESS", "REPAIR", "repaired", "target"]
-
 REPAIR, COMPRESS, KEYS, RECOMPRESS = 0x01, 0x02, 0x04, 0x08
 LIMIT_BYTES = 1 << 20
 NOW_MS = 1_700_000_000_000

@@ -16,8 +16,6 @@ from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, text_of
 from tests.fuzz.targets import Target
 
-__all__ = ["PASSWORD", "target"]
-
 PASSWORD = "secret of the store"
 _RULES = "RULE:^CN=(.*?),OU=(.*)$/$1@$2/L,RULE:^.*?C=([A-Z]*).*$/$1/U,DEFAULT"
 

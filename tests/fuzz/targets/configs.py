@@ -21,8 +21,6 @@ from tests.fuzz.pieces import kind_of, text_of
 from tests.fuzz.targets import Target
 from tests.fuzz.targets.options import SECRET, is_secret
 
-__all__ = ["KINDS", "target"]
-
 KINDS = (
     "broker",
     "topic",

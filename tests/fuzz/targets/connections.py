@@ -23,8 +23,6 @@ from tests.fuzz.loop import Loop, Socket
 from tests.fuzz.serving import Serving
 from tests.fuzz.targets import Target
 
-__all__ = ["CREDENTIAL", "NONCE", "PASSWORD", "STREAM", "USER", "target"]
-
 USER, PASSWORD, NONCE = "ann", "secret of ann", "servernonce"
 CREDENTIAL = ScramCredential.of_password(SCRAM_SHA_256, PASSWORD, 4096, b"a salt of many bytes")
 STREAM = 0x08

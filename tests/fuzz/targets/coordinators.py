@@ -26,8 +26,6 @@ from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, parts, text_of
 from tests.fuzz.targets import Target
 
-__all__ = ["KINDS", "target"]
-
 KINDS = (
     "consumer offsets",
     "transaction state",

@@ -29,8 +29,6 @@ from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of
 from tests.fuzz.targets import Target
 
-__all__ = ["KINDS", "target"]
-
 NOW_MS = 1_700_000_000_000
 KINDS = (
     "producers",

@@ -20,8 +20,6 @@ from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, text_of
 from tests.fuzz.targets import Target
 
-__all__ = ["KINDS", "SECRET", "is_secret", "target"]
-
 SECRET = "V3ry.S3cret"
 """A password that no error may show; in the seeds."""
 

@@ -20,8 +20,6 @@ from sparklog.wire.turns import in_one_go
 from tests.fuzz.finding import expect
 from tests.fuzz.targets import Target
 
-__all__ = ["check_written_again", "steps_of", "target"]
-
 
 def target() -> Target:
     return take

@@ -30,8 +30,6 @@ from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, parts
 from tests.fuzz.targets import Target
 
-__all__ = ["CLIENT_NONCE", "ITERATIONS", "KINDS", "PASSWORD", "SALT", "SERVER_NONCE", "USER", "target"]
-
 USER, PASSWORD, SALT, ITERATIONS = "a,n=n", "secret of ann", b"a salt", 4096
 CLIENT_NONCE, SERVER_NONCE = "clientnonce", "servernonce"
 KINDS = (

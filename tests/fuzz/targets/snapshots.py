@@ -29,8 +29,6 @@ from tests.fuzz.targets import Target
 from tests.fuzz.targets.batches import repaired
 from tests.fuzz.targets.requests import check_written_again
 
-__all__ = ["ID", "target", "with_lengths"]
-
 ID = SnapshotId(100, 3)
 
 

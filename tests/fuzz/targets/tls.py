@@ -24,8 +24,6 @@ from tests.fuzz.loop import Loop, Socket
 from tests.fuzz.serving import Serving
 from tests.fuzz.targets import Target
 
-__all__ = ["target"]
-
 _PIECES = (1, 2, 7, 40)
 
 

@@ -12,8 +12,6 @@ from pyspark import SparkContext
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
-__all__ = ["REFUSAL", "Application", "refused"]
-
 REFUSAL = "the disk is another cluster's"
 
 

@@ -31,19 +31,6 @@ from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch
 
-__all__ = [
-    "AnnouncedBroker",
-    "AskLogEnd",
-    "AskVote",
-    "BecomeLeader",
-    "Candidate",
-    "CopyLog",
-    "Effect",
-    "ExpectedBroker",
-    "ForeignClusterError",
-    "first_voters",
-]
-
 RETRY_MS: Final = 50
 """Pause after a round of votes that was lost."""
 

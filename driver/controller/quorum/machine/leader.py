@@ -20,8 +20,6 @@ from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 
-__all__ = ["QuorumLeader", "ReplicaProgress"]
-
 
 @dataclass(slots=True)
 class ReplicaProgress:

@@ -6,8 +6,6 @@ from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import Cell, plain, right, section, table
 
-__all__ = ["BROKERS"]
-
 _COLUMNS = (
     "Broker", "State", "Rack", "Where", "Leads", "Holds", "In sync",
     "In", "Out", "Records in", "Requests", "Produce p99", "Fetch p99", "Log", "Free", "Loop lag", "Restarts",

@@ -9,8 +9,6 @@ from driver.ui.pages.figures import count, duration, rate, size, size_rate
 from driver.ui.pages.html import Html, element, joined
 from driver.ui.pages.sections.section import Section, Shown
 
-__all__ = ["CHARTS", "UNITS"]
-
 UNITS: Final[Mapping[str, Callable[[float | None], str]]] = {
     "Partitions in trouble": count,
     "Bytes in": size_rate,

@@ -6,8 +6,6 @@ from driver.ui.pages.html import Html, element
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import Cell, plain, right, section, table
 
-__all__ = ["CONTROLLER"]
-
 
 def _shows(shown: Shown) -> tuple[ControllerStatus | None, str, str]:
     return shown.status.controller, shown.status.cluster_id, shown.status.bootstrap_servers

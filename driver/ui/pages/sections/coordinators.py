@@ -7,8 +7,6 @@ from driver.ui.pages.html import Html, element, link_to, log_page
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import section
 
-__all__ = ["COORDINATORS"]
-
 
 class _Groups(NamedTuple):
     """Of all brokers together; None is what none of them has told."""

@@ -7,8 +7,6 @@ from driver.ui.pages.html import Html
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import Cell, plain, section, table
 
-__all__ = ["EVENTS"]
-
 
 def _shows(shown: Shown) -> tuple[Event, ...]:
     return shown.status.events

@@ -6,8 +6,6 @@ from driver.ui.pages.html import Content, Html, element, link_to, log_page
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import Cell, numbers, plain, right, section, table
 
-__all__ = ["PARTITIONS", "trouble_badge"]
-
 _MAX_SHOWN = 20
 """So many that the brokers can still be seen."""
 _COLOURS = {

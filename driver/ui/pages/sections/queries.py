@@ -6,8 +6,6 @@ from driver.ui.pages.html import Content, Html, Link, element, link_to
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import Cell, plain, right, section, table
 
-__all__ = ["QUERIES"]
-
 _COLUMNS = ("Query", "State", "Batch", "Batch time", "Reads", "Lag", "Rows in", "Rows done", "Writes")
 
 

@@ -7,8 +7,6 @@ from driver.ui.machine.history import Series
 from driver.ui.machine.status import Status
 from driver.ui.pages.html import Html
 
-__all__ = ["Section", "Shown"]
-
 
 class Shown(NamedTuple):
     """What there is to show."""

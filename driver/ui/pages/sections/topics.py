@@ -6,8 +6,6 @@ from driver.ui.pages.html import Html, element, link_to, log_page
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import Cell, plain, right, section, table
 
-__all__ = ["TOPICS", "topics_table"]
-
 
 def topics_table(topics: tuple[TopicSummary, ...]) -> Html:
     """Return a table of topics."""

@@ -5,8 +5,6 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-__all__ = ["Chunk", "in_chunks"]
-
 MAX_PARTITIONS: Final = 1000
 """So many are decided about in one go."""
 

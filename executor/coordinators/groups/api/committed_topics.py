@@ -18,8 +18,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Response, Steps
 from sparklog.wire.turns import in_one_go
 
-__all__ = ["CommittedTopics", "Topics", "all_refused", "answer_commit", "committed_topics"]
-
 SMALLEST_RECORD_BYTES: Final = 40
 """Of a committed offset: what has more partitions than fit in a batch need not be tried."""
 

@@ -16,8 +16,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["ConsumerGroupDescribeHandler"]
-
 
 class ConsumerGroupDescribeHandler:
     """Answers ConsumerGroupDescribe."""

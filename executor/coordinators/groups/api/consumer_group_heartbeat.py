@@ -14,8 +14,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.types import unless_minus_one
 from sparklog.wire.requests import Deferred, Request, Response
 
-__all__ = ["ConsumerGroupHeartbeatHandler", "serves_consumer_groups"]
-
 _MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_NAMED_TOPICS: Final = 10_000
 """What a member subscribes to by name becomes part of its group in one turn of the loop: 65 ms of so many."""

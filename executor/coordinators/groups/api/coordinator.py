@@ -14,8 +14,6 @@ from executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Response
 
-__all__ = ["Decide", "GroupCoordinator", "Refuse", "wait_for", "wait_for_each"]
-
 SIDE_BY_SIDE: Final = 100
 """How many groups of one request are decided about before the first of them is waited for."""
 

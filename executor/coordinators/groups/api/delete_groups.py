@@ -10,8 +10,6 @@ from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["DeleteGroupsHandler"]
-
 
 class DeleteGroupsHandler:
     """Answers DeleteGroups when the tombstones are committed."""

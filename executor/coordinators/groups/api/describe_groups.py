@@ -18,8 +18,6 @@ from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["DescribeGroupsHandler"]
-
 FIRST_VERSION_OF_MISSING_GROUPS: Final = 6
 """From it on a group that does not exist is an error (KIP-1043), and not a dead one."""
 

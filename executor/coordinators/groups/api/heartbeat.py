@@ -8,8 +8,6 @@ from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["HeartbeatHandler"]
-
 
 class HeartbeatHandler:
     """Answers Heartbeat."""

@@ -14,8 +14,6 @@ from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
 
-__all__ = ["JoinGroupHandler", "client_host", "may_describe"]
-
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_VERSION_THAT_NEEDS_A_MEMBER_ID: Final = 4
 FIRST_VERSION_THAT_CAN_SKIP_ASSIGNMENT: Final = 9

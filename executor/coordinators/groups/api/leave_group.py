@@ -9,8 +9,6 @@ from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
-__all__ = ["LeaveGroupHandler"]
-
 
 class LeaveGroupHandler:
     """Answers LeaveGroup."""

@@ -15,8 +15,6 @@ from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["ListGroupsHandler"]
-
 SLICE_GROUPS: Final = 200
 
 

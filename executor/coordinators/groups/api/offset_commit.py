@@ -23,8 +23,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["OffsetCommitHandler"]
-
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 

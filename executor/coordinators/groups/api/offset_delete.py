@@ -18,8 +18,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["OffsetDeleteHandler"]
-
 
 class OffsetDeleteHandler:
     """Answers OffsetDelete when the tombstones are committed."""

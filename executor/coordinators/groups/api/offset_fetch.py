@@ -17,8 +17,6 @@ from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["OffsetFetchHandler"]
-
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2
 

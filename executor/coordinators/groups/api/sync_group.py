@@ -9,8 +9,6 @@ from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
 
-__all__ = ["SyncGroupHandler"]
-
 FIRST_VERSION_WITH_PROTOCOLS: Final = 5
 """From it on a member has to say which protocol it thinks was chosen (KIP-559)."""
 

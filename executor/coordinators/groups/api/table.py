@@ -22,8 +22,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Handler
 
-__all__ = ["group_handlers"]
-
 
 def group_handlers(
     coordinator: GroupCoordinator, table: PartitionTable, verifier: TransactionVerifier, config: BrokerConfig

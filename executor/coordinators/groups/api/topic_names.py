@@ -11,8 +11,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import PartitionRegistration
 
-__all__ = ["FIRST_VERSION_WITH_TOPIC_IDS", "NamedTopic", "named_topic"]
-
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 """Of OffsetCommit and OffsetFetch."""
 

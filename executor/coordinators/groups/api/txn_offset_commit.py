@@ -28,8 +28,6 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["TxnOffsetCommitHandler"]
-
 FIRST_VERSION_THAT_KNOWS_LOADING: Final = 2
 """Clients before it fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 

@@ -18,8 +18,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 
-__all__ = ["Verify", "verify_in"]
-
 Verify = Callable[[str, TransactionOfProducer], Generator[Any, None, tuple[Any, ErrorCode]]]
 """(group, whose transaction) -> steps, with what the batch is to be appended with, or why it must not be."""
 

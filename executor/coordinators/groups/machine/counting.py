@@ -17,8 +17,6 @@ from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.offset_store import OffsetStore
 from executor.coordinators.machine.decision import CoordinatorRecord
 
-__all__ = ["COUNT_INTERVAL_MS", "States", "counting_steps"]
-
 COUNT_INTERVAL_MS: Final = 60_000
 
 States = Mapping[tuple[GroupType, str], int]

@@ -21,8 +21,6 @@ from executor.coordinators.groups.machine.offsets import Offsets, offset_tombsto
 from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import TimestampMs
 
-__all__ = ["STEP_ITEMS", "TombstoneBatch", "deleted_topics_steps", "expiration_steps"]
-
 STEP_ITEMS: Final = 1000
 """How many groups and offsets a step looks at, and so how many records one batch has at most."""
 _BATCH_BYTES: Final = 16_384

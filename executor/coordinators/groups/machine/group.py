@@ -12,8 +12,6 @@ from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.errors import ErrorCode
 from sparklog.types import TimestampMs
 
-__all__ = ["CommitValidation", "Group", "GroupType", "PartitionValidator"]
-
 
 class GroupType(StrEnum):
     """Kafka's names of the rebalance protocols, as ListGroups filters by them and tells them."""

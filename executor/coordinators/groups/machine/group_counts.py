@@ -5,8 +5,6 @@ Source: Kafka's GroupCoordinatorMetricsShard.
 
 from dataclasses import dataclass
 
-__all__ = ["GroupCounts"]
-
 
 @dataclass(slots=True)
 class GroupCounts:

@@ -13,8 +13,6 @@ from executor.coordinators.groups.machine.classic.group import ClassicGroup
 from executor.coordinators.groups.machine.group import Group
 from executor.coordinators.groups.machine.offset_store import OffsetStore
 
-__all__ = ["Groups"]
-
 _RELEASED_AT_ONCE: Final = 64
 """Each with its members."""
 

@@ -19,17 +19,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 
-__all__ = [
-    "Heartbeat",
-    "JoinGroup",
-    "LeaveGroup",
-    "LeavingMember",
-    "MayDescribe",
-    "Membership",
-    "Replay",
-    "SyncGroup",
-]
-
 Replay: TypeAlias = Callable[[Any, Any | None], None]
 """(key, value or None for a tombstone): make durable state what the record says."""
 MayDescribe: TypeAlias = Callable[[str], bool]

@@ -21,8 +21,6 @@ from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.records.key_values import KeyRun
 from sparklog.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
 
-__all__ = ["CommittedOffset", "OffsetStore"]
-
 
 class CommittedOffset(NamedTuple):
     """What a group has committed for a partition."""

@@ -24,16 +24,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.partition_for import utf_16_length
 from sparklog.types import LeaderEpoch, Offset
 
-__all__ = [
-    "CommittedPartition",
-    "FetchedPartition",
-    "OffsetCommit",
-    "OffsetFetch",
-    "Offsets",
-    "TopicErrors",
-    "offset_tombstone",
-]
-
 FIRST_VERSION_OF_MISSING_GROUPS: Final = 9
 """From this version of OffsetCommit on clients know GROUP_ID_NOT_FOUND."""
 

@@ -4,8 +4,6 @@ from typing import Any
 
 from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Reply, Token
 
-__all__ = ["Outcome"]
-
 
 class Outcome:
     """Records and replies of one decision, from all who have a part in it."""

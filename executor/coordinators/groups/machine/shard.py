@@ -52,8 +52,6 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.records.key_values import KeyRun
 
-__all__ = ["ACTIONS_AT_ONCE", "GroupShard", "ListedGroup"]
-
 ACTIONS_AT_ONCE: Final = 20
 """So much of what is due is done in one turn: a member whose session has run out is a batch to append."""
 _PAUSE_MS: Final = 1

@@ -19,8 +19,6 @@ from sparklog.types import TopicPartition
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["AddOffsetsToTxnHandler"]
-
 _KNOWS_PRODUCER_FENCED: Final = 2
 
 

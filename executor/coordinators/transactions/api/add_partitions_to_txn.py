@@ -47,8 +47,6 @@ from sparklog.types import TopicPartition
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["AddPartitionsToTxnHandler"]
-
 _KNOWS_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4
 _BETWEEN_STEPS: Final = 16

@@ -21,17 +21,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import ProducerId
 from sparklog.wire.requests import Deferred
 
-__all__ = [
-    "ALLOCATION_TIMEOUT_MS",
-    "NewProducerId",
-    "ask",
-    "ask_as_producer",
-    "nobody_allocates",
-    "older_fencing",
-    "outcome_of",
-    "outcomes_of",
-]
-
 logger = logging.getLogger(__name__)
 
 NewProducerId = Callable[[int], Awaitable[ProducerId]]

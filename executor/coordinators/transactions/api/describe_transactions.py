@@ -24,8 +24,6 @@ from sparklog.wire.described_transactions import DescribeTransactionsResponse, T
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["DescribeTransactionsHandler"]
-
 _EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
 """kio's type of times is one of any `datetime`."""
 

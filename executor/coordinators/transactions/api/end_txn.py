@@ -20,8 +20,6 @@ from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["EndTxnHandler"]
-
 _KNOWS_PRODUCER_FENCED: Final = 2
 _BUMPS_EPOCH: Final = 5
 _NOBODY: Final = ProducerStamp(-1, -1)

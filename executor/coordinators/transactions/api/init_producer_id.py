@@ -27,8 +27,6 @@ from sparklog.answers.init_producer_id import init_producer_id_response
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Request, Response
 
-__all__ = ["InitProducerIdHandler"]
-
 logger = logging.getLogger(__name__)
 
 _KNOWS_PRODUCER_FENCED: Final = 4

@@ -29,8 +29,6 @@ from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
-__all__ = ["ListTransactionsHandler"]
-
 _AT_ONCE: Final = 500
 _BY_NAME: Final = {state.state_name: state for state in TransactionState}
 

@@ -28,8 +28,6 @@ from executor.coordinators.transactions.machine.metadata import (
 from sparklog.errors import ErrorCode
 from sparklog.types import TimestampMs
 
-__all__ = ["end"]
-
 _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 

@@ -13,21 +13,6 @@ from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.errors import ErrorCode
 from sparklog.types import ProducerId, TopicPartition
 
-__all__ = [
-    "NEEDS_PRODUCER_ID",
-    "AbortWithNewProducerId",
-    "AddPartitions",
-    "Describe",
-    "EndTransaction",
-    "InitProducer",
-    "MarkersWritten",
-    "NeedsProducerId",
-    "PartitionErrors",
-    "ProducerOutcome",
-    "SendMarkers",
-    "VerifyPartitions",
-]
-
 
 class InitProducer(NamedTuple):
     """A producer asks for its id and epoch, and that whoever had the transactional id before be fenced."""

@@ -28,8 +28,6 @@ from executor.coordinators.transactions.machine.metadata import (
 from sparklog.errors import ErrorCode
 from sparklog.types import ProducerEpoch, TimestampMs
 
-__all__ = ["Initialized", "initialize"]
-
 
 class Initialized(NamedTuple):
     """The id is given to the producer."""

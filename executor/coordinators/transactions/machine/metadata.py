@@ -35,13 +35,6 @@ from sparklog.types import (
     unless_minus_one,
 )
 
-__all__ = [
-    "EPOCH_BUMP_VERSION",
-    "EXHAUSTED_EPOCH",
-    "TransactionMetadata",
-    "TransactionState",
-]
-
 LAST_EPOCH: Final = 2**15 - 1
 EXHAUSTED_EPOCH: Final = LAST_EPOCH - 1
 """The last one that a client is given: one more is kept, so that its producer can always be fenced."""

@@ -35,8 +35,6 @@ from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
 
-__all__ = ["Coordinator", "OutstandingMarkers"]
-
 logger = logging.getLogger(__name__)
 
 MOST_MARKERS: Final = 500

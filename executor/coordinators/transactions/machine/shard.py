@@ -52,8 +52,6 @@ from sparklog.metadata.features import TRANSACTION_VERSION_FEATURE
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId
 
-__all__ = ["TransactionShard"]
-
 _TOMBSTONES_BYTES: Final = 16_384
 """Of transactional ids in one batch of tombstones, at which the next begins; as Kafka has it."""
 _RELEASED_AT_ONCE: Final = 512

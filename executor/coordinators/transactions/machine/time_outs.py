@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
 
-__all__ = ["DECIDED_AT_A_TIME", "Schedule", "TransactionLimits"]
-
 DECIDED_AT_A_TIME: Final = 50
 """So many transactions a tick are ended, each by a batch of its own: some milliseconds."""
 _EXAMINED_AT_A_TIME: Final = 1_000

@@ -12,8 +12,6 @@ from typing import Final
 
 from sparklog.exponential_backoff import ExponentialBackoff
 
-__all__ = ["RefreshTimes"]
-
 MIN_EXPEDITED_MS: Final = 10_000
 
 

@@ -3,8 +3,6 @@
 from typing import Any
 from unittest.mock import MagicMock
 
-__all__ = ["context_of"]
-
 
 def context_of(java_object: Any) -> Any:
     """Return a SparkContext that runs; whatever class is compiled there, its instances are `java_object`."""

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from executor.coordinators.groups.machine.assignors.specification import Assignment, GroupSpecification
 
-__all__ = ["assign_range"]
-
 
 def assign_range(group: GroupSpecification) -> dict[str, Assignment]:
     """Return the assignment of every member.

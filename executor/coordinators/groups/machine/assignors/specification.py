@@ -13,8 +13,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-__all__ = ["NOTHING", "Assignment", "Assignor", "GroupSpecification", "MemberSpecification"]
-
 Assignment: TypeAlias = Mapping[UUID, frozenset[int]]
 """Partitions by topic id; no topic is without partitions."""
 

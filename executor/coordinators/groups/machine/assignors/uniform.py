@@ -15,8 +15,6 @@ from uuid import UUID
 from executor.coordinators.groups.machine.assignors.specification import Assignment, GroupSpecification
 from executor.coordinators.groups.machine.assignors.uniform_heterogeneous import assign_heterogeneous
 
-__all__ = ["assign_uniform"]
-
 
 def assign_uniform(group: GroupSpecification) -> dict[str, Assignment]:
     """Return the assignment of every member; what does not change is the mapping that went in.

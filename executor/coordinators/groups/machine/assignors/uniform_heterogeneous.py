@@ -16,8 +16,6 @@ from uuid import UUID
 
 from executor.coordinators.groups.machine.assignors.specification import Assignment, GroupSpecification
 
-__all__ = ["assign_heterogeneous"]
-
 MAX_BALANCING_ROUNDS: Final = 16
 """As Kafka has it: a round about halves what is out of balance."""
 

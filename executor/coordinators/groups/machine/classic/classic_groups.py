@@ -26,8 +26,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 
-__all__ = ["ClassicGroups"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ import struct
 from collections.abc import Iterable, Set
 from typing import Final
 
-__all__ = ["MAX_NAMES", "subscribed_topics"]
-
 _HEAD: Final = struct.Struct(">hi")
 _VERSION_BYTES: Final = 2
 _LENGTH: Final = struct.Struct(">h")

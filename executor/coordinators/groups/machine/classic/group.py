@@ -26,8 +26,6 @@ from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey
 from sparklog.errors import ErrorCode
 from sparklog.types import TimestampMs
 
-__all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup", "ClassicGroupState"]
-
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of consumers (of Kafka's clients; Connect has another)."""
 

@@ -35,8 +35,6 @@ from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from executor.coordinators.machine.timers import Timers
 from sparklog.errors import ErrorCode
 
-__all__ = ["Joins"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Container
 from typing import Any
 
-__all__ = ["ClassicMember"]
-
 
 class ClassicMember:
     """One member.

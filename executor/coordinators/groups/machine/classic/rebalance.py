@@ -28,15 +28,6 @@ from executor.coordinators.machine.timers import Timers
 from sparklog.errors import ErrorCode
 from sparklog.wire.throttling import unthrottled
 
-__all__ = [
-    "NEW_MEMBER_JOIN_TIMEOUT_MS",
-    "Rebalances",
-    "join_error",
-    "join_response",
-    "refuse_join",
-    "sync_response",
-]
-
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000

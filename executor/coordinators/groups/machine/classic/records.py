@@ -18,8 +18,6 @@ from sparklog.coordinator_records.consumer_offsets import (
 )
 from sparklog.types import TimestampMs, or_minus_one, unless_minus_one
 
-__all__ = ["created_group", "generation_record", "loaded_group", "member_metadata"]
-
 
 def created_group(group_id: str, wall_ms: TimestampMs) -> CoordinatorRecord:
     """Return the record of a group in which nobody has been yet."""

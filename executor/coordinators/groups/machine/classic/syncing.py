@@ -27,8 +27,6 @@ from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["Syncs", "leave_response"]
-
 logger = logging.getLogger(__name__)
 
 _HEARTBEATS: Final = {

@@ -35,8 +35,6 @@ from executor.coordinators.groups.machine.membership import MayDescribe
 from executor.coordinators.machine.decision import NOTHING as NO_DECISION
 from executor.coordinators.machine.decision import Beside, CoordinatorRecord, Decision, Now
 
-__all__ = ["Advance"]
-
 logger = logging.getLogger(__name__)
 
 

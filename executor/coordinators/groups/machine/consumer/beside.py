@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 from executor.coordinators.machine.decision import NOTHING, Beside, Decision, Now
 
-__all__ = ["BesideTheLoop"]
-
 logger = logging.getLogger(__name__)
 
 Then: TypeAlias = Callable[[Any, Now], Decision]

@@ -41,8 +41,6 @@ from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata,
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["ClassicMembers"]
-
 logger = logging.getLogger(__name__)
 
 

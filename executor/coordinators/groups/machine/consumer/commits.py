@@ -12,8 +12,6 @@ from executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from executor.coordinators.groups.machine.group import CommitValidation
 from sparklog.errors import ErrorCode
 
-__all__ = ["validate_commit"]
-
 
 def validate_commit(member: ConsumerMember, member_epoch: int) -> CommitValidation:
     """Say whether a member may commit with this epoch, and for which partitions."""

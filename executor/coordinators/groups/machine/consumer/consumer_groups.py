@@ -22,8 +22,6 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 
-__all__ = ["ConsumerGroups"]
-
 
 class ConsumerGroups:
     """What the consumer protocol does for the groups of a shard (`membership.Membership`)."""

@@ -25,14 +25,6 @@ from sparklog.metadata.image import TopicsImage
 from sparklog.wire.encoder import encode_to_bytes
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
-__all__ = [
-    "MalformedConsumerProtocolError",
-    "Subscription",
-    "read_assignment",
-    "read_subscription",
-    "write_assignment",
-]
-
 MAX_MEMORY_BYTES: Final = 2 << 20
 """What is read of one member may take as objects: some 30,000 topics, while everybody waits."""
 _VERSION: Final = Struct(">h")

@@ -40,8 +40,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicsImage
 from sparklog.types import TimestampMs
 
-__all__ = ["downgrade_records", "may_downgrade", "may_downgrade_replacing", "upgrade_records"]
-
 logger = logging.getLogger(__name__)
 
 

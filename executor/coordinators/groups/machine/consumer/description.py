@@ -12,8 +12,6 @@ from executor.coordinators.groups.machine.group import Group
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import TopicsImage
 
-__all__ = ["described_group", "undescribed_group"]
-
 
 def undescribed_group(group_id: str, error_code: ErrorCode, message: str | None = None) -> DescribedGroup:
     """Return why a group is not described."""

@@ -25,16 +25,6 @@ from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.errors import ErrorCode
 from sparklog.types import Offset, TimestampMs
 
-__all__ = [
-    "CONSUMER_PROTOCOL_TYPE",
-    "INITIAL_EPOCH",
-    "ConsumerGroup",
-    "ConsumerGroupState",
-    "ResolvedRegularExpression",
-    "TopicSubscribers",
-    "member_topics",
-]
-
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 INITIAL_EPOCH: Final = 1
 """Of a group that nobody has joined; the first member makes it 2."""

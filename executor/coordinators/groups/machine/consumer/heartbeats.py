@@ -43,8 +43,6 @@ from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["ConsumerGroupHeartbeat", "Heartbeats", "heartbeat_error"]
-
 logger = logging.getLogger(__name__)
 
 CLIENT_GENERATED_MEMBER_ID_VERSION: Final = 1

@@ -24,8 +24,6 @@ from executor.coordinators.machine.timers import Timers
 from sparklog.coordinator_records.consumer_offsets import ConsumerGroupMemberMetadataKey
 from sparklog.errors import KafkaError
 
-__all__ = ["Downgraded", "Leaving"]
-
 logger = logging.getLogger(__name__)
 
 Downgraded = Callable[[str, bool, Now], Decision | None]

@@ -21,15 +21,6 @@ from uuid import UUID
 
 from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata
 
-__all__ = [
-    "LEAVE_GROUP_MEMBER_EPOCH",
-    "LEAVE_GROUP_STATIC_MEMBER_EPOCH",
-    "NO_PARTITIONS",
-    "ConsumerMember",
-    "MemberState",
-    "OwnedPartitions",
-]
-
 LEAVE_GROUP_MEMBER_EPOCH: Final = -1
 """The epoch with which a member leaves."""
 LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2

@@ -19,8 +19,6 @@ from sparklog.metadata.image import MetadataImage, TopicImage
 from sparklog.metadata.registrations import BrokerRegistration
 from sparklog.types import BrokerId
 
-__all__ = ["TopicHashes", "hash_topic"]
-
 _VERSION_OF_THE_BYTES: Final = b"\0"
 _INT: Final = Struct("<i")
 _LONG: Final = Struct("<Q")

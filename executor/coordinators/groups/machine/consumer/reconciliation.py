@@ -23,8 +23,6 @@ from executor.coordinators.groups.machine.consumer.member import (
 )
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["ReportedPartitions", "reconcile"]
-
 ReportedPartitions: TypeAlias = Mapping[UUID, Collection[int]]
 """What a member says it owns."""
 

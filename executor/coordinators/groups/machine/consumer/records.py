@@ -27,19 +27,6 @@ from sparklog.coordinator_records.consumer_offsets import (
 )
 from sparklog.types import Offset, TimestampMs
 
-__all__ = [
-    "assignment_epoch_record",
-    "current_assignment_record",
-    "epoch_record",
-    "group_tombstones",
-    "member_record",
-    "member_tombstones",
-    "partition_metadata_tombstone",
-    "regular_expression_record",
-    "regular_expression_tombstone",
-    "target_assignment_record",
-]
-
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """Return what a member said about itself."""

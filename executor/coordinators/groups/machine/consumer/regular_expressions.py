@@ -18,8 +18,6 @@ from executor.coordinators.machine.regular_expressions import compiled
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Offset, TimestampMs
 
-__all__ = ["MIN_REFRESH_INTERVAL_MS", "check_regular_expression", "matching_topics", "wants_refresh"]
-
 MIN_REFRESH_INTERVAL_MS: Final = 10_000
 """Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS."""
 _SHOWN_CHARACTERS: Final = 256

@@ -44,8 +44,6 @@ from sparklog.coordinator_records.consumer_offsets import (
     CurrentTopicPartitions,
 )
 
-__all__ = ["ConsumerReplay", "replayed_alone"]
-
 
 class ConsumerReplay:
     """Replays the records of consumer groups into the groups of a shard."""

@@ -18,8 +18,6 @@ from executor.coordinators.groups.machine.group import Group
 from executor.coordinators.machine.decision import Decision, Now
 from executor.coordinators.machine.timers import Timers
 
-__all__ = ["Expired", "Sessions"]
-
 Expired: TypeAlias = Callable[[ConsumerGroup, ConsumerMember, str, Now], Decision]
 """(group, member, why, now): remove a member that was waited for in vain."""
 

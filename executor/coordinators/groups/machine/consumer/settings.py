@@ -11,9 +11,6 @@ from sparklog.config.dynamic import with_dynamic
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import ResourceType
 
-__all__ = ["MigrationPolicy", "Settings"]
-
-
 _ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 
 

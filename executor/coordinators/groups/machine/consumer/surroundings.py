@@ -11,8 +11,6 @@ from executor.coordinators.machine.timers import Timers
 from sparklog.config import BrokerConfig
 from sparklog.types import Offset
 
-__all__ = ["Surroundings"]
-
 
 class Surroundings:
     """The shard's groups of all types and its timers, the settings and the metadata, and who leaves."""

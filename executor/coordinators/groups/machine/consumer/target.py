@@ -31,8 +31,6 @@ from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.metadata.image import TopicsImage
 from sparklog.types import TimestampMs
 
-__all__ = ["TargetSearch", "may_assign", "target_records", "target_search"]
-
 _MAX_SIZE_ON_THE_LOOP: Final = 2_000
 """Members and partitions together; about three milliseconds."""
 _MAX_SUBSCRIPTIONS_ON_THE_LOOP: Final = 4_000
