@@ -27,7 +27,7 @@ help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: quick-start  ## the main job: flights through a three-broker cluster, one broker killed on the way
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.demo
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m sparklog.jobs.demo
 
 serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONNECT=port: Spark Connect as well
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit --properties-file "$$SPARK_PROPERTIES_FILE" \
@@ -124,7 +124,7 @@ clean:  ## remove the environment and everything built
 # What only saves time, made once and looked after at each start: compiled modules and the archive of Spark's classes.
 quick-start: $(SPARK_ENVIRONMENT)
 	@$(BIN)/python -m compileall -qq sparklog driver executor jobs || true
-	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m jobs.class_archive --defaults conf/spark-defaults.conf \
+	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m sparklog.jobs.class_archive --defaults conf/spark-defaults.conf \
 		--log4j conf/log4j2.properties $(SPARK_ARCHIVE) > /dev/null || true
 
 # uv, of the version and hash in the lock, uses all processors. It asks PyPI: who has another index in pip's

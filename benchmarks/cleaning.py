@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
 from benchmarks.case import BASELINE, OURS
 from benchmarks.clusters import free_ports
 from benchmarks.java_libraries import kafka_command, run_kafka_program
-from executor.logs.cleaner_processes import CleanerProcess
+from sparklog.executor.logs.cleaner_processes import CleanerProcess
 from sparklog.records.batch import read_header
 from sparklog.records.codecs import Codec
 from sparklog.records.decode import decode_batches

@@ -26,7 +26,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
-from driver.spark.rack import BACKOFF
+from sparklog.driver.spark.rack import BACKOFF
 from sparklog.wire.machine.stalls import longest_stall
 
 BROKERS = 3

@@ -32,11 +32,11 @@ from kio.schema.broker_registration.v4.request import Feature, Listener
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, CreatableTopic
 
-from driver.controller.machine.controller import Controller
-from driver.controller.machine.decision import Decision
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.replicas import Replicas
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage

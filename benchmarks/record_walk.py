@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from executor.records.examination import Demands, examine
-from executor.records.walk import RecordLimits
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.walk import RecordLimits
 from sparklog.records.batch import read_header, validate_produced
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec

@@ -13,18 +13,18 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from driver.cluster import SparkCluster
-from driver.controller.bootstrap_sockets import CannotListenError
-from driver.controller.first_users import FirstUsersError, read_first_users
-from driver.given_configuration import configuration_told
-from driver.process.controller_process import ControllerProcess
-from driver.running_cluster import RunningCluster, Shape
-from driver.spark import open_network, preflight
-from driver.spark.calls import is_stopped
-from driver.spark.interpreter import use_drivers_interpreter
-from driver.spark.slots import broker_slots, is_local_mode
 from sparklog.client.config import parse_bootstrap_servers
 from sparklog.config import BrokerConfig
+from sparklog.driver.cluster import SparkCluster
+from sparklog.driver.controller.bootstrap_sockets import CannotListenError
+from sparklog.driver.controller.first_users import FirstUsersError, read_first_users
+from sparklog.driver.given_configuration import configuration_told
+from sparklog.driver.process.controller_process import ControllerProcess
+from sparklog.driver.running_cluster import RunningCluster, Shape
+from sparklog.driver.spark import open_network, preflight
+from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.interpreter import use_drivers_interpreter
+from sparklog.driver.spark.slots import broker_slots, is_local_mode
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.metadata.schemas import UserScramCredentialRecord

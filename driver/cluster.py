@@ -16,21 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from driver.interpreter_exit import forget_at_exit, stop_at_exit
-from driver.monitoring.spark_metrics import SparkMetrics
-from driver.process.controller_process import ControllerProcess
-from driver.spark.broker_jobs import BrokerJobs
-from driver.spark.context_guard import ContextGuard
-from driver.spark.decommission import DecommissionWatch
-from driver.spark.directory_search import find_directories
-from driver.spark.interpreter import wrong_interpreter
-from driver.spark.placement import Placement
-from driver.spark.rack import Rack
-from driver.spark.slots import BrokerSlots
-from driver.ui.tab_thread import TabThread
 from sparklog.config import BrokerConfig
 from sparklog.config.session_access import session_access
 from sparklog.dataframe import announce
+from sparklog.driver.interpreter_exit import forget_at_exit, stop_at_exit
+from sparklog.driver.monitoring.spark_metrics import SparkMetrics
+from sparklog.driver.process.controller_process import ControllerProcess
+from sparklog.driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.context_guard import ContextGuard
+from sparklog.driver.spark.decommission import DecommissionWatch
+from sparklog.driver.spark.directory_search import find_directories
+from sparklog.driver.spark.interpreter import wrong_interpreter
+from sparklog.driver.spark.placement import Placement
+from sparklog.driver.spark.rack import Rack
+from sparklog.driver.spark.slots import BrokerSlots
+from sparklog.driver.ui.tab_thread import TabThread
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.security.inside import ApplicationSecret

@@ -14,10 +14,10 @@ from typing import Final
 
 from pyspark import SparkContext
 
-from driver.cluster import SparkCluster
 from sparklog.config import BrokerConfig
 from sparklog.config.broker import BROKER_KEYS
 from sparklog.config.listener_overrides import listener_key
+from sparklog.driver.cluster import SparkCluster
 from sparklog.hosting import StartError
 
 logger = logging.getLogger(__name__)

@@ -15,21 +15,21 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.api.apis import BrokerServices
-from executor.api.client_listeners import ClientListeners
-from executor.api.quorum_listener import QuorumListener
-from executor.control.broker_life import BrokerLife
-from executor.control.controller_link import ControllerLink
-from executor.control.machine.broker_lifecycle import BrokerState
-from executor.control.senders import Senders
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.logs.directories import DataDirectories
-from executor.loop.concurrency import end, result_of, until_first_ends
-from executor.metadata.quorum_member import QuorumMember
-from executor.monitoring.broker_monitoring import BrokerMonitoring
-from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
+from sparklog.executor.api.apis import BrokerServices
+from sparklog.executor.api.client_listeners import ClientListeners
+from sparklog.executor.api.quorum_listener import QuorumListener
+from sparklog.executor.control.broker_life import BrokerLife
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState
+from sparklog.executor.control.senders import Senders
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.logs.directories import DataDirectories
+from sparklog.executor.loop.concurrency import end, result_of, until_first_ends
+from sparklog.executor.metadata.quorum_member import QuorumMember
+from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
+from sparklog.executor.replicas import Replicas
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId

@@ -14,37 +14,37 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import UUID
 
-from executor.control.broker_connections import BrokerConnections
-from executor.coordinators.coordinators import Coordinators
-from executor.coordinators.transactions.api.asking import NewProducerId, nobody_allocates
-from executor.fetching.fetchers import Fetchers
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.logs.log_store import LogStore
-from executor.logs.log_upkeep import LogUpkeep
-from executor.metadata.publisher import MetadataSubscriber
-from executor.moving.directory_copying import CopyServices
-from executor.moving.directory_moves import DirectoryMoves
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.isr_checks import IsrChecks
-from executor.partitions.isr_proposer import IsrProposer
-from executor.partitions.lease import Lease
-from executor.partitions.machine.directory_reports import DirectoryReports
-from executor.partitions.partition_counts import PartitionCounts
-from executor.partitions.producer_loads import ProducerLoads
-from executor.partitions.replica import Replica
-from executor.partitions.replica_host import ReplicaHost
-from executor.partitions.replication_quotas import ReplicationQuotas
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.roles import Roles
-from executor.partitions.settings import TopicSettings
-from executor.partitions.storage_failures import StorageFailures
-from executor.partitions.table import PartitionTable
-from executor.partitions.traffic import BrokerTraffic, TrafficMeters
-from executor.verification.add_partitions_sender import AddPartitionsSender
-from executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
+from sparklog.executor.control.broker_connections import BrokerConnections
+from sparklog.executor.coordinators.coordinators import Coordinators
+from sparklog.executor.coordinators.transactions.api.asking import NewProducerId, nobody_allocates
+from sparklog.executor.fetching.fetchers import Fetchers
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.logs.log_store import LogStore
+from sparklog.executor.logs.log_upkeep import LogUpkeep
+from sparklog.executor.metadata.publisher import MetadataSubscriber
+from sparklog.executor.moving.directory_copying import CopyServices
+from sparklog.executor.moving.directory_moves import DirectoryMoves
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.isr_checks import IsrChecks
+from sparklog.executor.partitions.isr_proposer import IsrProposer
+from sparklog.executor.partitions.lease import Lease
+from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
+from sparklog.executor.partitions.partition_counts import PartitionCounts
+from sparklog.executor.partitions.producer_loads import ProducerLoads
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.replication_quotas import ReplicationQuotas
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.roles import Roles
+from sparklog.executor.partitions.settings import TopicSettings
+from sparklog.executor.partitions.storage_failures import StorageFailures
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.partitions.traffic import BrokerTraffic, TrafficMeters
+from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
+from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.metrics import server
 from sparklog.metrics.registry import MetricRegistry
 from sparklog.security.inside import ApplicationSecret

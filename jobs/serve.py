@@ -20,9 +20,9 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 import sparklog
-from driver.spark.calls import is_stopped
-from driver.spark.private_sockets import have_private_sockets
-from driver.spark.stop_signal import StopSignal
+from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.private_sockets import have_private_sockets
+from sparklog.driver.spark.stop_signal import StopSignal
 from sparklog.errors import KafkaError
 from sparklog.log_lines import written_aside
 
@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(properties: Path | None) -> int:
     # The JVM takes seconds to start Spark: time for this process to load its own part.
-    threading.Thread(target=importlib.import_module, args=("driver.application",), daemon=True).start()
+    threading.Thread(
+        target=importlib.import_module, args=("sparklog.driver.application",), daemon=True
+    ).start()
     # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
     SparkContext._ensure_initialized()  # without a JVM a SparkConf has none of spark-submit's settings
     java_virtual_machine: Any = SparkContext._jvm

@@ -20,8 +20,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Final
 
-from executor.broker import Broker
 from sparklog.config import BrokerConfig
+from sparklog.executor.broker import Broker
 from sparklog.wire.loop_lag import run_watched
 from tests.hindrance import hinder
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.driver.controller.server import ControllerServer
 from sparklog.metadata.image import MetadataImage
 from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerEpoch, BrokerId

@@ -15,9 +15,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from executor.coordinators.transactions.marker_sender import MarkerSender
-from executor.fetching.fetcher import Fetcher
-from executor.metadata.publisher import MetadataPublisher
+from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.executor.fetching.fetcher import Fetcher
+from sparklog.executor.metadata.publisher import MetadataPublisher
 
 HINDERED: Final = "HINDERED"
 """The environment variable; its value is the seed."""

@@ -12,30 +12,34 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from driver.controller.api.table import controller_handlers
-from driver.controller.broker_liveness import BrokerLiveness
-from driver.controller.commit_queue import CommitQueue
-from driver.controller.errors import DeposedError
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.machine.controller import Controller
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.unclean_recovery import LogQuestion
-from driver.controller.metadata_fetches import MetadataFetches
-from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.broker_channels import BrokerChannels
-from driver.controller.quorum.description import QuorumDescription, describe_quorum
-from driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader, ForeignClusterError
-from driver.controller.quorum.machine.leader import QuorumLeader
-from driver.controller.quorum.requests import (
+from sparklog.answers.reachability import is_any_live
+from sparklog.clocks import monotonic_ms
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller.api.table import controller_handlers
+from sparklog.driver.controller.broker_liveness import BrokerLiveness
+from sparklog.driver.controller.commit_queue import CommitQueue
+from sparklog.driver.controller.errors import DeposedError
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
+from sparklog.driver.controller.metadata_fetches import MetadataFetches
+from sparklog.driver.controller.metadata_log import MetadataLog
+from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
+from sparklog.driver.controller.quorum.description import QuorumDescription, describe_quorum
+from sparklog.driver.controller.quorum.machine.candidate import (
+    AnnouncedBroker,
+    BecomeLeader,
+    ForeignClusterError,
+)
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.driver.controller.quorum.requests import (
     begin_quorum_epoch_request,
     end_quorum_epoch_request,
     log_end_request,
     log_ends_of,
 )
-from driver.monitoring.telemetry_intake import Push
-from sparklog.answers.reachability import is_any_live
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
+from sparklog.driver.monitoring.telemetry_intake import Push
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage

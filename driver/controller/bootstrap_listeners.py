@@ -9,10 +9,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
-from driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
+from sparklog.driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.endpoints import Endpoint
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.mechanism import ServerMechanism

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from driver.controller.machine.controller import Controller
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.types import LeaderEpoch, Offset

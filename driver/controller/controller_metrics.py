@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from driver.controller.active_controller import ActiveController
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.driver.controller.active_controller import ActiveController
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.metrics import controller, server
 from sparklog.metrics.histogram import SECONDS
 from sparklog.metrics.names import Kind, Metric

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from driver.controller.machine.scram_credentials import MAX_ITERATIONS
+from sparklog.driver.controller.machine.scram_credentials import MAX_ITERATIONS
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.metadata.scram_records import scram_credential_record
 from sparklog.security.sasl.scram import MIN_ITERATIONS, SCRAM_ALGORITHMS, ScramCredential

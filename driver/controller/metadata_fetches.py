@@ -11,9 +11,9 @@ from datetime import timedelta
 from kio.schema.fetch.v18.request import FetchRequest
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.metadata_log import MetadataLog
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
 from sparklog.metadata_log.machine.voter_set import VoterKey

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from driver.controller.machine.voter_history import VoterHistory
 from sparklog.clocks import wall_clock_ms
 from sparklog.config import BrokerConfig, SnapshotLimits
+from sparklog.driver.controller.machine.voter_history import VoterHistory
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage

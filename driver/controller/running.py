@@ -9,12 +9,12 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from driver.controller.active_controller import ActiveController
-from driver.controller.api.table import controller_apis
-from driver.controller.quorum.candidacy import Candidacy
-from driver.controller.quorum.machine.candidate import AnnouncedBroker, ForeignClusterError
-from driver.controller.quorum.requests import announced_broker, announcement_response
 from sparklog.authorization.inside import OF_CONTROLLER, guarded_inside
+from sparklog.driver.controller.active_controller import ActiveController
+from sparklog.driver.controller.api.table import controller_apis
+from sparklog.driver.controller.quorum.candidacy import Candidacy
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, ForeignClusterError
+from sparklog.driver.controller.quorum.requests import announced_broker, announcement_response
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, Steps

@@ -20,26 +20,26 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from driver.controller.active_controller import ActiveController, DeposedError
-from driver.controller.bootstrap_listeners import BootstrapListeners
-from driver.controller.controller_metrics import ControllerMetrics
-from driver.controller.machine.live_brokers import LiveBrokers
-from driver.controller.machine.startup_grace import StartupGrace
-from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.broker_channels import BrokerChannels
-from driver.controller.quorum.candidacy import Candidacy
-from driver.controller.quorum.machine.candidate import (
+from sparklog.clocks import monotonic_ms
+from sparklog.config import BrokerConfig, HostPort
+from sparklog.config.listener_sasl import listener_authentication
+from sparklog.driver.controller.active_controller import ActiveController, DeposedError
+from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
+from sparklog.driver.controller.controller_metrics import ControllerMetrics
+from sparklog.driver.controller.machine.live_brokers import LiveBrokers
+from sparklog.driver.controller.machine.startup_grace import StartupGrace
+from sparklog.driver.controller.metadata_log import MetadataLog
+from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
+from sparklog.driver.controller.quorum.candidacy import Candidacy
+from sparklog.driver.controller.quorum.machine.candidate import (
     Candidate,
     ExpectedBroker,
     first_voters,
 )
-from driver.controller.running import Running, listener_table
-from driver.monitoring.broker_metrics import BrokerMetrics
-from driver.monitoring.client_metrics import ClientMetrics
-from driver.monitoring.telemetry_intake import TelemetryIntake
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig, HostPort
-from sparklog.config.listener_sasl import listener_authentication
+from sparklog.driver.controller.running import Running, listener_table
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
+from sparklog.driver.monitoring.client_metrics import ClientMetrics
+from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import advertised_features, finalized_features
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
 
-from driver.monitoring import java
-from driver.spark.calls import JVM_GONE, answered, is_end_of
-from driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
+from sparklog.driver.monitoring import java
+from sparklog.driver.spark.calls import JVM_GONE, answered, is_end_of
+from sparklog.driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
 from sparklog.types import BrokerId
 
 PROMETHEUS_PATH: Final = "/log/metrics"

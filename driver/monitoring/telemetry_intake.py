@@ -14,8 +14,8 @@ from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from driver.monitoring.broker_metrics import BrokerMetrics
-from driver.monitoring.client_metrics import MAX_FIGURES_EACH, ClientMetrics, ClientSample
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
+from sparklog.driver.monitoring.client_metrics import MAX_FIGURES_EACH, ClientMetrics, ClientSample
 from sparklog.records.codecs import Codec, decompress
 from sparklog.types import BrokerId, TimestampMs
 
@@ -124,7 +124,7 @@ class TelemetryIntake:
 
     def _read(self, push: Push) -> None:
         # Loads protobuf: not before somebody pushes, and not on the controller's loop.
-        from driver.monitoring.otlp_decoding import client_figures, node_figures
+        from sparklog.driver.monitoring.otlp_decoding import client_figures, node_figures
 
         limit = MAX_EXPANDED_BYTES_OF_CLIENTS if push.node_id is None else MAX_EXPANDED_BYTES
         metrics = bytes(decompress(Codec(push.compression_type), push.metrics, limit))

@@ -19,20 +19,21 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
-from driver.monitoring.figures import FiguresWriter
-from driver.process.codec import decoded
-from driver.process.errors import failed_by
-from driver.process.frames import receive_frame, timeval
-from driver.process.machine.supervision import (
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.driver.controller.server import ControllerServer
+from sparklog.driver.monitoring.figures import FiguresWriter
+from sparklog.driver.process.codec import decoded
+from sparklog.driver.process.errors import failed_by
+from sparklog.driver.process.frames import receive_frame, timeval
+from sparklog.driver.process.machine.supervision import (
     BrokerLost,
     ShutDownBroker,
     ShutDownBrokers,
     StopController,
 )
-from driver.process.messages import (
+from sparklog.driver.process.messages import (
     FROM_DRIVER,
     AskFigures,
     AskPage,
@@ -48,14 +49,13 @@ from driver.process.messages import (
     StartController,
     TabMade,
 )
-from driver.process.outgoing import LogRelay, Outgoing
-from sparklog.config import BrokerConfig
+from sparklog.driver.process.outgoing import LogRelay, Outgoing
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 
 if TYPE_CHECKING:
-    from driver.ui.tab_pages import TabMaker
+    from sparklog.driver.ui.tab_pages import TabMaker
 
 MAX_LISTENERS: Final = 64
 PARENT_POLL_S: Final = 0.5
@@ -214,7 +214,7 @@ class _Child:
 
 def _tab_of(config: BrokerConfig, server: ControllerServer) -> "TabMaker":
     # It takes a fifth of a second to load, which a start need not wait for.
-    from driver.ui.tab_pages import TabMaker
+    from sparklog.driver.ui.tab_pages import TabMaker
 
     return TabMaker(config, server)
 

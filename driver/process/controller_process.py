@@ -23,10 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from driver.controller.bootstrap_sockets import bootstrap_sockets
-from driver.process.errors import error_of
-from driver.process.launch import Child
-from driver.process.machine.supervision import (
+from sparklog.clocks import monotonic_ms
+from sparklog.config import BrokerConfig, HostPort
+from sparklog.driver.controller.bootstrap_sockets import bootstrap_sockets
+from sparklog.driver.process.errors import error_of
+from sparklog.driver.process.launch import Child
+from sparklog.driver.process.machine.supervision import (
     Effect,
     GiveUp,
     KillChild,
@@ -35,7 +37,7 @@ from driver.process.machine.supervision import (
     Supervision,
     Tell,
 )
-from driver.process.messages import (
+from sparklog.driver.process.messages import (
     AskFigures,
     AskPage,
     AskTab,
@@ -50,9 +52,7 @@ from driver.process.messages import (
     StartController,
     TabMade,
 )
-from driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig, HostPort
+from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed
 from sparklog.errors import KafkaError
 from sparklog.hosting import StartError
 from sparklog.metadata.framing import encode_record

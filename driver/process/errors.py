@@ -1,8 +1,8 @@
 """Errors of the controller's process, as its driver raises them: by their class, with their text."""
 
-from driver.controller.errors import DeposedError
-from driver.process.messages import Failed
 from sparklog.config import ConfigError
+from sparklog.driver.controller.errors import DeposedError
+from sparklog.driver.process.messages import Failed
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.tls.errors import TlsConfigError
 

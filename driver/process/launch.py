@@ -16,9 +16,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from driver.process.codec import decoded, encoded
-from driver.process.frames import receive_frame, send_frame, with_send_timeout
-from driver.process.messages import FROM_CHILD, FromChild, FromDriver, StartController
+from sparklog.driver.process.codec import decoded, encoded
+from sparklog.driver.process.frames import receive_frame, send_frame, with_send_timeout
+from sparklog.driver.process.messages import FROM_CHILD, FromChild, FromDriver, StartController
 
 SEND_TIMEOUT_S: Final = 5.0
 """A process that takes nothing for so long is hung: it is ended, and another one is started."""
@@ -37,7 +37,7 @@ def read(length):
         data += more
     return data
 sys.path[:] = json.loads(read(int.from_bytes(read(4), "big")))
-from driver.process.child import main
+from sparklog.driver.process.child import main
 main(descriptor, parent)
 """
 

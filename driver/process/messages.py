@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from driver.process.machine.supervision import (
+from sparklog.driver.process.machine.supervision import (
     BrokerLost,
     ShutDownBroker,
     ShutDownBrokers,
     StopController,
 )
-from driver.ui.tab_source import MadePage, MadeTab, Observed
+from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed
 from sparklog.types import BrokerId
 
 

@@ -12,9 +12,9 @@ import traceback
 from collections import deque
 from typing import Final
 
-from driver.process.codec import encoded
-from driver.process.frames import MAX_FRAME_BYTES, send_frame
-from driver.process.messages import ControllerState, FromChild, LogLine, NotMade
+from sparklog.driver.process.codec import encoded
+from sparklog.driver.process.frames import MAX_FRAME_BYTES, send_frame
+from sparklog.driver.process.messages import ControllerState, FromChild, LogLine, NotMade
 from sparklog.printable import printable
 
 logger = logging.getLogger(__name__)

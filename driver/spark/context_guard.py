@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark import SparkContext
 
-from driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.broker_jobs import BrokerJobs
 
 
 class ContextGuard:

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
 
-from driver.spark.broker_tasks import running_tasks
-from driver.spark.calls import JVM_GONE, is_connection_lost
-from driver.spark.rack import Rack
+from sparklog.driver.spark.broker_tasks import running_tasks
+from sparklog.driver.spark.calls import JVM_GONE, is_connection_lost
+from sparklog.driver.spark.rack import Rack
 
 POLL_S: Final = 0.25
 

@@ -15,13 +15,13 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 
-from driver.spark.broker_jobs import BrokerJobs, forget_local_properties
-from driver.spark.broker_tasks import hosts_of_last_job
-from driver.spark.calls import answered
-from driver.spark.hosts import hosts_with_executors
-from driver.spark.placement import tasks_on
-from driver.spark.preflight import SLOT_WAIT_S
-from driver.spark.slots import BrokerSlots
+from sparklog.driver.spark.broker_jobs import BrokerJobs, forget_local_properties
+from sparklog.driver.spark.broker_tasks import hosts_of_last_job
+from sparklog.driver.spark.calls import answered
+from sparklog.driver.spark.hosts import hosts_with_executors
+from sparklog.driver.spark.placement import tasks_on
+from sparklog.driver.spark.preflight import SLOT_WAIT_S
+from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.storage.directories_found import look_for_directories
 from sparklog.types import BrokerId

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from driver.spark.calls import answered, is_connection_lost
+from sparklog.driver.spark.calls import answered, is_connection_lost
 
 JavaObject: TypeAlias = Any
 

@@ -8,12 +8,12 @@ from typing import Final
 
 from pyspark import SparkContext
 
-from driver.spark.hosts import is_loopback
-from driver.spark.private_sockets import private_sockets_remedy
-from driver.spark.slots import is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_overrides import ListenerKey
 from sparklog.config.listener_tls import listener_tls_settings
+from sparklog.driver.spark.hosts import is_loopback
+from sparklog.driver.spark.private_sockets import private_sockets_remedy
+from sparklog.driver.spark.slots import is_local_mode
 from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import OpenNetworkError
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pyspark import RDD, SparkContext
 from pyspark.serializers import NoOpSerializer
 
-from driver.spark.broker_tasks import hosts_of_last_job, running_tasks
-from driver.spark.hosts import hosts_with_executors
-from driver.spark.slots import BrokerSlots
+from sparklog.driver.spark.broker_tasks import hosts_of_last_job, running_tasks
+from sparklog.driver.spark.hosts import hosts_with_executors
+from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.types import BrokerId
 
 HOME_WAIT_S: Final = 5.0

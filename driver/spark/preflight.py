@@ -14,13 +14,13 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from driver.spark.calls import is_stopped
-from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
-from driver.spark.open_network import warn_of_readable_spark
-from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_tls import listener_tls
+from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
+from sparklog.driver.spark.open_network import warn_of_readable_spark
+from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.hosting import (
     DynamicAllocationError,
     LoopbackAddressError,

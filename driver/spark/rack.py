@@ -23,10 +23,10 @@ from typing import Final
 
 from pyspark import InheritableThread
 
-from driver.spark.broker_jobs import BrokerJobs, forget_local_properties
-from driver.spark.calls import JVM_GONE, answered, is_stopped
-from driver.spark.placement import Placement, tasks_on
-from driver.spark.slots import BrokerSlots, waiting_job
+from sparklog.driver.spark.broker_jobs import BrokerJobs, forget_local_properties
+from sparklog.driver.spark.calls import JVM_GONE, answered, is_stopped
+from sparklog.driver.spark.placement import Placement, tasks_on
+from sparklog.driver.spark.slots import BrokerSlots, waiting_job
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
 

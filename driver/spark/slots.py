@@ -16,7 +16,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
 
-from driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.hosting import TooFewTaskSlotsError
 
 BROKER_RESOURCE = "broker"

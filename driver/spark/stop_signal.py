@@ -12,8 +12,8 @@ from importlib.resources import files
 
 from pyspark import SparkContext
 
-from driver.spark.calls import JVM_GONE, answered
-from driver.spark.janino import compiled, instance_of
+from sparklog.driver.spark.calls import JVM_GONE, answered
+from sparklog.driver.spark.janino import compiled, instance_of
 
 
 class StopSignal:
@@ -27,7 +27,7 @@ class StopSignal:
             Py4JError: the JVM is gone.
         """
         self._received = threading.Event()
-        source = files("driver.spark.java").joinpath("StopSignal.java").read_text()
+        source = files("sparklog.driver.spark.java").joinpath("StopSignal.java").read_text()
         java_class = compiled(spark_context, "sparklog.spark.StopSignal", source)
         self._java_signal = instance_of(spark_context, java_class)
         for name in ("TERM", "INT"):

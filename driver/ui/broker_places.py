@@ -6,10 +6,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from driver.spark.broker_tasks import executor_logs, running_tasks
-from driver.spark.rack import Rack
-from driver.ui.machine.status import BrokerTask
-from driver.ui.machine.status_maker import BrokerPlace
+from sparklog.driver.spark.broker_tasks import executor_logs, running_tasks
+from sparklog.driver.spark.rack import Rack
+from sparklog.driver.ui.machine.status import BrokerTask
+from sparklog.driver.ui.machine.status_maker import BrokerPlace
 
 
 class BrokerPlaces:

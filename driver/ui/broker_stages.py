@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 
 from pyspark import SparkContext
 
-from driver.spark.janino import compiled, instance_of
-from driver.ui.java import java_source
-from driver.ui.tab_source import StageText
+from sparklog.driver.spark.janino import compiled, instance_of
+from sparklog.driver.ui.java import java_source
+from sparklog.driver.ui.tab_source import StageText
 
 REFRESH_MS: Final = 5_000
 """Spark brings what is shown up to date every 10 s."""

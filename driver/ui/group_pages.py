@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from driver.ui.asked_page import AskedPage
-from driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
-from driver.ui.machine.groups import (
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
+from sparklog.client.offsets import high_watermarks, log_start_offsets
+from sparklog.driver.ui.asked_page import AskedPage
+from sparklog.driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
+from sparklog.driver.ui.machine.groups import (
     Extent,
     GroupStatus,
     GroupSummary,
@@ -13,14 +16,11 @@ from driver.ui.machine.groups import (
     group_status,
     summaries,
 )
-from driver.ui.pages.answers import lacking, said_of
-from driver.ui.pages.groups import group_page, groups_page, unknown_group_page
-from driver.ui.pages.html import Html, element
-from driver.ui.pages.tables import pages_of, rows_of_page
-from driver.ui.questions import Answer, Questions
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
-from sparklog.client.offsets import high_watermarks, log_start_offsets
+from sparklog.driver.ui.pages.answers import lacking, said_of
+from sparklog.driver.ui.pages.groups import group_page, groups_page, unknown_group_page
+from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
+from sparklog.driver.ui.questions import Answer, Questions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC

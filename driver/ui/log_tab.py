@@ -14,17 +14,17 @@ from typing import Final, TypeVar
 
 from pyspark import SparkContext
 
-from driver.spark.calls import JVM_GONE
-from driver.spark.janino import CompilationError, NoPlaceError
-from driver.spark.rack import Rack
-from driver.ui.asked_page import OVERVIEW
-from driver.ui.broker_places import BrokerPlaces
-from driver.ui.broker_stages import BrokerStages
-from driver.ui.progress_bar import UsersProgressBar
-from driver.ui.query_listener import QueryListener
-from driver.ui.spark_tab import SparkTab
-from driver.ui.tab_source import DriverEvent, Observed, TabSource
 from sparklog.clocks import monotonic_ms
+from sparklog.driver.spark.calls import JVM_GONE
+from sparklog.driver.spark.janino import CompilationError, NoPlaceError
+from sparklog.driver.spark.rack import Rack
+from sparklog.driver.ui.asked_page import OVERVIEW
+from sparklog.driver.ui.broker_places import BrokerPlaces
+from sparklog.driver.ui.broker_stages import BrokerStages
+from sparklog.driver.ui.progress_bar import UsersProgressBar
+from sparklog.driver.ui.query_listener import QueryListener
+from sparklog.driver.ui.spark_tab import SparkTab
+from sparklog.driver.ui.tab_source import DriverEvent, Observed, TabSource
 
 REFRESH_S: Final = 1.0
 MAX_EVENTS_WAITING: Final = 100

@@ -6,12 +6,12 @@ Rates come from two answers.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from driver.ui.pages.topic import PartitionFigures
-from driver.ui.questions import Sample
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.log_dirs import describe_log_dirs
 from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.clocks import monotonic_ms
+from sparklog.driver.ui.pages.topic import PartitionFigures
+from sparklog.driver.ui.questions import Sample
 from sparklog.types import BrokerId, Offset, TopicPartition
 
 

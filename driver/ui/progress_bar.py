@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from pyspark import SparkContext
 
-from driver.spark.janino import NoPlaceError, compiled, instance_of
-from driver.spark.rack import CALL_SITE
-from driver.ui.java import java_source
+from sparklog.driver.spark.janino import NoPlaceError, compiled, instance_of
+from sparklog.driver.spark.rack import CALL_SITE
+from sparklog.driver.ui.java import java_source
 
 
 class UsersProgressBar:

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from pyspark import SparkContext
 
-from driver.spark.janino import compiled, instance_of
-from driver.ui.java import java_source
+from sparklog.driver.spark.janino import compiled, instance_of
+from sparklog.driver.ui.java import java_source
 
 
 class QueryListener:

@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 
 from pyspark import SparkContext
 
-from driver.spark.janino import NoPlaceError, compiled, instance_of
-from driver.ui.asked_page import AskedPage
-from driver.ui.java import java_source
+from sparklog.driver.spark.janino import NoPlaceError, compiled, instance_of
+from sparklog.driver.ui.asked_page import AskedPage
+from sparklog.driver.ui.java import java_source
 from sparklog.spark_versions import SparkVersion, java_for
 
 OLD_MS: Final = 5_000

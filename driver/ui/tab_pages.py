@@ -12,32 +12,39 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from driver.controller.active_controller import ActiveController
-from driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
-from driver.controller.quorum.description import QuorumDescription
-from driver.controller.server import ControllerServer
-from driver.ui.asked_page import AskedPage
-from driver.ui.group_pages import GroupPages
-from driver.ui.machine.broker_figures import FigureReader
-from driver.ui.machine.events import CommittedImage, EventLog
-from driver.ui.machine.history import SAMPLE_MS, History
-from driver.ui.machine.queries import query_statuses
-from driver.ui.machine.samples import chart_figures
-from driver.ui.machine.status import ControllerStatus, Event, QueryStatus, Status, VoterStatus, as_json
-from driver.ui.machine.status_maker import Observation, make_status
-from driver.ui.machine.throttles import Throttles
-from driver.ui.machine.topic_health import TopicHealth
-from driver.ui.pages.answers import failed_page
-from driver.ui.pages.html import Html
-from driver.ui.pages.overview import Overview
-from driver.ui.pages.sections import Shown
-from driver.ui.pages.stage_figures import stage_figures
-from driver.ui.questions import Questions
-from driver.ui.tab_source import MadePage, MadeTab, Observed, StageText
-from driver.ui.topic_pages import TopicPages
-from driver.ui.transaction_pages import TransactionPages
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.active_controller import ActiveController
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
+from sparklog.driver.controller.quorum.description import QuorumDescription
+from sparklog.driver.controller.server import ControllerServer
+from sparklog.driver.ui.asked_page import AskedPage
+from sparklog.driver.ui.group_pages import GroupPages
+from sparklog.driver.ui.machine.broker_figures import FigureReader
+from sparklog.driver.ui.machine.events import CommittedImage, EventLog
+from sparklog.driver.ui.machine.history import SAMPLE_MS, History
+from sparklog.driver.ui.machine.queries import query_statuses
+from sparklog.driver.ui.machine.samples import chart_figures
+from sparklog.driver.ui.machine.status import (
+    ControllerStatus,
+    Event,
+    QueryStatus,
+    Status,
+    VoterStatus,
+    as_json,
+)
+from sparklog.driver.ui.machine.status_maker import Observation, make_status
+from sparklog.driver.ui.machine.throttles import Throttles
+from sparklog.driver.ui.machine.topic_health import TopicHealth
+from sparklog.driver.ui.pages.answers import failed_page
+from sparklog.driver.ui.pages.html import Html
+from sparklog.driver.ui.pages.overview import Overview
+from sparklog.driver.ui.pages.sections import Shown
+from sparklog.driver.ui.pages.stage_figures import stage_figures
+from sparklog.driver.ui.questions import Questions
+from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed, StageText
+from sparklog.driver.ui.topic_pages import TopicPages
+from sparklog.driver.ui.transaction_pages import TransactionPages
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.types import BrokerId
 

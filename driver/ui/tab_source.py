@@ -6,7 +6,7 @@ The pages are made in the controller's process (`tab_pages`); the driver, which 
 from dataclasses import dataclass
 from typing import Protocol
 
-from driver.ui.machine.status_maker import BrokerPlace
+from sparklog.driver.ui.machine.status_maker import BrokerPlace
 
 
 @dataclass(frozen=True, slots=True)

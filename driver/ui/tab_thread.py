@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import InheritableThread, SparkContext
 
-from driver.spark.calls import JVM_GONE, answered, is_end_of
-from driver.spark.rack import Rack
-from driver.ui.tab_source import TabSource
+from sparklog.driver.spark.calls import JVM_GONE, answered, is_end_of
+from sparklog.driver.spark.rack import Rack
+from sparklog.driver.ui.tab_source import TabSource
 
 if TYPE_CHECKING:
-    from driver.ui.log_tab import LogTab
+    from sparklog.driver.ui.log_tab import LogTab
 
 DETACH_WITHIN_S: Final = 2.0
 RETRY_S: Final = 5.0
@@ -53,7 +53,7 @@ class TabThread:
 
     def _run(self) -> None:
         try:
-            from driver.ui.log_tab import LogTab
+            from sparklog.driver.ui.log_tab import LogTab
 
             self._tab = LogTab(self._context, self._source, self._racks)
             with contextlib.closing(self._tab):

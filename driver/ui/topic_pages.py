@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from driver.ui.asked_page import AskedPage
-from driver.ui.machine.topic_health import TopicHealth, trouble_of
-from driver.ui.machine.topic_settings import topic_settings
-from driver.ui.pages.html import Html
-from driver.ui.pages.topic import (
+from sparklog.config import BrokerConfig
+from sparklog.driver.ui.asked_page import AskedPage
+from sparklog.driver.ui.machine.topic_health import TopicHealth, trouble_of
+from sparklog.driver.ui.machine.topic_settings import topic_settings
+from sparklog.driver.ui.pages.html import Html
+from sparklog.driver.ui.pages.topic import (
     PartitionFigures,
     partitions_of_page,
     topic_page,
     unknown_topic_page,
 )
-from driver.ui.pages.topics import topics_page
-from driver.ui.partition_figures import LeadersFigures, figures_of
-from driver.ui.questions import Answer, Questions
-from sparklog.config import BrokerConfig
+from sparklog.driver.ui.pages.topics import topics_page
+from sparklog.driver.ui.partition_figures import LeadersFigures, figures_of
+from sparklog.driver.ui.questions import Answer, Questions
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 
 _OLD_MS = 3_000

@@ -3,24 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from driver.ui.asked_page import AskedPage
-from driver.ui.machine.coordinators import coordinators, leader_of, missing
-from driver.ui.machine.transactions import (
-    OPEN_STATES,
-    Preparation,
-    ProducerRow,
-    TransactionStatus,
-    oldest_first,
-    prepared_since,
-    producer_rows,
-    unknown_to_coordinators,
-)
-from driver.ui.pages.answers import lacking, said_of
-from driver.ui.pages.html import Html, element
-from driver.ui.pages.tables import pages_of, rows_of_page
-from driver.ui.pages.topic import unknown_topic_page
-from driver.ui.pages.transactions import producers_page, transactions_page
-from driver.ui.questions import Answer, Questions, Sample
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.transactions import (
     ActiveProducer,
@@ -30,6 +12,24 @@ from sparklog.client.transactions import (
     list_transactions,
 )
 from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.driver.ui.asked_page import AskedPage
+from sparklog.driver.ui.machine.coordinators import coordinators, leader_of, missing
+from sparklog.driver.ui.machine.transactions import (
+    OPEN_STATES,
+    Preparation,
+    ProducerRow,
+    TransactionStatus,
+    oldest_first,
+    prepared_since,
+    producer_rows,
+    unknown_to_coordinators,
+)
+from sparklog.driver.ui.pages.answers import lacking, said_of
+from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
+from sparklog.driver.ui.pages.topic import unknown_topic_page
+from sparklog.driver.ui.pages.transactions import producers_page, transactions_page
+from sparklog.driver.ui.questions import Answer, Questions, Sample
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, ProducerId, TopicPartition

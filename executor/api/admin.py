@@ -36,8 +36,8 @@ from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignment
 from kio.schema.unregister_broker.v0 import UnregisterBrokerResponse
 from kio.schema.update_features.v2 import UpdateFeaturesResponse
 
-from executor.control.forwarding import Forwarder
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.forwarding import Forwarder
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled

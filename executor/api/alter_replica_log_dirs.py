@@ -14,8 +14,8 @@ from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirTopicResult,
 )
 
-from executor.moving.directory_moves import DirectoryMoves
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.moving.directory_moves import DirectoryMoves
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled

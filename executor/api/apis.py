@@ -6,29 +6,29 @@ from functools import partial
 from random import SystemRandom
 from typing import Final
 
-from executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
-from executor.api.alter_replica_log_dirs import alter_replica_log_dirs
-from executor.api.delete_records import DeleteRecordsHandler
-from executor.api.describe import DescribeHandlers
-from executor.api.describe_log_dirs import describe_log_dirs
-from executor.api.describe_producers import DescribeProducersHandler
-from executor.api.fetch import FetchHandler
-from executor.api.find_coordinator import FindCoordinatorHandler
-from executor.api.list_offsets import ListOffsetsHandler
-from executor.api.machine.fetch_sessions import FetchSessions
-from executor.api.metadata import MetadataHandler
-from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from executor.api.produce import ProduceHandler
-from executor.api.write_txn_markers import WriteTxnMarkersHandler
-from executor.control.senders import Senders
-from executor.coordinators.groups.api.table import group_handlers
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.monitoring.broker_monitoring import BrokerMonitoring
-from executor.replicas import Replicas
 from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
 from sparklog.answers.descriptions import Descriptions
 from sparklog.authorization.inside import guarded_inside, only_inside_of_brokers
 from sparklog.config import BrokerConfig
+from sparklog.executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
+from sparklog.executor.api.alter_replica_log_dirs import alter_replica_log_dirs
+from sparklog.executor.api.delete_records import DeleteRecordsHandler
+from sparklog.executor.api.describe import DescribeHandlers
+from sparklog.executor.api.describe_log_dirs import describe_log_dirs
+from sparklog.executor.api.describe_producers import DescribeProducersHandler
+from sparklog.executor.api.fetch import FetchHandler
+from sparklog.executor.api.find_coordinator import FindCoordinatorHandler
+from sparklog.executor.api.list_offsets import ListOffsetsHandler
+from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.api.metadata import MetadataHandler
+from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from sparklog.executor.api.produce import ProduceHandler
+from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
+from sparklog.executor.control.senders import Senders
+from sparklog.executor.coordinators.groups.api.table import group_handlers
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
+from sparklog.executor.replicas import Replicas
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
 from sparklog.quotas.request_quotas import RequestQuotas

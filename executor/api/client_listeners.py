@@ -12,9 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from executor.api.apis import BrokerServices, broker_apis
-from executor.api.former_ports import read_former_ports, write_former_ports
-from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
@@ -22,6 +19,9 @@ from sparklog.config.dynamic import with_dynamic
 from sparklog.config.listener_sasl import CredentialOf, listener_authentication
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
+from sparklog.executor.api.apis import BrokerServices, broker_apis
+from sparklog.executor.api.former_ports import read_former_ports, write_former_ports
+from sparklog.executor.loop.concurrency import end
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import advertised_features, finalized_features
 from sparklog.metadata.image import MetadataImage

@@ -16,12 +16,12 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
-from executor.loop.slices import SLICE_ITEMS
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.executor.loop.slices import SLICE_ITEMS
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import Offset, or_minus_one
 from sparklog.wire.requests import Deferred, Request, Steps

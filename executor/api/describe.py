@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from executor.api.metadata import controller_told
 from sparklog.answers.describe_cluster import describe_cluster_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.config import BrokerConfig
+from sparklog.executor.api.metadata import controller_told
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps

@@ -13,11 +13,11 @@ from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsTopic,
 )
 
-from executor.logs.log_store import LogStore
-from executor.partitions.future_replica import FutureReplica
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
+from sparklog.executor.logs.log_store import LogStore
+from sparklog.executor.partitions.future_replica import FutureReplica
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled

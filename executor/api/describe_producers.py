@@ -16,9 +16,9 @@ from kio.schema.describe_producers.v0.response import (
 )
 from kio.schema.describe_producers.v0.response import ProducerState as ProducerRow
 
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.machine.producer_states import ProducerState
 from sparklog.types import ProducerId, or_minus_one
 from sparklog.wire.requests import Request, Steps

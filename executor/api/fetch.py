@@ -17,17 +17,17 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from executor.api.cold_reads import look_up, warm
-from executor.api.fetch_authorization import MayRead, readable
-from executor.api.fetch_responses import fetch_response
-from executor.api.machine.fetch_context import CachedPartition, FetchContext
-from executor.api.machine.fetch_progress import FetchedPartition, FetchParams, FetchProgress
-from executor.api.machine.fetch_sessions import FetchSessions
-from executor.api.partition_reads import FetchServices, counts_for_quota, read_failed, read_partition
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.machine.replication_quota import ReplicationQuota
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.executor.api.cold_reads import look_up, warm
+from sparklog.executor.api.fetch_authorization import MayRead, readable
+from sparklog.executor.api.fetch_responses import fetch_response
+from sparklog.executor.api.machine.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.machine.fetch_progress import FetchedPartition, FetchParams, FetchProgress
+from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.api.partition_reads import FetchServices, counts_for_quota, read_failed, read_partition
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.quotas.machine.client_rates import RateQuota
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 from sparklog.wire.requests import Deferred, Request, Steps, Throttled

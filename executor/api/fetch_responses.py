@@ -11,10 +11,10 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
-from executor.api.current_leaders import CurrentLeaders
-from executor.api.machine.fetch_progress import FetchedPartition
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.current_leaders import CurrentLeaders
+from sparklog.executor.api.machine.fetch_progress import FetchedPartition
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.wire.throttling import unthrottled
 
 _FETCH: Final = 1

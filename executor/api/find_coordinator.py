@@ -8,9 +8,9 @@ asks again after a second.
 import asyncio
 from collections.abc import Callable, Iterable
 
-from executor.api.metadata import settle_ms
-from executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.answers.find_coordinator import coordinators_told, find_coordinator
+from sparklog.executor.api.metadata import settle_ms
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps

@@ -18,10 +18,10 @@ from kio.schema.list_offsets.v11.response import (
     ListOffsetsTopicResponse,
 )
 
-from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,

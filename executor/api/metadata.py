@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Generator, Hashable, Set
 from typing import Any, Final
 
-from executor.control.auto_topic_creation import AutoTopicCreation
-from executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.answers.metadata import (
     leaders_told,
     metadata_response,
@@ -20,6 +18,8 @@ from sparklog.answers.metadata import (
 )
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
+from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import are_topics_named
 from sparklog.types import BrokerId

@@ -8,8 +8,8 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
     OffsetForLeaderTopicResult,
 )
 
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps

@@ -8,11 +8,11 @@ last of them the coordinator of a transaction is asked (`transactional_appends`)
 
 from typing import NamedTuple
 
-from executor.api.machine.delayed_produce import ACKS_ALL, ProducedPartition
-from executor.api.produce_examination import Examination
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.executor.api.machine.delayed_produce import ACKS_ALL, ProducedPartition
+from sparklog.executor.api.produce_examination import Examination
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader, validate_produced
 from sparklog.types import LeaderEpoch, TimestampMs
 

@@ -9,17 +9,17 @@ from asyncio import Future
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from executor.api.cold_reads import ColdLookUp
-from executor.api.machine.fetch_progress import FetchedPartition, FetchProgress
-from executor.api.machine.fetch_sessions import FetchSessions
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.machine.damage import Damage, find_damage
-from executor.partitions.machine.events import FollowerFetched
-from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.machine.replication_quota import ReplicationQuota
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
+from sparklog.executor.api.cold_reads import ColdLookUp
+from sparklog.executor.api.machine.fetch_progress import FetchedPartition, FetchProgress
+from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.machine.damage import Damage, find_damage
+from sparklog.executor.partitions.machine.events import FollowerFetched
+from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.file_region import FileRegion, NotCachedError
 from sparklog.storage.machine.epoch_checks import fetch_divergence

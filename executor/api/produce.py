@@ -17,26 +17,26 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from executor.api.machine.delayed_produce import (
+from sparklog.clocks import wall_clock_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.machine.delayed_produce import (
     ACKS_ALL,
     ACKS_NONE,
     DelayedProduce,
 )
-from executor.api.partition_appends import (
+from sparklog.executor.api.partition_appends import (
     TransactionalBatch,
     append_failed,
     append_in_epoch,
     append_produced,
     append_verified,
 )
-from executor.api.produce_examination import Examination
-from executor.api.produce_responses import produce_response, produce_response_in_steps
-from executor.api.transactional_appends import verified_in_steps
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.table import PartitionTable
-from executor.verification.transaction_verifier import TransactionVerifier
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.produce_examination import Examination
+from sparklog.executor.api.produce_responses import produce_response, produce_response_in_steps
+from sparklog.executor.api.transactional_appends import verified_in_steps
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.types import TimestampMs
 from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Steps
 

@@ -1,4 +1,4 @@
-"""Where the batches of a Produce request are looked into (`executor.records.examination`).
+"""Where the batches of a Produce request are looked into (`sparklog.executor.records.examination`).
 
 The way to a thread and back takes several times what it takes to walk over the records of a small batch, so
 these are looked into at once: of each request as much as takes about a millisecond. The others are left to a
@@ -7,11 +7,11 @@ thread.
 
 from typing import Final, NamedTuple
 
-from executor.api.machine.delayed_produce import ProducedPartition
-from executor.partitions.replica import Replica
-from executor.records.examination import Demands, examine
-from executor.records.walk import CostlyWalkError
 from sparklog.errors import KafkaError
+from sparklog.executor.api.machine.delayed_produce import ProducedPartition
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.walk import CostlyWalkError
 from sparklog.records.batch import CODEC_BITS, BatchHeader
 from sparklog.records.codecs import DecompressionLimitError
 from sparklog.types import LeaderEpoch

@@ -15,11 +15,11 @@ from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.list_offsets.v11 import response as list_offsets_response
 from kio.schema.vote.v2 import response as vote_response
 
-from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
-from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.clocks import monotonic_ms
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey

@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from executor.api.quorum import QuorumHandlers
-from executor.metadata.quorum_member import QuorumMember
-from executor.monitoring.broker_monitoring import BrokerMonitoring
-from executor.partitions.log_end import log_end
-from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_tls import inside_listener_tls
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.executor.api.quorum import QuorumHandlers
+from sparklog.executor.metadata.quorum_member import QuorumMember
+from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
+from sparklog.executor.partitions.log_end import log_end
+from sparklog.executor.replicas import Replicas
 from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
 from sparklog.wire.admission import Admission
 from sparklog.wire.authentication import Authentication

@@ -1,22 +1,22 @@
 """Having the batches of a transaction verified before they are appended (KIP-890).
 
-Whether a transaction may begin in a partition is its coordinator's to say (`executor.verification`). What it
-says is told to the producer as Kafka does: where asking again may help, that is NOT_ENOUGH_REPLICAS, which
-every producer retries; only since transactions version 2 do producers know that their last transaction may
-still be on its way to its end (CONCURRENT_TRANSACTIONS).
+The coordinator of a transaction decides whether it may begin in a partition
+(`sparklog.executor.verification`). The producer gets the error code that Kafka would give: where a retry may
+help, that is NOT_ENOUGH_REPLICAS, which every producer retries; only since transactions version 2 do
+producers know that their last transaction may still be on its way to its end (CONCURRENT_TRANSACTIONS).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from executor.api.partition_appends import TransactionalBatch, append_failed
-from executor.verification.machine.waiting_additions import TransactionOperation
-from executor.verification.transaction_verifier import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.partition_appends import TransactionalBatch, append_failed
+from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
+from sparklog.executor.verification.transaction_verifier import (
     BatchToVerify,
     TransactionOfProducer,
     TransactionVerifier,
 )
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Steps
 
 _UNABLE_TO_VERIFY: Final = frozenset(

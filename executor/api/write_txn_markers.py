@@ -18,11 +18,11 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import ProducerId, TimestampMs

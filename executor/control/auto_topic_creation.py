@@ -8,11 +8,11 @@ from typing import Any, Final
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
 
-from executor.control.controller_link import ControllerLink
-from executor.control.forwarding import envelope
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.forwarding import envelope
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
 from sparklog.wire.requests import Request
 

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from executor.control.controller_link import ControllerLink
-from executor.control.heartbeats import Heartbeats
-from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
-from executor.loop.concurrency import until_first_ends
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.heartbeats import Heartbeats
+from sparklog.executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from sparklog.executor.loop.concurrency import until_first_ends
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import FeatureRange, MetadataImage

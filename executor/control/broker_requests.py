@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
+from sparklog.executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
 from sparklog.types import BrokerEpoch, BrokerId, or_minus_one
 
 

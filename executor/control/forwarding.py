@@ -16,8 +16,8 @@ from typing import Final
 
 from kio.schema.envelope.v0 import EnvelopeRequest, EnvelopeResponse
 
-from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.wire.principal_data import encode_principal
 from sparklog.wire.requests import RawResponse, Request
 

@@ -22,8 +22,10 @@ from threading import Lock
 from typing import Any, Final
 from uuid import UUID
 
-from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.control.machine.broker_lifecycle import (
+from sparklog.clocks import monotonic_ms
+from sparklog.errors import KafkaError
+from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from sparklog.executor.control.machine.broker_lifecycle import (
     LINK_POLL_MS,
     Ask,
     BrokerLifecycle,
@@ -31,10 +33,8 @@ from executor.control.machine.broker_lifecycle import (
     Leave,
     Wait,
 )
-from executor.control.machine.silence import Silence
-from executor.loop.concurrency import until_first_ends
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import KafkaError
+from sparklog.executor.control.machine.silence import Silence
+from sparklog.executor.loop.concurrency import until_first_ends
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch
 

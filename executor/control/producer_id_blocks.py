@@ -8,8 +8,8 @@ import asyncio
 
 from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
 
-from executor.control.broker_requests import BrokerRequests
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.types import ProducerId
 
 

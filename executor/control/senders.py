@@ -10,14 +10,14 @@ Order for the caller: `run` until it is cancelled; `close`.
 
 from collections.abc import Callable
 
-from executor.control.alter_partition_sender import AlterPartitionSender
-from executor.control.assign_directories_sender import AssignDirectoriesSender
-from executor.control.auto_topic_creation import AutoTopicCreation
-from executor.control.broker_requests import BrokerRequests
-from executor.control.controller_link import ControllerLink
-from executor.control.forwarding import FORWARDING_TIMEOUT_MS, Forwarder
-from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.config import BrokerConfig
+from sparklog.executor.control.alter_partition_sender import AlterPartitionSender
+from sparklog.executor.control.assign_directories_sender import AssignDirectoriesSender
+from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
+from sparklog.executor.control.broker_requests import BrokerRequests
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.forwarding import FORWARDING_TIMEOUT_MS, Forwarder
+from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.types import BrokerEpoch, BrokerId
 
 

@@ -7,16 +7,16 @@ requests reach them from the handlers that `executor/api/apis.py` lists.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
-from executor.coordinators.figures import group_samples, transaction_samples
-from executor.coordinators.groups.kind import group_coordinator
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import NewProducerId
-from executor.coordinators.transactions.coordination import TransactionCoordination
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
+from sparklog.executor.coordinators.figures import group_samples, transaction_samples
+from sparklog.executor.coordinators.groups.kind import group_coordinator
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import NewProducerId
+from sparklog.executor.coordinators.transactions.coordination import TransactionCoordination
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics.registry import Sample

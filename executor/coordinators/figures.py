@@ -4,13 +4,13 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Final
 
-from executor.coordinators.groups.machine.group import GroupType
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.shard import ShardState
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.executor.coordinators.groups.machine.group import GroupType
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
 from sparklog.metrics import coordinators
 from sparklog.metrics.names import Kind, Metric
 from sparklog.metrics.registry import Sample

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from executor.coordinators.machine.decision import CoordinatorMachine, Decision, Now
 from sparklog.coordinator_records.framing import RecordTypes
+from sparklog.executor.coordinators.machine.decision import CoordinatorMachine, Decision, Now
 from sparklog.records.codecs import Codec
 from sparklog.types import LeaderEpoch
 

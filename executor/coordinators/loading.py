@@ -23,13 +23,13 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
-from executor.coordinators.machine.shard import Shard
 from sparklog.coordinator_records.framing import (
     RecordTypes,
     UnknownRecordTypeError,
     UnknownRecordVersionError,
 )
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
+from sparklog.executor.coordinators.machine.shard import Shard
 from sparklog.records.batch import BatchHeader, check_crc, iterate_headers
 from sparklog.records.key_values import read_key_runs
 from sparklog.storage.log import Log

@@ -19,9 +19,11 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
-from executor.coordinators.kind import CoordinatorKind
-from executor.coordinators.loading import Loading, LoadTurns, load_shard
-from executor.coordinators.machine.decision import (
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_shard
+from sparklog.executor.coordinators.machine.decision import (
     Beside,
     CoordinatorMachine,
     Decision,
@@ -29,13 +31,11 @@ from executor.coordinators.machine.decision import (
     ProducerStamp,
     Release,
 )
-from executor.coordinators.machine.missing_leaders import awaits_leader
-from executor.coordinators.machine.shard import Shard, ShardState
-from executor.coordinators.shard_log import ShardLog
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
+from sparklog.executor.coordinators.machine.shard import Shard, ShardState
+from sparklog.executor.coordinators.shard_log import ShardLog
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition

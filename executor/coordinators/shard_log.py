@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 from weakref import ref
 
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Token
-from executor.partitions.replica import Replica
 from sparklog.coordinator_records.framing import encode_key, encode_value
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Token,
+)
+from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.partitions.replica import Replica
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.partitions.replica import Replica
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.channel import Channel
 from sparklog.wire.insider import STRANGER, Insider

@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from executor.fetching.fetcher import Fetcher, FetcherSettings
-from executor.fetching.machine.leader_fetches import FetchLimits
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.partitions.machine.replication_quota import ReplicationQuota
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.table import PartitionTable
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
+from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
+from sparklog.executor.fetching.machine.leader_fetches import FetchLimits
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage

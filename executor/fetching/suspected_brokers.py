@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Set
 
-from executor.fetching.machine.suspected_brokers import SuspectedBrokers
+from sparklog.executor.fetching.machine.suspected_brokers import SuspectedBrokers
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId

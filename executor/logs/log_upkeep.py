@@ -12,22 +12,22 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from executor.logs.jobs.checkpoint import (
+from sparklog.clocks import monotonic_ms
+from sparklog.config import BrokerConfig
+from sparklog.config.dynamic import with_dynamic
+from sparklog.executor.logs.jobs.checkpoint import (
     Checkpoint,
     CleanerCheckpoint,
     RecoveryPointCheckpoint,
     StaleCheckpoints,
 )
-from executor.logs.jobs.cleaning import CleaningJob
-from executor.logs.jobs.file_deletion import FileDeletionJob
-from executor.logs.jobs.flush import FlushJob
-from executor.logs.jobs.job import HostedLog, HostedLogs, HostedReplicas, UpkeepJob
-from executor.logs.jobs.producer_expiration import ProducerExpirationJob
-from executor.logs.jobs.retention import RetentionJob
-from executor.logs.upkeep_scheduler import UpkeepScheduler
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.config.dynamic import with_dynamic
+from sparklog.executor.logs.jobs.cleaning import CleaningJob
+from sparklog.executor.logs.jobs.file_deletion import FileDeletionJob
+from sparklog.executor.logs.jobs.flush import FlushJob
+from sparklog.executor.logs.jobs.job import HostedLog, HostedLogs, HostedReplicas, UpkeepJob
+from sparklog.executor.logs.jobs.producer_expiration import ProducerExpirationJob
+from sparklog.executor.logs.jobs.retention import RetentionJob
+from sparklog.executor.logs.upkeep_scheduler import UpkeepScheduler
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import storage

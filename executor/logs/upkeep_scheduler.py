@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from executor.logs.jobs.job import UpkeepJob
-from executor.logs.machine.upkeep_schedule import UpkeepSchedule
+from sparklog.executor.logs.jobs.job import UpkeepJob
+from sparklog.executor.logs.machine.upkeep_schedule import UpkeepSchedule
 from sparklog.storage.log_directory import LogDirectory
 
 logger = logging.getLogger(__name__)

@@ -26,8 +26,10 @@ from typing import Any, Final
 
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.metadata.machine.fetch_steps import (
+from sparklog.clocks import wall_clock_ms
+from sparklog.errors import ErrorCode
+from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from sparklog.executor.metadata.machine.fetch_steps import (
     Append,
     BeginWith,
     FetchAnswer,
@@ -36,10 +38,8 @@ from executor.metadata.machine.fetch_steps import (
     TruncateTo,
     step_after,
 )
-from executor.metadata.machine.quorum_voter import FetchOutcome
-from executor.metadata.metadata_replica import MetadataReplica
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import FetchOutcome
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
 from sparklog.types import (

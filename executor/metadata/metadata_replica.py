@@ -14,21 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from executor.metadata.machine.quorum_voter import (
+from sparklog.clocks import wall_clock_ms
+from sparklog.config import BrokerConfig, SnapshotLimits
+from sparklog.executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     ElectionState,
     QuorumAnswer,
     QuorumVoter,
     VoteRequest,
 )
-from executor.metadata.quorum_state_file import (
+from sparklog.executor.metadata.quorum_state_file import (
     lacks_records,
     read_election,
     write_election,
     write_lacks_records,
 )
-from sparklog.clocks import wall_clock_ms
-from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterKey

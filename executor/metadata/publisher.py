@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from executor.metadata.machine.metadata_loader import MetadataLoader
-from executor.metadata.machine.quorum_voter import MetadataDivergedError
-from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
+from sparklog.executor.metadata.machine.quorum_voter import MetadataDivergedError
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage

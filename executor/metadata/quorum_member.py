@@ -9,18 +9,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from executor.control.controller_link import ControllerLink
-from executor.control.machine.broker_lifecycle import BrokerDiskError
-from executor.logs.directories import DataDirectories
-from executor.loop.concurrency import until_first_ends
-from executor.metadata.follower import MetadataFollower
-from executor.metadata.metadata_replica import MetadataReplica
-from executor.metadata.publisher import MetadataPublisher, MetadataSubscriber
-from executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.machine.broker_lifecycle import BrokerDiskError
+from sparklog.executor.logs.directories import DataDirectories
+from sparklog.executor.loop.concurrency import until_first_ends
+from sparklog.executor.metadata.follower import MetadataFollower
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
+from sparklog.executor.metadata.publisher import MetadataPublisher, MetadataSubscriber
+from sparklog.executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.files import is_disk_error

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
 
-from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.storage import ForeignDirectoryError
 
 ANNOUNCEMENT_INTERVAL_MS: Final = 1_000

@@ -8,14 +8,14 @@ import logging
 from typing import Final
 from uuid import uuid4
 
-from executor.control.broker_life import BrokerLife
-from executor.control.controller_link import ControllerLink
-from executor.control.machine.broker_lifecycle import BrokerState
-from executor.metadata.quorum_member import QuorumMember
-from executor.monitoring.log_figures import LogFigures
-from executor.monitoring.telemetry_sender import TelemetrySender
-from executor.replicas import Replicas
 from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.executor.control.broker_life import BrokerLife
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState
+from sparklog.executor.metadata.quorum_member import QuorumMember
+from sparklog.executor.monitoring.log_figures import LogFigures
+from sparklog.executor.monitoring.telemetry_sender import TelemetrySender
+from sparklog.executor.replicas import Replicas
 from sparklog.metrics import server
 from sparklog.metrics.registry import MetricRegistry
 from sparklog.telemetry.machine.client_instances import ClientInstances

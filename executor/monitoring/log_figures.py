@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Iterator
 from typing import Final
 
-from executor.logs.log_store import LogStore
-from executor.loop.slices import in_slices
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
+from sparklog.executor.logs.log_store import LogStore
+from sparklog.executor.loop.slices import in_slices
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metrics import storage
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample

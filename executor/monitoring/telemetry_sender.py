@@ -18,10 +18,10 @@ from uuid import UUID
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 
-from executor.control.controller_link import ControllerLink
-from executor.control.forwarding import envelope
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.forwarding import envelope
 from sparklog.metrics.registry import Sample
 from sparklog.records.codecs import Codec, compress
 from sparklog.telemetry.otlp import MetricsEncoder

@@ -17,16 +17,16 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from executor.logs.log_store import LogStore
-from executor.moving.log_copy import LogCopy
-from executor.moving.machine.directory_move import DirectoryMove, Step
-from executor.partitions.future_replica import FutureReplica
-from executor.partitions.machine.directory_reports import DirectoryReports
-from executor.partitions.machine.replication_quota import ReplicationQuota
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import KafkaError
+from sparklog.executor.logs.log_store import LogStore
+from sparklog.executor.moving.log_copy import LogCopy
+from sparklog.executor.moving.machine.directory_move import DirectoryMove, Step
+from sparklog.executor.partitions.future_replica import FutureReplica
+from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.files import NO_SPACE, may_pass, sync_directory, system_error
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerId

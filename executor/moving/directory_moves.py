@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from executor.moving.directory_copying import CopyServices, DirectoryCopying
-from executor.partitions.future_replica import FutureReplica
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.moving.directory_copying import CopyServices, DirectoryCopying
+from sparklog.executor.partitions.future_replica import FutureReplica
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server

@@ -11,11 +11,11 @@ Partition.maybeReplaceCurrentWithFutureReplica.
 from dataclasses import dataclass, field
 from typing import Final
 
-from executor.partitions.following import Following
-from executor.partitions.future_replica import FutureReplica
-from executor.partitions.machine.follower import FetchAnswered
-from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.following import Following
+from sparklog.executor.partitions.future_replica import FutureReplica
+from sparklog.executor.partitions.machine.follower import FetchAnswered
+from sparklog.executor.partitions.replica import Replica
 from sparklog.storage.file_region import NotCachedError
 from sparklog.storage.log import Log
 from sparklog.storage.machine.epoch_checks import fetch_divergence

@@ -6,7 +6,7 @@ says afterwards goes back to the machine.
 
 import logging
 
-from executor.partitions.machine.follower import (
+from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
     AwaitMetadata,

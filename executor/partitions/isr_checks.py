@@ -7,13 +7,13 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 
-from executor.loop.slices import in_slices
-from executor.partitions.isr_proposer import IsrProposer
-from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, Ticked
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
+from sparklog.executor.loop.slices import in_slices
+from sparklog.executor.partitions.isr_proposer import IsrProposer
+from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, Ticked
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metrics import server
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample

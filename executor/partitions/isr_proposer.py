@@ -7,7 +7,7 @@ many partitions into one AlterPartition request and reports each answer once.
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
+from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.types import TopicIdPartition
 
 IsrAnswered: TypeAlias = Callable[[IsrProposalAnswered], None]

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from executor.partitions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokerStatus,
@@ -19,11 +20,10 @@ from executor.partitions.machine.events import (
     PartitionChanged,
     ProposeIsr,
 )
-from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.progress import PartitionProgress, WaitingAppend
-from executor.partitions.replica_host import ReplicaHost
-from executor.partitions.settings import PartitionSettings
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
+from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.settings import PartitionSettings
 from sparklog.metadata.registrations import PartitionRegistration
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.log import Log

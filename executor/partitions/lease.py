@@ -10,7 +10,7 @@ alone would not do: a process that was stopped finds its requests before its tim
 import logging
 from collections.abc import Callable
 
-from executor.partitions.table import PartitionTable
+from sparklog.executor.partitions.table import PartitionTable
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """How far a replica's log reaches, for a controller that looks for the longest one (KIP-966)."""
 
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.storage.log import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metrics import server
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample

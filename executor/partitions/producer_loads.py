@@ -13,11 +13,11 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final
 
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.table import PartitionTable
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.storage.producer_loading import LoadingCancelledError, ProducerLoading

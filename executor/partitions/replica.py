@@ -13,11 +13,12 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from executor.partitions.following import Following
-from executor.partitions.future_replica import FutureReplica
-from executor.partitions.leading import Leading
-from executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
-from executor.partitions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.following import Following
+from sparklog.executor.partitions.future_replica import FutureReplica
+from sparklog.executor.partitions.leading import Leading
+from sparklog.executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
+from sparklog.executor.partitions.machine.events import (
     BrokersChanged,
     BrokerStatus,
     IsrProposalAnswered,
@@ -25,12 +26,11 @@ from executor.partitions.machine.events import (
     MinInsyncReplicasChanged,
     Ticked,
 )
-from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
-from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.progress import PartitionProgress, WaitingAppend
-from executor.partitions.replica_host import ReplicaHost
-from executor.partitions.settings import PartitionSettings
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
+from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
+from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.settings import PartitionSettings
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.records.batch import BatchHeader, read_header

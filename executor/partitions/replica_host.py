@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from executor.partitions.machine.events import ProposeIsr
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.traffic import BrokerTraffic
+from sparklog.executor.partitions.machine.events import ProposeIsr
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.traffic import BrokerTraffic
 from sparklog.types import BrokerEpoch, BrokerId
 
 _Replica = TypeVar("_Replica")

@@ -18,15 +18,15 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from executor.loop.slices import in_slices
-from executor.partitions.lease import Lease
-from executor.partitions.machine.directory_reports import DirectoryReports
-from executor.partitions.machine.events import BrokerStatus
-from executor.partitions.replica import Replica
-from executor.partitions.replica_host import ReplicaHost
-from executor.partitions.settings import PartitionSettings, TopicSettings
-from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
+from sparklog.executor.loop.slices import in_slices
+from sparklog.executor.partitions.lease import Lease
+from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
+from sparklog.executor.partitions.machine.events import BrokerStatus
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.settings import PartitionSettings, TopicSettings
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import (
     EMPTY_IMAGE,

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
-from executor.records.examination import Demands
-from executor.records.walk import RecordLimits
 from sparklog.config import BrokerConfig, TopicConfig, checked_topic_config, topic_config
 from sparklog.config.dynamic import with_dynamic
 from sparklog.config.throttled_replicas import ThrottledReplicas
+from sparklog.executor.records.examination import Demands
+from sparklog.executor.records.walk import RecordLimits
 from sparklog.metadata.image import MetadataImage
 from sparklog.records.codecs import Codec
 from sparklog.storage.log_config import LogConfig

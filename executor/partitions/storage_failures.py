@@ -6,9 +6,9 @@ controller is told once: of a directory by the heartbeat, of a single replica by
 
 from collections.abc import Callable
 
-from executor.partitions.machine.directory_reports import DirectoryReports
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
+from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerId

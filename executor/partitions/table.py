@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from typing import TypeVar
 from uuid import UUID
 
-from executor.partitions.replica import Replica
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.types import BrokerId
 

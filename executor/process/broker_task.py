@@ -22,12 +22,12 @@ from pathlib import Path
 
 from pyspark import BarrierTaskContext
 
-from executor.broker import Broker, BrokerState
-from executor.control.machine.broker_lifecycle import RegistrationRefusedError
-from executor.loop.concurrency import end
-from executor.process.garbage import freezing_survivors
-from executor.process.watched import watched
 from sparklog.config import BrokerConfig, ConfigError
+from sparklog.executor.broker import Broker, BrokerState
+from sparklog.executor.control.machine.broker_lifecycle import RegistrationRefusedError
+from sparklog.executor.loop.concurrency import end
+from sparklog.executor.process.garbage import freezing_survivors
+from sparklog.executor.process.watched import watched
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.log_lines import written_aside
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError

@@ -19,7 +19,7 @@ if __name__ == "__main__":
 
 from pyspark.daemon import manager
 
-from executor.process import broker_task
+from sparklog.executor.process import broker_task
 
 __all__ = ["broker_task", "manager"]
 

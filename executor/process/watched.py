@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from executor.process import watchdog
+from sparklog.executor.process import watchdog
 
 FROZEN_MS: Final = 2_500
 """How long a broker may be stopped before it is killed."""

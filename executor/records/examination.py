@@ -13,11 +13,11 @@ epoch.
 
 from typing import NamedTuple
 
-from executor.records.framing import check_framing
-from executor.records.recompress import recompress
-from executor.records.streamed import walk_pieces
-from executor.records.walk import RecordLimits, RecordWalk
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.records.framing import check_framing
+from sparklog.executor.records.recompress import recompress
+from sparklog.executor.records.streamed import walk_pieces
+from sparklog.executor.records.walk import RecordLimits, RecordWalk
 from sparklog.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
 from sparklog.records.codecs import Codec, CorruptPayloadError, decompress, decompressed_pieces
 

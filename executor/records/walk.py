@@ -16,8 +16,8 @@ Order for the caller: `take` with the records' bytes, as they come; then `finish
 
 from typing import Final, NamedTuple
 
-from executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
 from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, TIMESTAMP_TYPE_BIT, BatchHeader
 from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 from sparklog.types import TimestampMs
@@ -368,7 +368,7 @@ class RecordWalk:
 
     def _take_columns(self, data: bytes, starts: list[int]) -> None:
         # Imported with the first batch that needs it: it brings numpy into the broker.
-        from executor.records.walk_columns import read_columns
+        from sparklog.executor.records.walk_columns import read_columns
 
         try:
             found = read_columns(data, starts, self._index, self._headers_left)

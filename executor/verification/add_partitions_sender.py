@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
 
-from executor.control.broker_connections import BrokerConnections
-from executor.control.single_flight import SingleFlight
-from executor.verification.machine.slow_coordinators import SlowCoordinators
-from executor.verification.machine.waiting_additions import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.broker_connections import BrokerConnections
+from sparklog.executor.control.single_flight import SingleFlight
+from sparklog.executor.verification.machine.slow_coordinators import SlowCoordinators
+from sparklog.executor.verification.machine.waiting_additions import (
     Addition,
     TransactionOperation,
     Unverified,
     WaitingAdditions,
 )
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC

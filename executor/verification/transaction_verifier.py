@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from executor.partitions.replica import Replica
-from executor.verification.add_partitions_sender import AddPartitionsSender
-from executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
+from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.storage.machine.verification import Verification
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
 from sparklog.wire.requests import Steps

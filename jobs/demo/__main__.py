@@ -16,9 +16,9 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
-from jobs.class_archive.archive import SHORT_LIVED
-from jobs.demo import flights
-from jobs.demo.observers import AcknowledgedObserver, Observed, ReadingAlong
+from sparklog.jobs.class_archive.archive import SHORT_LIVED
+from sparklog.jobs.demo import flights
+from sparklog.jobs.demo.observers import AcknowledgedObserver, Observed, ReadingAlong
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -189,7 +189,7 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Obs
 
 def draw_picture(observed: Observed) -> None:
     """Draw what was seen of the write."""
-    from jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
+    from sparklog.jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
 
     PICTURE.parent.mkdir(exist_ok=True)
     draw(PICTURE, observed)

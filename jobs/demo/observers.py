@@ -21,9 +21,9 @@ from typing import Self
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConsumedPartition
 
-from jobs.demo.flights import Totals
 from sparklog import client
 from sparklog.errors import KafkaError
+from sparklog.jobs.demo.flights import Totals
 from sparklog.types import TopicPartition
 
 ACKNOWLEDGED_POLL_S = 0.02

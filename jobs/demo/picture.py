@@ -9,7 +9,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from jobs.demo.observers import Observed
+from sparklog.jobs.demo.observers import Observed
 
 
 def draw(path: Path, observed: Observed) -> None:

@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jobs.command_config import add_command_config, check_answers, command_client
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import KafkaError
+from sparklog.jobs.command_config import add_command_config, check_answers, command_client
 from sparklog.printable import printable
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.errors import SinkError

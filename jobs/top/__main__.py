@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from jobs.command_config import add_command_config, command_client
-from jobs.top.observation import ClusterWatch
 from sparklog.errors import KafkaError
+from sparklog.jobs.command_config import add_command_config, command_client
+from sparklog.jobs.top.observation import ClusterWatch
 
 REFRESH_S: Final = 1.0
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rich.live import Live
         from rich.text import Text
 
-        from jobs.top.screen import screen
+        from sparklog.jobs.top.screen import screen
     except ImportError:
         print("sparklog-top needs the package rich: pip install rich", file=sys.stderr)
         return 1

@@ -7,11 +7,11 @@ and no more once there were more than a terminal is for.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from driver.ui.machine.groups import Extent, GroupSummary, by_trouble, summaries
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.groups import committed_offsets, list_groups
 from sparklog.client.offsets import log_start_offsets
 from sparklog.clocks import monotonic_ms
+from sparklog.driver.ui.machine.groups import Extent, GroupSummary, by_trouble, summaries
 from sparklog.types import BrokerId, Offset, TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 

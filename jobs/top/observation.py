@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 
-from jobs.top.groups import GroupsSeen, GroupWatch
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig
 from sparklog.client.connecting import connected
@@ -16,6 +15,7 @@ from sparklog.client.log_dirs import BrokerDirectories, describe_log_dirs
 from sparklog.client.offsets import high_watermarks
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.jobs.top.groups import GroupsSeen, GroupWatch
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 

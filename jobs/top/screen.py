@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from driver.ui.machine.groups import GroupSummary, is_moving
-from driver.ui.pages.figures import count, rate, size
-from driver.ui.pages.tables import shortened
-from jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
+from sparklog.driver.ui.machine.groups import GroupSummary, is_moving
+from sparklog.driver.ui.pages.figures import count, rate, size
+from sparklog.driver.ui.pages.tables import shortened
+from sparklog.jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
 
 MAX_TROUBLED: Final = 10
 MAX_GROUPS: Final = 5

@@ -18,10 +18,10 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
           57      4  record_count
           61         records, compressed as a whole
 
-A leader calls `validate_produced` on what a client sent, looks at the records (`executor.records`), which may
-give the header another max_timestamp, then writes `STAMP` followed by the batch from byte 16 on, untouched.
-With message.timestamp.type=LogAppendTime it writes `stamp_with_append_time(...)` followed by the batch from
-byte 61 on.
+A leader calls `validate_produced` on what a client sent, looks at the records (`sparklog.executor.records`),
+which may give the header another max_timestamp, then writes `STAMP` followed by the batch from byte 16 on,
+untouched. With message.timestamp.type=LogAppendTime it writes `stamp_with_append_time(...)` followed by the
+batch from byte 61 on.
 """
 
 from collections.abc import Iterator
@@ -256,7 +256,7 @@ def validate_produced(
     """Return the header of the one batch that a client may send for a partition.
 
     Checked are the CRC and what the header says alone. Whether the records are what it says, and which
-    timestamps they have, is found by looking at them (`executor.records.examination`).
+    timestamps they have, is found by looking at them (`sparklog.executor.records.examination`).
 
     Raises:
         CorruptBatchError: impossible length, unknown magic, wrong CRC.

@@ -11,12 +11,12 @@ from unittest.mock import patch
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
-from executor.broker import Broker, BrokerState
 from sparklog.answers.find_coordinator import CoordinatorType
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.driver.controller.server import ControllerServer
 from sparklog.errors import ErrorCode
+from sparklog.executor.broker import Broker, BrokerState
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener

@@ -21,7 +21,7 @@ from typing import Final, Self
 import psutil
 import pyspark
 
-from jobs.class_archive.archive import SHORT_LIVED
+from sparklog.jobs.class_archive.archive import SHORT_LIVED
 from tests.chaos.reaper import MARK
 
 REPOSITORY: Final = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from jobs.sinks.__main__ import main as sinks
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
+from sparklog.jobs.sinks.__main__ import main as sinks
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.errors import GivenUpError
 from sparklog.sink.machine.steps import CommitDecision, FindAbortedDecider, Step

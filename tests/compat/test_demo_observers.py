@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 
-from jobs.demo.observers import AcknowledgedObserver
+from sparklog.jobs.demo.observers import AcknowledgedObserver
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.ecosystem.reading import committed_values
 from tests.compat.librdkafka import create_topic

@@ -17,7 +17,6 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
-from jobs.sinks.__main__ import main as sinks
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig, parse_bootstrap_servers
 from sparklog.client.coordinators import Coordinators
@@ -30,6 +29,7 @@ from sparklog.dataframe.reader import SparklogReader
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.jobs.sinks.__main__ import main as sinks
 from sparklog.sink.client import SinkClient, TransactionTimeoutError
 from sparklog.sink.machine.errors import (
     DifferentBatchError,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.test_kafka_python import command_line

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
-from driver.controller.machine import startup_grace
+from sparklog.driver.controller.machine import startup_grace
 from sparklog.errors import KafkaError
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from sparklog.wire.blocking import BlockingChannel

@@ -22,10 +22,10 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka.net.sasl import oauth as kafka_oauth
 
-from jobs.command_config import command_client
-from jobs.top.observation import ClusterWatch
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import KafkaError as OurKafkaError
+from sparklog.jobs.command_config import command_client
+from sparklog.jobs.top.observation import ClusterWatch
 from sparklog.security.sasl.password_login import PasswordLogin
 from sparklog.sink.client import SinkClient
 from sparklog.wire.blocking import BlockingChannel

@@ -53,7 +53,7 @@ def test_broker_stopped_for_seconds_on_a_starved_host_costs_neither_its_place_no
 
     One that was stopped for four seconds had the other two fenced, and every partition silent for twenty.
     """
-    caplog.set_level("INFO", "driver.controller.machine.fencing")
+    caplog.set_level("INFO", "sparklog.driver.controller.machine.fencing")
     topic = new_topic_name("starved")
     create_topic(cluster.bootstrap_servers, topic)
     produce(cluster.bootstrap_servers, topic, [{"value": b"before"}])

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
 
-from jobs.command_config import command_client
-from jobs.top.observation import ClusterWatch
+from sparklog.jobs.command_config import command_client
+from sparklog.jobs.top.observation import ClusterWatch
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 
 
 def top(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jobs.top", *arguments]
+    command = [sys.executable, "-m", "sparklog.jobs.top", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
@@ -144,7 +144,7 @@ def test_interrupt_ends_quietly(cluster: LocalCluster) -> None:
     """Ctrl-C is how one leaves."""
     terminal, its_end = pty.openpty()
     try:
-        command = [sys.executable, "-m", "jobs.top", cluster.bootstrap_servers]
+        command = [sys.executable, "-m", "sparklog.jobs.top", cluster.bootstrap_servers]
         # Whoever started the tests in the background has it ignored, in everything below, too.
         heard = signal.signal(signal.SIGINT, signal.default_int_handler)
         running = subprocess.Popen(command, stdout=its_end, stderr=subprocess.PIPE)

@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION, TransactionState
+from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION, TransactionState
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.cluster import LocalCluster

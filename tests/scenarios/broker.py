@@ -7,9 +7,9 @@ from kio.schema.alter_partition.v3 import AlterPartitionRequest
 from kio.schema.alter_partition.v3.request import BrokerState as IsrMember
 from kio.schema.alter_partition.v3.request import PartitionData, TopicData
 
-from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle
-from executor.partitions.machine.events import ProposeIsr
 from sparklog.endpoints import Endpoint
+from sparklog.executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle
+from sparklog.executor.partitions.machine.events import ProposeIsr
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import FeatureRange, MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition

@@ -18,17 +18,17 @@ from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-from driver.controller.machine.decision import Decision
-from executor.control.machine.broker_lifecycle import BrokerState
-from executor.partitions.machine.events import (
+from sparklog.config import topic_config
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.errors import ErrorCode
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState
+from sparklog.executor.partitions.machine.events import (
     BrokersChanged,
     BrokerStatus,
     IsrProposalAnswered,
     ProposeIsr,
     Ticked,
 )
-from sparklog.config import topic_config
-from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerId, TopicIdPartition

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from driver.controller.quorum.machine.candidate import (
+from sparklog.driver.controller.quorum.machine.candidate import (
     AnnouncedBroker,
     AskLogEnd,
     AskVote,
@@ -18,9 +18,14 @@ from driver.controller.quorum.machine.candidate import (
     Effect,
     ExpectedBroker,
 )
-from driver.controller.quorum.machine.leader import QuorumLeader
-from executor.metadata.machine.quorum_voter import NO_ELECTION, FetchOutcome, QuorumVoter, VoteRequest
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import (
+    NO_ELECTION,
+    FetchOutcome,
+    QuorumVoter,
+    VoteRequest,
+)
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch, Offset

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from executor.partitions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokerStatus,
@@ -15,7 +16,7 @@ from executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from executor.partitions.machine.follower import (
+from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
     AwaitMetadata,
@@ -30,8 +31,7 @@ from executor.partitions.machine.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from executor.partitions.machine.leader import PartitionLeader
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset

@@ -1,7 +1,7 @@
 """The time in which a driver leads: the production controller over the production quorum.
 
 It mirrors the shells `active_controller`, `metadata_fetches`, `api` and `broker_liveness` of
-`driver.controller`; the queue between decision and answer is the production one.
+`sparklog.driver.controller`; the queue between decision and answer is the production one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,15 +12,15 @@ from uuid import UUID
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 
-from driver.controller.commit_queue import CommitQueue
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.machine.controller import Controller
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.unclean_recovery import LogQuestion
-from driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader
-from driver.controller.quorum.machine.leader import QuorumLeader
-from executor.metadata.machine.quorum_voter import QuorumAnswer
+from sparklog.driver.controller.commit_queue import CommitQueue
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord

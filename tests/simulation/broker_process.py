@@ -1,8 +1,9 @@
 """A broker's process: production lifecycle, image, roles and replicas, and the loops that join them.
 
-Its life is the steps of `BrokerLifecycle`, which the shell `executor.control.broker_life` takes as well, and
-what it does with the metadata is `executor.partitions.roles` itself, over the logs of a simulated disk. It
-mirrors the shell `executor.metadata.follower`: the same steps in the same order, without asyncio.
+Its life is the steps of `BrokerLifecycle`, which the shell `sparklog.executor.control.broker_life` takes as
+well. What it does with the metadata is `sparklog.executor.partitions.roles` itself, over the logs of a
+simulated disk. It mirrors the shell `sparklog.executor.metadata.follower`: the same steps in the same order,
+without asyncio.
 """
 
 import asyncio
@@ -12,28 +13,28 @@ from uuid import UUID
 
 from kio.schema.fetch.v17.request import FetchRequest
 
-from driver.controller.machine.unclean_recovery import LogQuestion
-from executor.control.machine.broker_lifecycle import (
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
+from sparklog.endpoints import Endpoint
+from sparklog.executor.control.machine.broker_lifecycle import (
     Ask,
     BrokerIdentity,
     BrokerLifecycle,
     Leave,
     Wait,
 )
-from executor.coordinators.transactions.marker_sender import MarkerSender
-from executor.logs.machine.upkeep_schedule import UpkeepSchedule
-from executor.partitions.isr_checks import IsrChecks
-from executor.partitions.lease import Lease
-from executor.partitions.log_end import position_of
-from executor.partitions.machine.directory_reports import DirectoryReports
-from executor.partitions.machine.events import Ticked
-from executor.partitions.replica import Replica
-from executor.partitions.replica_host import ReplicaHost
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.roles import Roles
-from executor.partitions.settings import TopicSettings
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
+from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.executor.logs.machine.upkeep_schedule import UpkeepSchedule
+from sparklog.executor.partitions.isr_checks import IsrChecks
+from sparklog.executor.partitions.lease import Lease
+from sparklog.executor.partitions.log_end import position_of
+from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
+from sparklog.executor.partitions.machine.events import Ticked
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.roles import Roles
+from sparklog.executor.partitions.settings import TopicSettings
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.consumer_protocol_subscription.v3.data import ConsumerProtocolSubscription, TopicPartition
 
-from executor.coordinators.groups.machine.consumer.consumer_protocol import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
 )
-from executor.coordinators.groups.machine.membership import (
+from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     SyncGroup,
 )
-from executor.coordinators.groups.machine.shard import GroupShard
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.wire.encoder import encode_to_bytes
 from tests.simulation.clients import REQUEST_TIMEOUT_MS
 from tests.simulation.coordinating import Coordinated

@@ -11,8 +11,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from executor.logs.machine.cleaner_schedule import Cleanable, CleanerSchedule, LogFacts, SegmentFacts
-from executor.partitions.replica import Replica
+from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, CleanerSchedule, LogFacts, SegmentFacts
+from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.storage.cleaning.batch_windows import Window
 from sparklog.storage.cleaning.key_hashes import KeyHashes

@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from driver.controller.quorum.machine.candidate import BecomeLeader
-from driver.process.machine.supervision import Effect, GiveUp, RestartAt, StartChild, Supervision
 from sparklog.config import BrokerConfig, SnapshotLimits
+from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
+from sparklog.driver.process.machine.supervision import Effect, GiveUp, RestartAt, StartChild, Supervision
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.types import BrokerId, TopicIdPartition, TopicPartition

@@ -7,14 +7,14 @@ will be back leaves with epoch -2, any other with -1.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
-from executor.coordinators.groups.machine.consumer.member import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
+from sparklog.executor.coordinators.groups.machine.consumer.member import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
 )
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Token
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from tests.simulation.coordinating import Coordinated
 from tests.simulation.member import Held, Member, Stamp
 
@@ -194,5 +194,5 @@ def _by_topic(partitions: frozenset[Held]) -> "dict[UUID, set[int]]":
 
 
 def decide_heartbeat(shard: GroupShard, event: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
-    """Decide as `executor.coordinators.groups.api.consumer_group_heartbeat` has it decided."""
+    """Decide as `sparklog.executor.coordinators.groups.api.consumer_group_heartbeat` has it decided."""
     return shard.consumer.consumer_group_heartbeat(event, token, now)

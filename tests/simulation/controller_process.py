@@ -1,24 +1,24 @@
 """The driver's process: the production candidate until it has won, then the production controller.
 
-It mirrors `driver.controller.server` and `driver.controller.quorum.candidacy`: brokers announce themselves,
-the longest copy of the metadata log is copied, votes are asked for. Its own copy begins empty and
-counts nothing.
+It mirrors `sparklog.driver.controller.server` and `sparklog.driver.controller.quorum.candidacy`: brokers
+announce themselves, the longest copy of the metadata log is copied, votes are asked for. Its own copy begins
+empty and counts nothing.
 """
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.quorum.machine import candidate as machine
-from driver.controller.quorum.machine.candidate import (
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.quorum.machine import candidate as machine
+from sparklog.driver.controller.quorum.machine.candidate import (
     AnnouncedBroker,
     BecomeLeader,
     Candidate,
     ExpectedBroker,
 )
-from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from tests.simulation.active_controller import ActiveController

@@ -1,25 +1,26 @@
 """What a broker's process does as a coordinator: production's shards, machines and ways to the log.
 
-It mirrors the shell `executor.coordinators.runtime`: the same steps in the same order, without asyncio. A log
-is loaded some batches at a time, and roles change meanwhile. Whoever asks sends the machine's own events.
+It mirrors the shell `sparklog.executor.coordinators.runtime`: the same steps in the same order, without
+asyncio. A log is loaded some batches at a time, and roles change meanwhile. Clients send the machine's own
+events.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from executor.coordinators.groups.kind import group_coordinator
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.kind import CoordinatorKind
-from executor.coordinators.loading import Loading, read_batches, replay_batch
-from executor.coordinators.machine.decision import Beside, Decision, Now, ProducerStamp, Reply, Token
-from executor.coordinators.machine.shard import Shard, ShardState
-from executor.coordinators.shard_log import ShardLog
-from executor.coordinators.transactions.kind import transaction_coordinator
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.kind import group_coordinator
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.loading import Loading, read_batches, replay_batch
+from sparklog.executor.coordinators.machine.decision import Beside, Decision, Now, ProducerStamp, Reply, Token
+from sparklog.executor.coordinators.machine.shard import Shard, ShardState
+from sparklog.executor.coordinators.shard_log import ShardLog
+from sparklog.executor.coordinators.transactions.kind import transaction_coordinator
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC

@@ -4,12 +4,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from executor.coordinators.groups.machine.offsets import OffsetCommit, OffsetFetch
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.partitions.replica import Replica
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, OffsetFetch
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import read_header
 from sparklog.records.key_values import read_keys_and_values
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.records.batch import STAMP, STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers
 from sparklog.storage.batch_walk import walk_with_crc
 from sparklog.storage.log_config import LogConfig

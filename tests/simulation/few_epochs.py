@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from executor.coordinators.transactions.machine import ending, initialization, metadata
+from sparklog.executor.coordinators.transactions.machine import ending, initialization, metadata
 from sparklog.storage.machine import producer_states
 from tests.simulation.planted_bug import Replacement, replaced
 

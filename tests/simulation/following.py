@@ -1,14 +1,15 @@
 """What a broker's process does as a follower: the production fetches from each leader, over its replicas.
 
-It stands in for the shell `executor.fetching.fetcher`: it sends what may be sent and takes answers in.
+It stands in for the shell `sparklog.executor.fetching.fetcher`: it sends what may be sent and takes answers
+in.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
 from sparklog.errors import KafkaError
+from sparklog.executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId
 from tests.simulation.leading import FETCH_WAIT_MS
@@ -21,7 +22,7 @@ SOCKET_TIMEOUT_MS: Final = 3_000
 
 
 class FetchLoops(RoleListener[Replica]):
-    """The fetching of one broker, as `executor.fetching.fetchers` does it."""
+    """The fetching of one broker, as `sparklog.executor.fetching.fetchers` does it."""
 
     def __init__(self, broker: "BrokerProcess") -> None:
         self._broker = broker

@@ -7,10 +7,14 @@ a commit that was given up may still arrive; whatever was not answered may be wh
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit, OffsetFetch
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.offsets import (
+    CommittedPartition,
+    OffsetCommit,
+    OffsetFetch,
+)
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import Offset, TopicIdPartition
@@ -190,7 +194,7 @@ class GroupClient:
 
 
 def decide_commit(shard: GroupShard, event: OffsetCommit, token: Token, now: Now) -> Decision:
-    """Decide as `executor.coordinators.groups.api.offset_commit` has it decided."""
+    """Decide as `sparklog.executor.coordinators.groups.api.offset_commit` has it decided."""
     if any(topic_id not in shard.image.topics.by_id for _, topic_id, _ in event.topics):
         errors = [
             (topic, [(each.partition, ErrorCode.unknown_topic_id) for each in partitions])
@@ -209,5 +213,5 @@ def _delete(shard: GroupShard, event: OffsetDelete, token: Token, now: Now) -> D
 
 
 def decide_fetch(shard: GroupShard, event: OffsetFetch, token: Token, now: Now) -> Decision:
-    """Decide as `executor.coordinators.groups.api.offset_fetch` has it decided."""
+    """Decide as `sparklog.executor.coordinators.groups.api.offset_fetch` has it decided."""
     return Decision(replies=(Reply(token, shard.offsets.fetch(event)),))

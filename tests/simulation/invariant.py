@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from driver.controller.quorum.machine.candidate import BecomeLeader
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
-from executor.partitions.replica import Replica
+from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition

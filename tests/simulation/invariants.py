@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from executor.partitions.replica import Replica
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from executor.api.fetch import FetchHandler
-from executor.api.machine.delayed_produce import ACKS_ALL, ACKS_LEADER
-from executor.api.machine.fetch_sessions import FetchSessions
-from executor.api.produce import ProduceHandler
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.fetch import FetchHandler
+from sparklog.executor.api.machine.delayed_produce import ACKS_ALL, ACKS_LEADER
+from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.api.produce import ProduceHandler
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.rates import QuotaWindows
 from sparklog.records.batch import read_header
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition

@@ -9,8 +9,12 @@ goes on committing with whatever it knows when it was stopped for longer than a 
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit, OffsetFetch
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.offsets import (
+    CommittedPartition,
+    OffsetCommit,
+    OffsetFetch,
+)
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import Offset, TopicIdPartition

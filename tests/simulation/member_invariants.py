@@ -8,10 +8,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
-from executor.coordinators.groups.machine.membership import SyncGroup
-from executor.coordinators.groups.machine.offsets import OffsetCommit
-from executor.partitions.replica import Replica
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMetadataKey,
@@ -20,6 +16,10 @@ from sparklog.coordinator_records.consumer_offsets import (
 )
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
+from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
+from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit
+from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import read_header
 from sparklog.records.key_values import read_keys_and_values
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition

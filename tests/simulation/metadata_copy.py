@@ -8,7 +8,7 @@ from bisect import bisect_right
 from random import Random
 from typing import NamedTuple
 
-from driver.controller.machine.voter_history import VoterHistory
+from sparklog.driver.controller.machine.voter_history import VoterHistory
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from driver.controller.quorum.machine.candidate import BecomeLeader
-from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
+from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition

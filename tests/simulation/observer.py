@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from driver.controller.quorum.machine.candidate import BecomeLeader
-from driver.controller.quorum.machine.leader import QuorumLeader
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
-from executor.partitions.replica import Replica
+from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from driver.controller.machine import (
+from sparklog.driver.controller.machine import (
     alter_partition,
     broker_registration,
     elections,
     partition_changes,
 )
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.partition_changes import Election
-from driver.controller.machine.unclean_recovery import UncleanRecovery
-from driver.controller.machine.unsettled_partitions import UnsettledPartitions
-from driver.controller.quorum.machine.leader import QuorumLeader
-from executor.control.machine.broker_lifecycle import BrokerLifecycle
-from executor.metadata.machine.quorum_voter import ElectionState, QuorumVoter, VoteRequest
-from executor.partitions.machine.events import AdvanceHighWatermark
-from executor.partitions.machine.follower import PartitionFetch, PartitionFollower
-from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.replica import Replica
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.partition_changes import Election
+from sparklog.driver.controller.machine.unclean_recovery import UncleanRecovery
+from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.machine.broker_lifecycle import BrokerLifecycle
+from sparklog.executor.metadata.machine.quorum_voter import ElectionState, QuorumVoter, VoteRequest
+from sparklog.executor.partitions.machine.events import AdvanceHighWatermark
+from sparklog.executor.partitions.machine.follower import PartitionFetch, PartitionFollower
+from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata_log.machine import snapshot_records
 from sparklog.metadata_log.machine.voter_set import VoterSet

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from executor.logs.machine import cleaner_schedule
-from executor.logs.machine.cleaner_schedule import Cleanable, LogFacts
+from sparklog.executor.logs.machine import cleaner_schedule
+from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, LogFacts
 from sparklog.storage.cleaning.key_mapping import KeyMapping
 from sparklog.storage.cleaning.record_filter import RecordFilter
 from sparklog.types import TimestampMs

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from executor.coordinators.groups.machine.offset_store import OffsetStore
-from executor.coordinators.machine.decision import Now
-from executor.coordinators.machine.shard import Shard, ShardState
-from executor.coordinators.shard_log import ShardLog
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.machine.decision import Now
+from sparklog.executor.coordinators.machine.shard import Shard, ShardState
+from sparklog.executor.coordinators.shard_log import ShardLog
 from sparklog.types import Offset
 from tests.simulation import coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement

@@ -5,19 +5,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from executor.coordinators.groups.machine.classic import classic_groups
-from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
-from executor.coordinators.groups.machine.classic.group import ClassicGroup
-from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
-from executor.coordinators.groups.machine.consumer.leaving import Leaving
-from executor.coordinators.groups.machine.consumer.member import NO_PARTITIONS, ConsumerMember
-from executor.coordinators.groups.machine.consumer.reconciliation import _Step
-from executor.coordinators.groups.machine.consumer.sessions import Sessions
-from executor.coordinators.groups.machine.groups import Groups
-from executor.coordinators.machine.decision import Decision, Now
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic import classic_groups
+from sparklog.executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
+from sparklog.executor.coordinators.groups.machine.consumer.leaving import Leaving
+from sparklog.executor.coordinators.groups.machine.consumer.member import NO_PARTITIONS, ConsumerMember
+from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import _Step
+from sparklog.executor.coordinators.groups.machine.consumer.sessions import Sessions
+from sparklog.executor.coordinators.groups.machine.groups import Groups
+from sparklog.executor.coordinators.machine.decision import Decision, Now
 from sparklog.metadata.image import MetadataImage
 from tests.simulation.coordinating import MEMBER_SEEDS, Coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement

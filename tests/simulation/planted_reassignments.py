@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from driver.controller.machine import alter_partition, alter_reassignments, elections, partition_changes
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.partition_changes import Election
-from driver.controller.machine.reassignment import Assignment
-from executor.partitions.machine.leader import PartitionLeader
+from sparklog.driver.controller.machine import (
+    alter_partition,
+    alter_reassignments,
+    elections,
+    partition_changes,
+)
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.partition_changes import Election
+from sparklog.driver.controller.machine.reassignment import Assignment
+from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.metadata.schemas import NO_LEADER_CHANGE
 from sparklog.types import BrokerId, or_minus_one
 from tests.simulation.planted_bug import PlantedBug, Replacement

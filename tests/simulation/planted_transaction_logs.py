@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from executor.coordinators.groups.machine.offset_store import OffsetStore
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
-from executor.coordinators.machine.shard import Shard
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from executor.verification import transaction_verifier
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
+from sparklog.executor.coordinators.machine.shard import Shard
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
+from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.verification import transaction_verifier
 from sparklog.storage.log_reads import LogReads
 from sparklog.storage.machine.producer_states import CompletedTransaction, ProducerStates
 from sparklog.storage.machine.verification import Verifications

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from executor.coordinators.machine.decision import Decision, Now
-from executor.coordinators.transactions.machine import ending
-from executor.coordinators.transactions.machine.events import EndTransaction, SendMarkers
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.transactions.machine import ending
+from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, SendMarkers
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 from tests.simulation.coordinating import TRANSACTION_SEEDS

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.alter_partition.v3 import AlterPartitionRequest
 
-from executor.control.machine.waiting_proposals import WaitingProposals
-from executor.partitions.isr_proposer import IsrAnswered
-from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
+from sparklog.executor.control.machine.waiting_proposals import WaitingProposals
+from sparklog.executor.partitions.isr_proposer import IsrAnswered
+from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.types import TopicIdPartition
 from tests.simulation.network import Link
 

@@ -1,11 +1,11 @@
 """What a broker's process makes of its copy of the metadata log, as the production `MetadataLoader` decides.
 
-It mirrors the shell `executor.metadata.publisher`, and takes snapshots of what was replayed.
+It mirrors the shell `sparklog.executor.metadata.publisher`, and takes snapshots of what was replayed.
 """
 
 from typing import TYPE_CHECKING
 
-from executor.metadata.machine.metadata_loader import MetadataLoader
+from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata_log.machine.snapshot_schedule import SnapshotSchedule
 from sparklog.types import Offset

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 from uuid import UUID
 
-from driver.controller.machine.unclean_recovery import LogQuestion
-from driver.controller.quorum.machine.candidate import AnnouncedBroker
-from executor.metadata.machine.quorum_voter import VoteRequest
+from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import VoteRequest
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from tests.simulation.metadata_copy import Reading

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
-from executor.api.machine.delayed_produce import ACKS_ALL
-from executor.api.write_txn_markers import WriteTxnMarkersHandler
-from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
-from executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
-from executor.coordinators.groups.api.verified_transaction import verify_in
-from executor.coordinators.machine.missing_leaders import awaits_leader
-from executor.coordinators.machine.shard import ShardState
-from executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
-from executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
-from executor.coordinators.transactions.api.end_txn import EndTxnHandler
-from executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
-from executor.partitions.delayed_operations import DelayedOperations
-from executor.verification.add_partitions_sender import AddPartitionsSender
-from executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.machine.delayed_produce import ACKS_ALL
+from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
+from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
+from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
+from sparklog.executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
+from sparklog.executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
+from sparklog.executor.coordinators.transactions.api.end_txn import EndTxnHandler
+from sparklog.executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
+from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -115,7 +115,7 @@ class BrokerLinks:
 
 
 def transaction_verifier(broker: "BrokerProcess", config: BrokerConfig) -> TransactionVerifier:
-    """Return what has transactions verified, as `executor.replicas` makes it."""
+    """Return what has transactions verified, as `sparklog.executor.replicas` makes it."""
     links: Any = BrokerLinks(broker, config.request_timeout_ms)
     links_to_slow: Any = BrokerLinks(broker, config.request_timeout_ms)
     return TransactionVerifier(

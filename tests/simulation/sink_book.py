@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.records.batch import read_header
 from sparklog.records.builder import read_records

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 
-from executor.api.list_offsets import ListOffsetsHandler
-from executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
-from executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.answers.metadata import metadata_response
 from sparklog.answers.reachability import is_any_live
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.list_offsets import ListOffsetsHandler
+from sparklog.executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
+from sparklog.executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.requests import Handler, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.types import Offset, TopicIdPartition
 
 

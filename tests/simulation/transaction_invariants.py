@@ -5,11 +5,11 @@ Nothing is demanded any more once records that were committed may be lost (see `
 
 from typing import TYPE_CHECKING
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
-from executor.partitions.replica import Replica
 from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.records.batch import read_header
 from sparklog.records.key_values import read_keys_and_values

@@ -1,15 +1,15 @@
 """What a broker's process does as a voter: the production voter over a copy of the metadata log on its disk.
 
-It mirrors the shells `executor.metadata.metadata_replica`, `executor.api.quorum`, `voter_announcement` and
-`executor.metadata.follower`: what was decided is on the disk before anybody learns of it, and everything
-below the fetch offset is.
+It mirrors the shells `sparklog.executor.metadata.metadata_replica`, `sparklog.executor.api.quorum`,
+`voter_announcement` and `sparklog.executor.metadata.follower`: what was decided is on the disk before anybody
+learns of it, and everything below the fetch offset is.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from driver.controller.quorum.machine.candidate import AnnouncedBroker
-from executor.metadata.machine.fetch_steps import (
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
+from sparklog.executor.metadata.machine.fetch_steps import (
     Append,
     BeginWith,
     FetchAnswer,
@@ -18,7 +18,7 @@ from executor.metadata.machine.fetch_steps import (
     TruncateTo,
     step_after,
 )
-from executor.metadata.machine.quorum_voter import (
+from sparklog.executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     QuorumAnswer,
     QuorumVoter,

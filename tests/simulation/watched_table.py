@@ -1,7 +1,7 @@
 """The replicas of a broker's process, at hand for who looks at all of them after every event."""
 
-from executor.partitions.replica import Replica
-from executor.partitions.table import PartitionTable
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
 
 
 class WatchedTable(PartitionTable):

@@ -59,7 +59,7 @@ def test_stop_with_brokers_that_do_not_leave_is_bounded_for_all_of_them_together
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operator's Ctrl-C must not take longer the more racks hang."""
-    monkeypatch.setattr("driver.cluster.LEAVE_TIMEOUT_S", LEAVE_TIMEOUT_S)
+    monkeypatch.setattr("sparklog.driver.cluster.LEAVE_TIMEOUT_S", LEAVE_TIMEOUT_S)
     cluster = sparklog.start(spark, racks=4)
     processes = broker_processes(cluster)
     assert len(processes) == 4

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
 import sparklog
-from driver.cluster import SparkCluster
+from sparklog.driver.cluster import SparkCluster
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import wait_for
 from tests.spark.sessions import REPOSITORY, spark_session

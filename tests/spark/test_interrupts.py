@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JError
 
 import sparklog
-from driver.spark.slots import broker_slots
+from sparklog.driver.spark.slots import broker_slots
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes

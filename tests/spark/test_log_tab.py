@@ -28,9 +28,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog
-from driver.ui.asked_page import OVERVIEW, AskedPage
-from driver.ui.pages.html import UI_ROOT_MARK, Html
-from driver.ui.spark_tab import SparkTab
+from sparklog.driver.ui.asked_page import OVERVIEW, AskedPage
+from sparklog.driver.ui.pages.html import UI_ROOT_MARK, Html
+from sparklog.driver.ui.spark_tab import SparkTab
 from tests.spark.browser import Browser, browser
 from tests.spark.processes import (
     API_VERSIONS,

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 import sparklog
-from driver.monitoring.spark_metrics import PROMETHEUS_PATH
+from sparklog.driver.monitoring.spark_metrics import PROMETHEUS_PATH
 from tests.cluster import wait_for
 from tests.spark.sessions import REPOSITORY, spark_session
 from tests.unit.docs.test_monitoring import ALERTS, BOARD, expressions

@@ -12,9 +12,9 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import sparklog
-from driver.spark.preflight import check_slots
-from driver.spark.rack import Rack
-from driver.spark.slots import broker_slots
+from sparklog.driver.spark.preflight import check_slots
+from sparklog.driver.spark.rack import Rack
+from sparklog.driver.spark.slots import broker_slots
 from sparklog.hosting import TooFewTaskSlotsError
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
@@ -162,7 +162,7 @@ def test_start_beside_jobs_that_take_the_slots_is_refused_in_time(
     slots = broker_slots(spark.sparkContext)
     wait_for(lambda: slots.free_for_brokers() == SLOTS - 3, "the tasks of other tests have ended")
     check_slots(slots, SLOTS - 4)
-    monkeypatch.setattr("driver.spark.preflight.SLOT_WAIT_S", 0.2)
+    monkeypatch.setattr("sparklog.driver.spark.preflight.SLOT_WAIT_S", 0.2)
     with pytest.raises(TooFewTaskSlotsError, match=rf"{SLOTS} task slots, of which 3 are free .*local\[7\]"):
         check_slots(slots, SLOTS - 3)
 
@@ -207,8 +207,8 @@ def test_start_after_one_that_was_broken_off_twice_has_its_slots(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr("driver.cluster.TabThread.start", interrupt)
-        broken.setattr("driver.cluster.TabThread.stop", interrupt)
+        broken.setattr("sparklog.driver.cluster.TabThread.start", interrupt)
+        broken.setattr("sparklog.driver.cluster.TabThread.stop", interrupt)
         with pytest.raises(KeyboardInterrupt):
             sparklog.start(spark, racks=1)
     with sparklog.start(spark, racks=1):
@@ -224,7 +224,7 @@ def test_start_that_is_broken_off_between_controller_and_cluster_leaves_no_threa
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("driver.application.SparkCluster", interrupt)
+    monkeypatch.setattr("sparklog.driver.application.SparkCluster", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sparklog.start(spark, racks=1)
     assert "sparklog controller" not in {thread.name for thread in threading.enumerate()}
@@ -247,10 +247,10 @@ def test_start_that_is_broken_off_before_its_jobs_are_submitted_ends_at_once(
     def wait_and_take_slots(rack: Rack) -> bool:
         return cancelled.wait(30) and take_slots(rack)
 
-    monkeypatch.setattr("driver.cluster.DecommissionWatch.start", interrupt)
+    monkeypatch.setattr("sparklog.driver.cluster.DecommissionWatch.start", interrupt)
     monkeypatch.setattr(Rack, "cancel", cancel_and_tell)
     monkeypatch.setattr(Rack, "_take_slots", wait_and_take_slots)
-    monkeypatch.setattr("driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr("sparklog.driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
     with pytest.raises(KeyboardInterrupt):
         sparklog.start(spark, racks=1)
     assert cancelled.is_set()

@@ -25,7 +25,7 @@ def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a controller nobody tells them to leave; what has not served yet has nothing to flush."""
-    monkeypatch.setattr("driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr("sparklog.driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
     with ThreadPoolExecutor(1) as starter:
         with spark_session("local[6]", spark_dynamicAllocation_enabled="false") as spark:
             starting = starter.submit(sparklog.start, spark, racks=1)

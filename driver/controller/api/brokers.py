@@ -4,11 +4,11 @@ from typing import Any
 
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
-from driver.controller.broker_liveness import BrokerLiveness
-from driver.controller.commit_queue import CommitQueue
-from driver.controller.machine.controller import Controller
-from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.clocks import monotonic_ms
+from sparklog.driver.controller.broker_liveness import BrokerLiveness
+from sparklog.driver.controller.commit_queue import CommitQueue
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled

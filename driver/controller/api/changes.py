@@ -6,15 +6,15 @@ from typing import Any
 
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
-from driver.controller.commit_queue import CommitQueue
-from driver.controller.machine.controller import Controller
-from driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
-from driver.controller.machine.mutation_quota import STRICT_SINCE, UNLIMITED, MutationQuota
-from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
+from sparklog.driver.controller.commit_queue import CommitQueue
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
+from sparklog.driver.controller.machine.mutation_quota import STRICT_SINCE, UNLIMITED, MutationQuota
+from sparklog.driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
 from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.quotas.machine.client_rates import token_quotas

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from driver.controller.machine.controller import Controller
-from driver.controller.metadata_fetches import MetadataFetches
-from driver.controller.quorum.description import describe_quorum_response
-from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.clocks import monotonic_ms
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.metadata_fetches import MetadataFetches
+from sparklog.driver.controller.quorum.description import describe_quorum_response
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
 from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
@@ -14,6 +13,7 @@ from sparklog.answers.metadata import metadata_response, refused_metadata, topic
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage

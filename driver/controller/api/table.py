@@ -9,20 +9,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from driver.controller.api.brokers import BrokerHandlers
-from driver.controller.api.changes import ChangeHandlers
-from driver.controller.api.envelope import EnvelopeHandler
-from driver.controller.api.metadata_log import MetadataLogHandlers
-from driver.controller.api.queries import QueryHandlers
-from driver.controller.api.telemetry import ControllerTelemetry
-from driver.controller.broker_liveness import BrokerLiveness
-from driver.controller.commit_queue import CommitQueue
-from driver.controller.machine.controller import Controller
-from driver.controller.metadata_fetches import MetadataFetches
-from driver.controller.quorum.machine.leader import QuorumLeader
-from driver.monitoring.telemetry_intake import Push
 from sparklog.answers.descriptions import Descriptions
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.api.brokers import BrokerHandlers
+from sparklog.driver.controller.api.changes import ChangeHandlers
+from sparklog.driver.controller.api.envelope import EnvelopeHandler
+from sparklog.driver.controller.api.metadata_log import MetadataLogHandlers
+from sparklog.driver.controller.api.queries import QueryHandlers
+from sparklog.driver.controller.api.telemetry import ControllerTelemetry
+from sparklog.driver.controller.broker_liveness import BrokerLiveness
+from sparklog.driver.controller.commit_queue import CommitQueue
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.metadata_fetches import MetadataFetches
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.driver.monitoring.telemetry_intake import Push
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 
 from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 
-from driver.monitoring.telemetry_intake import Push
 from sparklog.clocks import wall_clock_ms
+from sparklog.driver.monitoring.telemetry_intake import Push
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.security.inside import INSIDE

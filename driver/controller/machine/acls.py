@@ -21,11 +21,11 @@ from kio.schema.delete_acls.v3.response import (
     DeleteAclsResponse,
 )
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
 from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.acls.filter import AclFilter
 from sparklog.acls.numbers import known, known_filter
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.acl_records import acl_record
 from sparklog.metadata.schemas import MetadataRecord, RemoveAccessControlEntryRecord

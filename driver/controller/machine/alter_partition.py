@@ -21,9 +21,9 @@ from kio.schema.alter_partition.v3.response import AlterPartitionResponse
 from kio.schema.alter_partition.v3.response import PartitionData as PartitionAnswer
 from kio.schema.alter_partition.v3.response import TopicData as TopicAnswer
 
-from driver.controller.machine.cluster_state import ClusterState, election_of
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.partition_changes import change_partition
+from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import LeaderRecoveryState, PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import NO_LEADER, MetadataRecord, PartitionChangeRecord

@@ -25,11 +25,11 @@ from kio.schema.alter_partition_reassignments.v1.response import (
     ReassignableTopicResponse,
 )
 
-from driver.controller.machine.cluster_state import ClusterState, election_of
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.partition_changes import change_partition
-from driver.controller.machine.placement import validate_manual_assignment
-from driver.controller.machine.reassignment import cancelled, reassigned
+from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.partition_changes import change_partition
+from sparklog.driver.controller.machine.placement import validate_manual_assignment
+from sparklog.driver.controller.machine.reassignment import cancelled, reassigned
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord

@@ -21,9 +21,9 @@ from kio.schema.assign_replicas_to_dirs.v0.response import (
     TopicData,
 )
 
-from driver.controller.machine.cluster_state import ClusterState, election_of
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.partition_changes import change_partition
+from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import LOST_DIRECTORY, MetadataRecord, PartitionChangeRecord

@@ -19,15 +19,15 @@ from uuid import UUID
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.elections import (
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.elections import (
     elect_unfenced,
     remove_from_failed_directories,
     remove_lost_replicas,
 )
-from driver.controller.machine.fencing import becomes_fenced, enter_controlled_shutdown, fence
-from driver.controller.machine.sessions import Session
+from sparklog.driver.controller.machine.fencing import becomes_fenced, enter_controlled_shutdown, fence
+from sparklog.driver.controller.machine.sessions import Session
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import BrokerRegistration
 from sparklog.metadata.schemas import (

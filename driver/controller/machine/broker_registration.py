@@ -20,13 +20,13 @@ from uuid import UUID
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.elections import (
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.elections import (
     remove_from_isrs,
     remove_lost_replicas,
 )
-from driver.controller.machine.fencing import becomes_fenced
+from sparklog.driver.controller.machine.fencing import becomes_fenced
 from sparklog.endpoints import SecurityProtocol
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import BrokerRegistration

@@ -17,9 +17,9 @@ from kio.schema.alter_client_quotas.v1.request import EntryData as Alteration
 from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse, EntityData
 from kio.schema.alter_client_quotas.v1.response import EntryData as Altered
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
 from sparklog.config.client_quotas import IP, IP_QUOTA_KEYS, QUOTA_ENTITY_TYPES, USER_QUOTA_KEYS, QuotaKey
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import ClientQuotaRecord, MetadataRecord, QuotaEntityData

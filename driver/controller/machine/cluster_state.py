@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 from uuid import UUID
 
-from driver.controller.machine.partition_changes import Election, IsrRules
-from driver.controller.machine.placement import UsableBroker
-from driver.controller.machine.sessions import Sessions
-from driver.controller.machine.topic_index import TopicIndex
-from driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.config import TOPIC_KEYS, BrokerConfig
 from sparklog.config.dynamic import with_dynamic
+from sparklog.driver.controller.machine.partition_changes import Election, IsrRules
+from sparklog.driver.controller.machine.placement import UsableBroker
+from sparklog.driver.controller.machine.sessions import Sessions
+from sparklog.driver.controller.machine.topic_index import TopicIndex
+from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE

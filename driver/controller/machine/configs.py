@@ -22,9 +22,6 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 
-from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.config import (
     BROKER_KEYS,
     TOPIC_KEYS,
@@ -37,6 +34,9 @@ from sparklog.config import (
 from sparklog.config.client_metrics import CLIENT_METRICS_KEYS, checked_client_metrics
 from sparklog.config.dynamic import CHANGEABLE_KEYS, check_dynamic, with_dynamic
 from sparklog.config.group_config import GROUP_CONFIG_KEYS, check_group_config
+from sparklog.driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.types import BrokerId

@@ -34,31 +34,31 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
-from driver.controller.machine import fencing
-from driver.controller.machine.acls import create_acls, delete_acls
-from driver.controller.machine.activation import bootstrap_records
-from driver.controller.machine.alter_partition import alter_partition
-from driver.controller.machine.alter_reassignments import alter_reassignments
-from driver.controller.machine.assign_directories import assign_directories
-from driver.controller.machine.broker_heartbeat import heartbeat
-from driver.controller.machine.broker_registration import register
-from driver.controller.machine.client_quotas import alter_client_quotas
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.configs import alter_configs, incremental_alter_configs
-from driver.controller.machine.create_partitions import create_partitions
-from driver.controller.machine.create_topics import create_topics
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.delete_topics import delete_topics
-from driver.controller.machine.elections import elect_leaders, name_all, settle
-from driver.controller.machine.internal_topics import InternalTopicRepair
-from driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
-from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
-from driver.controller.machine.scram_credentials import alter_user_scram_credentials
-from driver.controller.machine.topic_index import TopicIndex
-from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
-from driver.controller.machine.unregister_broker import unregister_broker
-from driver.controller.machine.update_features import update_features
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine import fencing
+from sparklog.driver.controller.machine.acls import create_acls, delete_acls
+from sparklog.driver.controller.machine.activation import bootstrap_records
+from sparklog.driver.controller.machine.alter_partition import alter_partition
+from sparklog.driver.controller.machine.alter_reassignments import alter_reassignments
+from sparklog.driver.controller.machine.assign_directories import assign_directories
+from sparklog.driver.controller.machine.broker_heartbeat import heartbeat
+from sparklog.driver.controller.machine.broker_registration import register
+from sparklog.driver.controller.machine.client_quotas import alter_client_quotas
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.configs import alter_configs, incremental_alter_configs
+from sparklog.driver.controller.machine.create_partitions import create_partitions
+from sparklog.driver.controller.machine.create_topics import create_topics
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.delete_topics import delete_topics
+from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
+from sparklog.driver.controller.machine.internal_topics import InternalTopicRepair
+from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
+from sparklog.driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
+from sparklog.driver.controller.machine.scram_credentials import alter_user_scram_credentials
+from sparklog.driver.controller.machine.topic_index import TopicIndex
+from sparklog.driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
+from sparklog.driver.controller.machine.unregister_broker import unregister_broker
+from sparklog.driver.controller.machine.update_features import update_features
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import MetadataRecord, UserScramCredentialRecord
 from sparklog.metadata_log.machine.log_position import LogPosition

@@ -7,15 +7,15 @@ from uuid import UUID
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.create_topics import (
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.create_topics import (
     MAX_PARTITIONS_PER_REQUEST,
     new_partition,
     too_many_partitions,
 )
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.mutation_quota import MutationQuota
-from driver.controller.machine.placement import Load, place, validate_manual_assignment
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.mutation_quota import MutationQuota
+from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord

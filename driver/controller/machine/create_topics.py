@@ -17,13 +17,13 @@ from kio.schema.create_topics.v7.response import (
     CreateTopicsResponse,
 )
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.mutation_quota import MutationQuota
-from driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.answers.internal_topics import is_as_its_owner_makes_it
 from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, checked_topic_config
 from sparklog.config.topic import TOPIC_SYNONYMS
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.mutation_quota import MutationQuota
+from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType, TopicRecord

@@ -7,10 +7,10 @@ from uuid import UUID
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.create_topics import LOGGED_TOPICS
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.mutation_quota import MutationQuota
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.create_topics import LOGGED_TOPICS
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord

@@ -14,10 +14,10 @@ from uuid import UUID
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
 from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
-from driver.controller.machine.cluster_state import ClusterState, election_of
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.partition_changes import Election, IsrRules, change_partition
-from driver.controller.machine.unsettled_partitions import to_leave
+from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.partition_changes import Election, IsrRules, change_partition
+from sparklog.driver.controller.machine.unsettled_partitions import to_leave
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import (

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.elections import (
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.elections import (
     remove_from_isrs,
 )
 from sparklog.metadata.image import BrokerRegistration

@@ -12,8 +12,8 @@ Pure. Order for the caller: `questions` and `removals` now and then; what comes 
 import logging
 from collections.abc import Iterator, Mapping
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.unclean_recovery import LogQuestion
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
 from sparklog.metadata.topic_names import INTERNAL_TOPICS

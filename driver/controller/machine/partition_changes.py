@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from driver.controller.machine.reassignment import Assignment
+from sparklog.driver.controller.machine.reassignment import Assignment
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import LeaderRecoveryState, PartitionChangeRecord
 from sparklog.types import BrokerId, or_minus_one

@@ -24,7 +24,7 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
 
-from driver.controller.machine.create_topics import refused_topics, too_many_partitions
+from sparklog.driver.controller.machine.create_topics import refused_topics, too_many_partitions
 from sparklog.errors import ErrorCode
 from sparklog.wire.throttling import unthrottled
 

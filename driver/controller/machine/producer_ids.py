@@ -10,9 +10,9 @@ from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsReque
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID, ClusterState
-from driver.controller.machine.decision import Decision
 from sparklog.answers.init_producer_id import init_producer_id_response, refusal
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, ClusterState
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ProducerIdsRecord
 from sparklog.wire.throttling import unthrottled

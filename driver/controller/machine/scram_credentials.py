@@ -19,8 +19,8 @@ from kio.schema.alter_user_scram_credentials.v0.response import (
     AlterUserScramCredentialsResult,
 )
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import MetadataRecord, RemoveUserScramCredentialRecord
 from sparklog.metadata.scram_records import ScramKey, scram_credential_record, scram_key

@@ -7,7 +7,7 @@ says. Each change costs what it names, whatever the cluster's size.
 from collections import Counter, defaultdict
 from collections.abc import Collection
 
-from driver.controller.machine.placement import Load
+from sparklog.driver.controller.machine.placement import Load
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from sparklog.metadata.topic_names import collision_key

@@ -25,8 +25,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from driver.controller.machine.cluster_state import ClusterState, election_of
-from driver.controller.machine.partition_changes import change_partition
+from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
+from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.machine.log_position import LogPosition

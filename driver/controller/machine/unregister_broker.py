@@ -15,10 +15,10 @@ import logging
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.unregister_broker.v0.response import UnregisterBrokerResponse
 
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.elections import remove_from_isrs, remove_lost_replicas
-from driver.controller.machine.fencing import becomes_fenced
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.elections import remove_from_isrs, remove_lost_replicas
+from sparklog.driver.controller.machine.fencing import becomes_fenced
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import UnregisterBrokerRecord
 from sparklog.wire.throttling import unthrottled

@@ -21,7 +21,7 @@ Pure. Order for the caller: `changed` for each image in order, after its index; 
 from collections.abc import Iterable, Iterator
 from itertools import filterfalse, islice
 
-from driver.controller.machine.topic_index import TopicIndex
+from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import MetadataImage

@@ -24,10 +24,10 @@ from enum import IntEnum
 from kio.schema.update_features.v1.response import UpdatableFeatureResult, UpdateFeaturesResponse
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 
-from driver.controller.machine.activation import eligible_replicas_records
-from driver.controller.machine.cluster_state import ClusterState
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.eligible_replicas import forget_eligible_replicas
+from sparklog.driver.controller.machine.activation import eligible_replicas_records
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_FEATURE,

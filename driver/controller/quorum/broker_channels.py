@@ -6,7 +6,7 @@ that is refused, is a `KafkaError`; the broker is taken to be gone until it anno
 
 from typing import Any
 
-from driver.controller.quorum.machine.candidate import AnnouncedBroker
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.insider import Insider

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.broker_channels import BrokerChannels
-from driver.controller.quorum.machine.candidate import (
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.metadata_log import MetadataLog
+from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
+from sparklog.driver.controller.quorum.machine.candidate import (
     AnnouncedBroker,
     AskLogEnd,
     AskVote,
@@ -23,7 +23,7 @@ from driver.controller.quorum.machine.candidate import (
     CopyLog,
     Effect,
 )
-from driver.controller.quorum.requests import (
+from sparklog.driver.controller.quorum.requests import (
     BrokerAnswerError,
     copy_request,
     log_end_of,

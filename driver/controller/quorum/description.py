@@ -20,9 +20,9 @@ from kio.schema.describe_quorum.v2.response import (
     TopicData,
 )
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.clocks import wall_clock_ms
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey

@@ -13,8 +13,8 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.vote.v2 import request as vote
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.quorum.machine.candidate import AnnouncedBroker, AskVote
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, AskVote
 from sparklog.endpoints import CONTROLLER_LISTENER
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition

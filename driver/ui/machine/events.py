@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from driver.ui.machine.status import Event
+from sparklog.driver.ui.machine.status import Event
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from sparklog.types import BrokerId, TimestampMs
 

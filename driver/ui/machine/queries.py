@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from driver.ui.machine.status import QueryStatus, SourceStatus
+from sparklog.driver.ui.machine.status import QueryStatus, SourceStatus
 
 _BETWEEN, _END, _RUNS = "\x01", "\x02", "\x03"
 

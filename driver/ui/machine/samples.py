@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from driver.ui.machine.status import Status
+from sparklog.driver.ui.machine.status import Status
 
 
 def chart_figures(status: Status) -> Mapping[str, Mapping[str, float | None]]:

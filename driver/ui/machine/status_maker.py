@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from driver.ui.machine.events import EventLog
-from driver.ui.machine.status import (
+from sparklog.driver.ui.machine.events import EventLog
+from sparklog.driver.ui.machine.status import (
     BrokerFigures,
     BrokerState,
     BrokerStatus,
@@ -18,7 +18,7 @@ from driver.ui.machine.status import (
     QueryStatus,
     Status,
 )
-from driver.ui.machine.topic_health import BrokerLoad, TopicHealth
+from sparklog.driver.ui.machine.topic_health import BrokerLoad, TopicHealth
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId, TimestampMs
 

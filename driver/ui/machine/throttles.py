@@ -6,7 +6,7 @@ is when that began, how much it was, and when it ended.
 
 from collections.abc import Mapping
 
-from driver.ui.machine.status import BrokerFigures, Event
+from sparklog.driver.ui.machine.status import BrokerFigures, Event
 from sparklog.types import BrokerId, TimestampMs
 
 

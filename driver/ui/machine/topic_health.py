@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from driver.ui.machine.status import PartitionsStatus, PartitionTrouble, TopicSummary, Trouble
+from sparklog.driver.ui.machine.status import PartitionsStatus, PartitionTrouble, TopicSummary, Trouble
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
 from sparklog.types import BrokerId
 

@@ -5,9 +5,9 @@ And what stands in place of a page that could not be made of them.
 
 from typing import Any, Final
 
-from driver.ui.pages.figures import duration
-from driver.ui.pages.html import Html, element
-from driver.ui.questions import MAX_RESPONSE_BYTES, Answer
+from sparklog.driver.ui.pages.figures import duration
+from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.questions import MAX_RESPONSE_BYTES, Answer
 from sparklog.wire.blocking import ResponseTooLargeError
 
 _OLD_MS: Final = 3_000

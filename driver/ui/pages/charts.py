@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from driver.ui.machine.history import SAMPLE_MS, Series
-from driver.ui.pages.figures import duration
-from driver.ui.pages.html import Html, element
+from sparklog.driver.ui.machine.history import SAMPLE_MS, Series
+from sparklog.driver.ui.pages.figures import duration
+from sparklog.driver.ui.pages.html import Html, element
 
 _MIN_POINTS: Final = 2 * 60_000 // SAMPLE_MS
 """A chart that begins shows two minutes, and grows until it has all that is kept."""

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
-from driver.ui.machine.groups import (
+from sparklog.driver.ui.machine.groups import (
     GroupMemberStatus,
     GroupPartition,
     GroupStatus,
     GroupSummary,
     is_moving,
 )
-from driver.ui.pages.figures import count
-from driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
-from driver.ui.pages.tables import (
+from sparklog.driver.ui.pages.figures import count
+from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.tables import (
     Cell,
     is_linked,
     named,

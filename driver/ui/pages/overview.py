@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from driver.ui.pages.html import Html, joined
-from driver.ui.pages.sections import SECTIONS, Section, Shown
+from sparklog.driver.ui.pages.html import Html, joined
+from sparklog.driver.ui.pages.sections import SECTIONS, Section, Shown
 
 
 class Overview:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from driver.ui.machine.status import BrokerFigures, BrokerStatus
-from driver.ui.pages import figures as written
+from sparklog.driver.ui.machine.status import BrokerFigures, BrokerStatus
+from sparklog.driver.ui.pages import figures as written
 
 _NOT_MEASURED = BrokerFigures()
 

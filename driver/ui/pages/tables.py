@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
+from sparklog.driver.ui.pages.html import Content, Html, Link, element, joined, link_to
 from sparklog.printable import printable
 
 PAGE_ROWS: Final = 100

@@ -3,12 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from driver.ui.machine.topic_health import trouble_of
-from driver.ui.machine.topic_settings import Setting
-from driver.ui.pages.figures import count, rate, size
-from driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
-from driver.ui.pages.sections.partitions import trouble_badge
-from driver.ui.pages.tables import PAGE_ROWS, Cell, numbers, pages_of, paging, plain, right, section, table
+from sparklog.driver.ui.machine.topic_health import trouble_of
+from sparklog.driver.ui.machine.topic_settings import Setting
+from sparklog.driver.ui.pages.figures import count, rate, size
+from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.sections.partitions import trouble_badge
+from sparklog.driver.ui.pages.tables import (
+    PAGE_ROWS,
+    Cell,
+    numbers,
+    pages_of,
+    paging,
+    plain,
+    right,
+    section,
+    table,
+)
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.types import Offset
 

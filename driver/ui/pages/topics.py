@@ -1,10 +1,10 @@
 """The list of all topics, a page at a time."""
 
-from driver.ui.machine.status import TopicSummary
-from driver.ui.machine.topic_health import TopicHealth
-from driver.ui.pages.html import Html, element, joined, link_to, log_page
-from driver.ui.pages.sections.topics import topics_table
-from driver.ui.pages.tables import PAGE_ROWS, pages_of, paging
+from sparklog.driver.ui.machine.status import TopicSummary
+from sparklog.driver.ui.machine.topic_health import TopicHealth
+from sparklog.driver.ui.pages.html import Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.sections.topics import topics_table
+from sparklog.driver.ui.pages.tables import PAGE_ROWS, pages_of, paging
 
 
 def topics_page(health: TopicHealth, page: int) -> tuple[Html, tuple[TopicSummary, ...]]:

@@ -3,10 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
-from driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
-from driver.ui.pages.figures import clock_time, count, duration
-from driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
-from driver.ui.pages.tables import Cell, named, pages_of, paging, plain, right, rows_of_page, section, table
+from sparklog.driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
+from sparklog.driver.ui.pages.figures import clock_time, count, duration
+from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.tables import (
+    Cell,
+    named,
+    pages_of,
+    paging,
+    plain,
+    right,
+    rows_of_page,
+    section,
+    table,
+)
 from sparklog.sink.machine.names import SinkId, sink_of
 from sparklog.types import TopicPartition
 

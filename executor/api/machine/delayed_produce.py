@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.storage.machine.verification import Verification
 from sparklog.storage.results import AppendInfo
 from sparklog.types import TimestampMs
 
 if TYPE_CHECKING:
-    from executor.partitions.replica import Replica
+    from sparklog.executor.partitions.replica import Replica
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1

@@ -14,7 +14,7 @@ from sparklog.types import LeaderEpoch, Offset
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 
 if TYPE_CHECKING:
-    from executor.partitions.replica import Replica
+    from sparklog.executor.partitions.replica import Replica
 
 NEVER_TOLD: Final = -2
 """No offset equals it, so a partition that was never answered for is always answered for."""

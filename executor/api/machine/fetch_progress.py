@@ -12,14 +12,14 @@ Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
 import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.api.machine.fetch_context import CachedPartition, FetchContext
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.machine.fetch_context import CachedPartition, FetchContext
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 
 if TYPE_CHECKING:
-    from executor.api.cold_reads import ColdLookUp
-    from executor.partitions.replica import Replica
+    from sparklog.executor.api.cold_reads import ColdLookUp
+    from sparklog.executor.partitions.replica import Replica
     from sparklog.storage.file_region import FileRegion
     from sparklog.types import AbortedTransaction
 

@@ -15,8 +15,13 @@ Pure. `new_session_id` is whence ids come: any positive number of 31 bits, hard 
 from collections.abc import Callable
 from typing import Any
 
-from executor.api.machine.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.machine.fetch_context import (
+    NEVER_TOLD,
+    CachedPartition,
+    FetchContext,
+    PartitionKey,
+)
 from sparklog.wire.fetch_metadata import FINAL_EPOCH, FULL_EPOCH, NO_SESSION_ID, epoch_after
 from sparklog.wire.requests import Peer
 

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.kind import CoordinatorKind
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.records.codecs import Codec
 

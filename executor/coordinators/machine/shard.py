@@ -24,7 +24,8 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
-from executor.coordinators.machine.decision import (
+from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.executor.coordinators.machine.decision import (
     CoordinatorMachine,
     CoordinatorRecord,
     Decision,
@@ -34,7 +35,6 @@ from executor.coordinators.machine.decision import (
     Reply,
     Token,
 )
-from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.records.key_values import KeyRun

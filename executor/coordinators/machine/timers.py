@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.decision import Decision, Now
 
 Action = Callable[[Now], Decision | None]
 

@@ -7,22 +7,22 @@ the first image; `stop` before the replicas are stopped.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 
-from executor.control.broker_connections import BrokerConnections
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
-from executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
-from executor.coordinators.transactions.api.asking import NewProducerId
-from executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
-from executor.coordinators.transactions.api.end_txn import EndTxnHandler
-from executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
-from executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
-from executor.coordinators.transactions.kind import transaction_coordinator
-from executor.coordinators.transactions.marker_sender import MarkerSender
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
-from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
+from sparklog.executor.control.broker_connections import BrokerConnections
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
+from sparklog.executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
+from sparklog.executor.coordinators.transactions.api.asking import NewProducerId
+from sparklog.executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
+from sparklog.executor.coordinators.transactions.api.end_txn import EndTxnHandler
+from sparklog.executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
+from sparklog.executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
+from sparklog.executor.coordinators.transactions.kind import transaction_coordinator
+from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import partition_for

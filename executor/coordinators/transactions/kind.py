@@ -4,15 +4,15 @@ import asyncio
 import logging
 from typing import Any
 
-from executor.coordinators.kind import CoordinatorKind, EffectOrigin
-from executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
-from executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from executor.coordinators.transactions.machine.time_outs import TransactionLimits
-from executor.coordinators.transactions.marker_sender import MarkerSender
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.errors import KafkaError
+from sparklog.executor.coordinators.kind import CoordinatorKind, EffectOrigin
+from sparklog.executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
+from sparklog.executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
+from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 
 logger = logging.getLogger(__name__)

@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
-from executor.control.broker_connections import BrokerConnections
-from executor.coordinators.kind import EffectOrigin
-from executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
-from executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
+from sparklog.executor.control.broker_connections import BrokerConnections
+from sparklog.executor.coordinators.kind import EffectOrigin
+from sparklog.executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
+from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition

@@ -32,14 +32,19 @@ from kio.schema.fetch.v17.request import (
     ReplicaState,
 )
 
-from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered, PartitionFetch
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.follower import (
+    AwaitMetadata,
+    BackOff,
+    FetchAnswered,
+    PartitionFetch,
+)
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, or_minus_one
 from sparklog.wire.fetch_metadata import FULL_EPOCH, NO_SESSION_ID, epoch_after
 
 if TYPE_CHECKING:
-    from executor.partitions.replica import Replica
+    from sparklog.executor.partitions.replica import Replica
 
 _MAX_UNDER_WAY: Final = 2
 _SESSION_ERRORS: Final = frozenset(

@@ -17,8 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from executor.logs.jobs.job import HostedLog, HostedLogs
 from sparklog.errors import KafkaError
+from sparklog.executor.logs.jobs.job import HostedLog, HostedLogs
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition

@@ -13,19 +13,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from executor.logs.cleaner_processes import CleanerProcess, CleanerProcesses, CleaningFailedError
-from executor.logs.jobs.checkpoint import CleanerCheckpoint
-from executor.logs.jobs.job import HostedLogs, HostedReplica
-from executor.logs.machine.cleaner_schedule import (
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.config import BrokerConfig
+from sparklog.errors import KafkaError
+from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleanerProcesses, CleaningFailedError
+from sparklog.executor.logs.jobs.checkpoint import CleanerCheckpoint
+from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
+from sparklog.executor.logs.machine.cleaner_schedule import (
     Cleanable,
     CleanerSchedule,
     LogFacts,
     SegmentFacts,
     cleanable_part,
 )
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.config import BrokerConfig
-from sparklog.errors import KafkaError
 from sparklog.metrics import storage
 from sparklog.metrics.registry import MetricRegistry
 from sparklog.records.batch import HEADER_BYTES

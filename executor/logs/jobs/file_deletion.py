@@ -6,9 +6,9 @@ Kafka's "delete-file" and "kafka-delete-logs". Segments that were dropped get th
 import logging
 from functools import partial
 
-from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
+from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.storage.log_directory import LogDirectory
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.errors import KafkaError
+from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.metrics.histogram import Histogram
 from sparklog.storage.log_directory import LogDirectory
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from executor.loop.slices import in_slices
+from sparklog.executor.loop.slices import in_slices
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition

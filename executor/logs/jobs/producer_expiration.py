@@ -2,8 +2,8 @@
 
 import asyncio
 
-from executor.logs.jobs.job import HostedLogs
 from sparklog.clocks import wall_clock_ms
+from sparklog.executor.logs.jobs.job import HostedLogs
 from sparklog.storage.log_directory import LogDirectory
 
 

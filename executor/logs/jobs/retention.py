@@ -12,9 +12,9 @@ It decides on the loop, for it changes logs; their files go by `file_deletion`. 
 import logging
 from weakref import WeakKeyDictionary
 
-from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
+from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset
 

@@ -8,8 +8,8 @@ Source: KIP-595 (Fetch as replication of the metadata log), KIP-630 (snapshots).
 
 from typing import NamedTuple, TypeAlias
 
-from executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError, QuorumVoter
 from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError, QuorumVoter
 from sparklog.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
 from sparklog.types import BrokerId, LeaderEpoch, Offset, SnapshotId
 

@@ -18,7 +18,7 @@ Source: Kafka's MetadataLoader.
 from collections import deque
 from collections.abc import Sequence
 
-from executor.metadata.machine.snapshot_delta import difference
+from sparklog.executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records

@@ -26,7 +26,8 @@ from dataclasses import InitVar, dataclass, field
 from typing import Final
 from uuid import UUID
 
-from executor.partitions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokersChanged,
@@ -41,7 +42,6 @@ from executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 
 

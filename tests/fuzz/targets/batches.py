@@ -11,10 +11,10 @@ from typing import Any
 
 from crc32c import crc32c
 
-from executor.partitions.settings import LATEST_READABLE_MS
-from executor.records.examination import Demands, examine
-from executor.records.walk import RecordLimits
 from sparklog.errors import KafkaError
+from sparklog.executor.partitions.settings import LATEST_READABLE_MS
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.walk import RecordLimits
 from sparklog.records.batch import (
     HEADER_BYTES,
     BatchHeader,

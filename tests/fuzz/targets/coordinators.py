@@ -3,11 +3,6 @@
 The first byte says what it is; a key and a value are two parts.
 """
 
-from executor.coordinators.groups.machine.consumer.consumer_protocol import (
-    MalformedConsumerProtocolError,
-    read_assignment,
-    read_subscription,
-)
 from sparklog.coordinator_records.framing import (
     CONSUMER_OFFSETS_RECORDS,
     TRANSACTION_STATE_RECORDS,
@@ -18,6 +13,11 @@ from sparklog.coordinator_records.framing import (
     encode_value,
 )
 from sparklog.errors import KafkaError
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
+    MalformedConsumerProtocolError,
+    read_assignment,
+    read_subscription,
+)
 from sparklog.metadata_log.machine.control_records import read_control_record
 from sparklog.records.builder import SimpleRecord
 from sparklog.sink.machine.decisions import Decision, IndexEntry, UnreadableDecisionError

@@ -10,9 +10,9 @@ from typing import Any
 
 from crc32c import crc32c
 
-from executor.api.former_ports import FORMER_PORTS, read_former_ports
-from executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
 from sparklog.errors import KafkaError
+from sparklog.executor.api.former_ports import FORMER_PORTS, read_former_ports
+from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
 from sparklog.storage.checkpoints import (
     CorruptCheckpointError,
     read_leader_epochs,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.monitoring.exposition import family_name
+from sparklog.driver.monitoring.exposition import family_name
 from sparklog.metrics.catalogue import CATALOGUE
 from sparklog.metrics.names import Kind
 from tests.unit.docs.pages import REPOSITORY

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from driver.controller.first_users import read_first_users
-from driver.spark import open_network
 from sparklog.acls.acl import Principal
 from sparklog.client.connecting import connected
 from sparklog.config import BrokerConfig, read_properties
@@ -19,6 +17,8 @@ from sparklog.config.listener_tls import listener_tls
 from sparklog.config.session_access import session_access
 from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.kafka_options import KafkaOptions
+from sparklog.driver.controller.first_users import read_first_users
+from sparklog.driver.spark import open_network
 from sparklog.errors import KafkaError
 from sparklog.metadata.scram_records import SCRAM_MECHANISMS, scram_credential_of_record
 from sparklog.security.inside import SESSION, ApplicationSecret

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from driver.application import start
-from driver.spark import preflight
+from sparklog.driver.application import start
+from sparklog.driver.spark import preflight
 from sparklog.hosting import BrokerRefusedError, StartError
 from tests.unit.driver.applications import Application, refused
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.running_cluster import Shape
 from sparklog.config import BrokerConfig
+from sparklog.driver.running_cluster import Shape
 
 
 def shape(racks: int = 3, brokers_per_rack: int = 1, **config: str) -> Shape:

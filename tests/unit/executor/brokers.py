@@ -15,16 +15,16 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from executor.api.apis import partition_apis
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.partitions.isr_proposer import IsrAnswered
-from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
-from executor.partitions.replica import Replica
-from executor.replicas import Replicas
 from sparklog.authorization.authorization import Authorization
 from sparklog.authorization.guards.table import broker_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.apis import partition_apis
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.partitions.isr_proposer import IsrAnswered
+from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.replicas import Replicas
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (

@@ -9,8 +9,8 @@ from typing import Any
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 from kio.schema.begin_quorum_epoch.v1.request import BeginQuorumEpochRequest, PartitionData, TopicData
 
-from executor.control.controller_link import ControllerLink
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel

@@ -12,12 +12,12 @@ import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
-from executor.broker import Broker, BrokerState
-from executor.control.machine.broker_lifecycle import BrokerReplacedError
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.driver.controller.server import ControllerServer
 from sparklog.errors import ErrorCode
+from sparklog.executor.broker import Broker, BrokerState
+from sparklog.executor.control.machine.broker_lifecycle import BrokerReplacedError
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
 from sparklog.storage.log_config import LogConfig

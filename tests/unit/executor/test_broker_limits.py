@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
-from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.driver.controller.server import ControllerServer
 from sparklog.errors import KafkaError
+from sparklog.executor.broker import Broker, BrokerState
 from sparklog.wire.channel import Channel
 from tests.inside import SECRET
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.class_archive.archive import prepare
+from sparklog.jobs.class_archive.archive import prepare
 
 TRAINS = """#!/bin/sh
 echo trained >> "{trainings}"

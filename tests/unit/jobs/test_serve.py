@@ -5,8 +5,9 @@ import sys
 
 LOADED = """
 import sys
-import jobs.serve
-print({"driver.application", "driver.cluster", "sparklog.config", "sparklog.storage"} & set(sys.modules))
+import sparklog.jobs.serve
+cluster = {"sparklog.driver.application", "sparklog.driver.cluster", "sparklog.config", "sparklog.storage"}
+print(cluster & set(sys.modules))
 """
 
 

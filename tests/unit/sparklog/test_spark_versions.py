@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.ui.java import java_source
+from sparklog.driver.ui.java import java_source
 from sparklog.spark_versions import SparkVersion, java_for, why_too_old
 
 START = """

@@ -16,7 +16,7 @@ The rules kept:
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from driver.controller.quorum.machine.candidate import AnnouncedBroker
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 

@@ -6,15 +6,15 @@ has changed. To add one, write its file and name it here.
 
 from typing import Final
 
-from driver.ui.pages.sections.brokers import BROKERS
-from driver.ui.pages.sections.charts import CHARTS
-from driver.ui.pages.sections.controller import CONTROLLER
-from driver.ui.pages.sections.coordinators import COORDINATORS
-from driver.ui.pages.sections.events import EVENTS
-from driver.ui.pages.sections.partitions import PARTITIONS
-from driver.ui.pages.sections.queries import QUERIES
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.sections.topics import TOPICS
+from sparklog.driver.ui.pages.sections.brokers import BROKERS
+from sparklog.driver.ui.pages.sections.charts import CHARTS
+from sparklog.driver.ui.pages.sections.controller import CONTROLLER
+from sparklog.driver.ui.pages.sections.coordinators import COORDINATORS
+from sparklog.driver.ui.pages.sections.events import EVENTS
+from sparklog.driver.ui.pages.sections.partitions import PARTITIONS
+from sparklog.driver.ui.pages.sections.queries import QUERIES
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.sections.topics import TOPICS
 
 __all__ = ["SECTIONS", "Section", "Shown"]
 

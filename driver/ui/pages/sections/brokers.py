@@ -1,10 +1,10 @@
 """The brokers: where each is, what it does and how busy it is."""
 
-from driver.ui.machine.status import BrokerFigures, BrokerState, BrokerStatus
-from driver.ui.pages.figures import count, duration, rate, size, size_rate
-from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import Cell, plain, right, section, table
+from sparklog.driver.ui.machine.status import BrokerFigures, BrokerState, BrokerStatus
+from sparklog.driver.ui.pages.figures import count, duration, rate, size, size_rate
+from sparklog.driver.ui.pages.html import Content, Html, Link, element, joined, link_to
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 
 _COLUMNS = (
     "Broker", "State", "Rack", "Where", "Leads", "Holds", "In sync",

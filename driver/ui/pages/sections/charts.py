@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from driver.ui.machine.history import Series
-from driver.ui.pages.charts import STYLE, chart
-from driver.ui.pages.figures import count, duration, rate, size, size_rate
-from driver.ui.pages.html import Html, element, joined
-from driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.machine.history import Series
+from sparklog.driver.ui.pages.charts import STYLE, chart
+from sparklog.driver.ui.pages.figures import count, duration, rate, size, size_rate
+from sparklog.driver.ui.pages.html import Html, element, joined
+from sparklog.driver.ui.pages.sections.section import Section, Shown
 
 UNITS: Final[Mapping[str, Callable[[float | None], str]]] = {
     "Partitions in trouble": count,

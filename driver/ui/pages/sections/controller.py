@@ -1,10 +1,10 @@
 """The controller and the quorum of the metadata log."""
 
-from driver.ui.machine.status import ControllerStatus, VoterStatus
-from driver.ui.pages.figures import count, duration
-from driver.ui.pages.html import Html, element
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import Cell, plain, right, section, table
+from sparklog.driver.ui.machine.status import ControllerStatus, VoterStatus
+from sparklog.driver.ui.pages.figures import count, duration
+from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 
 
 def _shows(shown: Shown) -> tuple[ControllerStatus | None, str, str]:

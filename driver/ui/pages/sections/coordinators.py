@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from driver.ui.pages.figures import count
-from driver.ui.pages.html import Html, element, link_to, log_page
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import section
+from sparklog.driver.ui.pages.figures import count
+from sparklog.driver.ui.pages.html import Html, element, link_to, log_page
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import section
 
 
 class _Groups(NamedTuple):

@@ -1,11 +1,11 @@
 """The last events."""
 
-from driver.ui.machine.events import MAX_EVENTS
-from driver.ui.machine.status import Event
-from driver.ui.pages.figures import clock_time
-from driver.ui.pages.html import Html
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import Cell, plain, section, table
+from sparklog.driver.ui.machine.events import MAX_EVENTS
+from sparklog.driver.ui.machine.status import Event
+from sparklog.driver.ui.pages.figures import clock_time
+from sparklog.driver.ui.pages.html import Html
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import Cell, plain, section, table
 
 
 def _shows(shown: Shown) -> tuple[Event, ...]:

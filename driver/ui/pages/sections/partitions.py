@@ -1,10 +1,10 @@
 """Partitions that need somebody, and how many there are of each kind."""
 
-from driver.ui.machine.status import PartitionsStatus, PartitionTrouble, Trouble
-from driver.ui.pages.figures import count
-from driver.ui.pages.html import Content, Html, element, link_to, log_page
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import Cell, numbers, plain, right, section, table
+from sparklog.driver.ui.machine.status import PartitionsStatus, PartitionTrouble, Trouble
+from sparklog.driver.ui.pages.figures import count
+from sparklog.driver.ui.pages.html import Content, Html, element, link_to, log_page
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import Cell, numbers, plain, right, section, table
 
 _MAX_SHOWN = 20
 """So many that the brokers can still be seen."""

@@ -1,10 +1,10 @@
 """Streaming queries of this application, with what they have not read yet."""
 
-from driver.ui.machine.status import QueryStatus, SourceStatus
-from driver.ui.pages.figures import count, duration, rate
-from driver.ui.pages.html import Content, Html, Link, element, link_to
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import Cell, plain, right, section, table
+from sparklog.driver.ui.machine.status import QueryStatus, SourceStatus
+from sparklog.driver.ui.pages.figures import count, duration, rate
+from sparklog.driver.ui.pages.html import Content, Html, Link, element, link_to
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 
 _COLUMNS = ("Query", "State", "Batch", "Batch time", "Reads", "Lag", "Rows in", "Rows done", "Writes")
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from driver.ui.machine.history import Series
-from driver.ui.machine.status import Status
-from driver.ui.pages.html import Html
+from sparklog.driver.ui.machine.history import Series
+from sparklog.driver.ui.machine.status import Status
+from sparklog.driver.ui.pages.html import Html
 
 
 class Shown(NamedTuple):

@@ -1,10 +1,10 @@
 """The first topics, and the way to the others."""
 
-from driver.ui.machine.status import TopicSummary
-from driver.ui.pages.figures import count
-from driver.ui.pages.html import Html, element, link_to, log_page
-from driver.ui.pages.sections.section import Section, Shown
-from driver.ui.pages.tables import Cell, plain, right, section, table
+from sparklog.driver.ui.machine.status import TopicSummary
+from sparklog.driver.ui.pages.figures import count
+from sparklog.driver.ui.pages.html import Html, element, link_to, log_page
+from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 
 
 def topics_table(topics: tuple[TopicSummary, ...]) -> Html:

@@ -10,10 +10,10 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from executor.coordinators.groups.api.coordinator import wait_for_each
-from executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
-from executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import wait_for_each
+from sparklog.executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
+from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Response, Steps
 from sparklog.wire.turns import in_one_go

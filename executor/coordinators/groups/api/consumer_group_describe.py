@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
 
-from executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
-from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
-from executor.coordinators.groups.machine.consumer.description import undescribed_group
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled

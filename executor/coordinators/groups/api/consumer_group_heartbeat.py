@@ -5,10 +5,13 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.api.join_group import client_host, may_describe
-from executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat, heartbeat_error
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.join_group import client_host, may_describe
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import (
+    ConsumerGroupHeartbeat,
+    heartbeat_error,
+)
 from sparklog.metadata.features import GROUP_VERSION_FEATURE
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import unless_minus_one

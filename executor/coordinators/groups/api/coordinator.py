@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.wire.requests import Deferred, Response
 
 SIDE_BY_SIDE: Final = 100

@@ -8,12 +8,12 @@ from kio.schema.describe_groups.v6.response import (
     DescribeGroupsResponse,
 )
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
-from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps

@@ -2,9 +2,9 @@
 
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.machine.membership import Heartbeat
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.machine.membership import Heartbeat
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.machine.classic.rebalance import join_error
-from executor.coordinators.groups.machine.membership import JoinGroup
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.acls.host import host_of
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error
+from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
 

@@ -2,9 +2,9 @@
 
 from kio.schema.leave_group.v5.response import LeaveGroupResponse
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade

@@ -7,10 +7,10 @@ from typing import Any, Final
 from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupResponse
 from kio.schema.list_groups.v5.response import ListGroupsResponse
 
-from executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator, wait_for
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator, wait_for
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps

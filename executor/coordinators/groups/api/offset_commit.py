@@ -6,19 +6,19 @@ from typing import Any, Final
 
 from kio.schema.offset_commit import v9, v10
 
-from executor.coordinators.groups.api.committed_topics import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.committed_topics import (
     CommittedTopics,
     Topics,
     all_refused,
     answer_commit,
     committed_topics,
 )
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
-from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
+from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled

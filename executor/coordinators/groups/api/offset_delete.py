@@ -8,12 +8,12 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from executor.coordinators.groups.api.chunks import Chunk, in_chunks
-from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
-from executor.coordinators.groups.api.topic_names import named_topic
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
+from sparklog.executor.coordinators.groups.api.topic_names import named_topic
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from kio.schema.offset_fetch import v7, v9, v10
 
-from executor.coordinators.groups.api.chunks import in_chunks
-from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
-from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
-from executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.chunks import in_chunks
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
+from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
+from sparklog.executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request, Response, Steps

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.machine.classic.rebalance import sync_response
-from executor.coordinators.groups.machine.membership import SyncGroup
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import sync_response
+from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
 

@@ -9,21 +9,21 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from executor.coordinators.groups.api.committed_topics import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.committed_topics import (
     CommittedTopics,
     Topics,
     all_refused,
     answer_commit,
     committed_topics,
 )
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.api.verified_transaction import Verify
-from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
-from executor.verification.machine.waiting_additions import TransactionOperation
-from executor.verification.transaction_verifier import TransactionOfProducer
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.verified_transaction import Verify
+from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
+from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
+from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled

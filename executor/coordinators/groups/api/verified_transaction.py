@@ -7,14 +7,14 @@ CoordinatorOperationExceptionHelper.
 from collections.abc import Callable, Generator
 from typing import Any
 
-from executor.coordinators.machine.shard import coordinator_error
-from executor.partitions.table import PartitionTable
-from executor.verification.transaction_verifier import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.shard import coordinator_error
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.verification.transaction_verifier import (
     BatchToVerify,
     TransactionOfProducer,
     TransactionVerifier,
 )
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 

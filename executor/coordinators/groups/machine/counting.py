@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroupState
-from executor.coordinators.groups.machine.expiration import STEP_ITEMS
-from executor.coordinators.groups.machine.group import GroupType
-from executor.coordinators.groups.machine.groups import Groups
-from executor.coordinators.groups.machine.offset_store import OffsetStore
-from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.expiration import STEP_ITEMS
+from sparklog.executor.coordinators.groups.machine.group import GroupType
+from sparklog.executor.coordinators.groups.machine.groups import Groups
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 
 COUNT_INTERVAL_MS: Final = 60_000
 

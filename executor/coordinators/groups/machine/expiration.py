@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.groups import Groups
-from executor.coordinators.groups.machine.offset_store import CommittedOffset
-from executor.coordinators.groups.machine.offsets import Offsets, offset_tombstone
-from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.groups import Groups
+from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset
+from sparklog.executor.coordinators.groups.machine.offsets import Offsets, offset_tombstone
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import TimestampMs
 
 STEP_ITEMS: Final = 1000

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import TimestampMs
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, MutableMapping
 from itertools import chain
 from typing import Final
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
 
 _RELEASED_AT_ONCE: Final = 64
 """Each with its members."""

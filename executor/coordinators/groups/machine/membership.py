@@ -13,9 +13,9 @@ Source: Kafka's GroupMetadataManager, which is all of this in one class.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from executor.coordinators.groups.machine.group import Group, GroupType
-from executor.coordinators.machine.decision import Decision, Now
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
+from sparklog.executor.coordinators.machine.decision import Decision, Now
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 

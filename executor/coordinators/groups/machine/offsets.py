@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
-from executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -21,6 +18,9 @@ from sparklog.coordinator_records.consumer_offsets import (
     OffsetCommitValue,
 )
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
 from sparklog.metadata.partition_for import utf_16_length
 from sparklog.types import LeaderEpoch, Offset
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Reply, Token
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Reply, Token
 
 
 class Outcome:

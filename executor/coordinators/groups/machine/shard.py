@@ -10,37 +10,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
-from executor.coordinators.groups.machine.classic.rebalance import refuse_join
-from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
-from executor.coordinators.groups.machine.counting import COUNT_INTERVAL_MS, States, counting_steps
-from executor.coordinators.groups.machine.expiration import (
-    STEP_ITEMS,
-    TombstoneBatch,
-    deleted_topics_steps,
-    expiration_steps,
-)
-from executor.coordinators.groups.machine.group import Group, GroupType
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.groups.machine.groups import Groups
-from executor.coordinators.groups.machine.membership import (
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    Membership,
-    Replay,
-    SyncGroup,
-)
-from executor.coordinators.groups.machine.offset_store import OffsetStore
-from executor.coordinators.groups.machine.offsets import OffsetCommit, Offsets, TopicErrors
-from executor.coordinators.machine.decision import (
-    CoordinatorRecord,
-    Decision,
-    Now,
-    ProducerStamp,
-    Token,
-)
-from executor.coordinators.machine.timers import Timers
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupMetadataKey,
@@ -48,6 +17,37 @@ from sparklog.coordinator_records.consumer_offsets import (
     OffsetCommitKey,
 )
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import refuse_join
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
+from sparklog.executor.coordinators.groups.machine.counting import COUNT_INTERVAL_MS, States, counting_steps
+from sparklog.executor.coordinators.groups.machine.expiration import (
+    STEP_ITEMS,
+    TombstoneBatch,
+    deleted_topics_steps,
+    expiration_steps,
+)
+from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.groups import Groups
+from sparklog.executor.coordinators.groups.machine.membership import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Membership,
+    Replay,
+    SyncGroup,
+)
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, Offsets, TopicErrors
+from sparklog.executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Token,
+)
+from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.records.key_values import KeyRun

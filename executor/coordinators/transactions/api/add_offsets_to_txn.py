@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import ask, older_fencing, outcome_of
-from executor.coordinators.transactions.machine.events import AddPartitions
-from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing, outcome_of
+from sparklog.executor.coordinators.transactions.machine.events import AddPartitions
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Request, Response

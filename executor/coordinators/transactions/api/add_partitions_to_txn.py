@@ -31,17 +31,17 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import ask, older_fencing, outcomes_of
-from executor.coordinators.transactions.machine.events import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing, outcomes_of
+from sparklog.executor.coordinators.transactions.machine.events import (
     AddPartitions,
     PartitionErrors,
     VerifyPartitions,
 )
-from executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Deferred, Request, Steps

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from executor.coordinators.machine.decision import Decision, Now, Token
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
     Describe,
@@ -16,8 +17,7 @@ from executor.coordinators.transactions.machine.events import (
     ProducerOutcome,
     VerifyPartitions,
 )
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.types import ProducerId
 from sparklog.wire.requests import Deferred
 

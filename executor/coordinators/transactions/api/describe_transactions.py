@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from kio.schema.describe_transactions.v0.response import TopicData
 
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import ask, outcomes_of
-from executor.coordinators.transactions.machine.events import Describe
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import ask, outcomes_of
+from sparklog.executor.coordinators.transactions.machine.events import Describe
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.types import TopicPartition
 from sparklog.wire.described_transactions import DescribeTransactionsResponse, TransactionState
 from sparklog.wire.requests import Deferred, Request, Steps

@@ -10,13 +10,17 @@ from typing import Any, Final
 
 from kio.schema.end_txn.v5.response import EndTxnResponse
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import NewProducerId, ask_as_producer, older_fencing
-from executor.coordinators.transactions.machine.events import EndTransaction, ProducerOutcome
-from executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
-from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import (
+    NewProducerId,
+    ask_as_producer,
+    older_fencing,
+)
+from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, ProducerOutcome
+from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 

@@ -13,18 +13,18 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import (
+from sparklog.answers.init_producer_id import init_producer_id_response
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import (
     ALLOCATION_TIMEOUT_MS,
     NewProducerId,
     ask_as_producer,
     older_fencing,
 )
-from executor.coordinators.transactions.machine.events import InitProducer
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from sparklog.answers.init_producer_id import init_producer_id_response
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.transactions.machine.events import InitProducer
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.wire.requests import Request, Response
 
 logger = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ from typing import Any, Final
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse
 from kio.schema.list_transactions.v2.response import TransactionState as ListedTransaction
 
-from executor.coordinators.machine.regular_expressions import compiled
-from executor.coordinators.machine.shard import ShardState
-from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import outcomes_of
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.regular_expressions import compiled
+from sparklog.executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.executor.coordinators.transactions.api.asking import outcomes_of
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled

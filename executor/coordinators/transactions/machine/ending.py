@@ -13,19 +13,19 @@ Source: Kafka's TransactionCoordinator.endTransaction and endTransactionWithTV1.
 
 from typing import Final
 
-from executor.coordinators.transactions.machine.events import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     EndTransaction,
     NeedsProducerId,
     ProducerOutcome,
 )
-from executor.coordinators.transactions.machine.metadata import (
+from sparklog.executor.coordinators.transactions.machine.metadata import (
     EPOCH_BUMP_VERSION,
     EXHAUSTED_EPOCH,
     TransactionMetadata,
     TransactionState,
 )
-from sparklog.errors import ErrorCode
 from sparklog.types import TimestampMs
 
 _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)

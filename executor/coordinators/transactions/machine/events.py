@@ -9,8 +9,8 @@ from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.types import ProducerId, TopicPartition
 
 

@@ -14,18 +14,18 @@ Source: Kafka's TransactionCoordinator.prepareInitProducerIdTransit; KIP-360, KI
 
 from typing import NamedTuple
 
-from executor.coordinators.transactions.machine.events import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     InitProducer,
     NeedsProducerId,
     ProducerOutcome,
 )
-from executor.coordinators.transactions.machine.metadata import (
+from sparklog.executor.coordinators.transactions.machine.metadata import (
     EXHAUSTED_EPOCH,
     TransactionMetadata,
     TransactionState,
 )
-from sparklog.errors import ErrorCode
 from sparklog.types import ProducerEpoch, TimestampMs
 
 

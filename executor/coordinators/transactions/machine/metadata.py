@@ -23,8 +23,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.coordinator_records.transaction_state import PartitionsSchema, TransactionLogValue
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.types import (
     NO_TRANSACTION_TIMEOUT_MS,
     ProducerEpoch,

@@ -29,8 +29,8 @@ from kio.schema.write_txn_markers.v2.request import (
     WriteTxnMarkersRequest,
 )
 
-from executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition

@@ -18,7 +18,9 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager (4.3.1).
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from executor.coordinators.machine.decision import (
+from sparklog.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import (
     NOTHING,
     CoordinatorRecord,
     Decision,
@@ -27,8 +29,8 @@ from executor.coordinators.machine.decision import (
     Reply,
     Token,
 )
-from executor.coordinators.transactions.machine import ending, initialization
-from executor.coordinators.transactions.machine.events import (
+from sparklog.executor.coordinators.transactions.machine import ending, initialization
+from sparklog.executor.coordinators.transactions.machine.events import (
     AbortWithNewProducerId,
     AddPartitions,
     Describe,
@@ -39,14 +41,12 @@ from executor.coordinators.transactions.machine.events import (
     SendMarkers,
     VerifyPartitions,
 )
-from executor.coordinators.transactions.machine.metadata import (
+from sparklog.executor.coordinators.transactions.machine.metadata import (
     EPOCH_BUMP_VERSION,
     TransactionMetadata,
     TransactionState,
 )
-from executor.coordinators.transactions.machine.time_outs import Schedule, TransactionLimits
-from sparklog.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.time_outs import Schedule, TransactionLimits
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import TRANSACTION_VERSION_FEATURE
 from sparklog.metadata.image import MetadataImage

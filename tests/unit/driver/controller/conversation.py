@@ -18,9 +18,9 @@ from kio.schema.create_topics.v7.request import (
     CreatableTopicConfig,
 )
 
-from driver.controller.machine.controller import PARTITIONS_PER_DECISION, Controller
-from driver.controller.machine.decision import Decision
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION, Controller
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage, PartitionRegistration

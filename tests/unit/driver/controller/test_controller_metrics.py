@@ -2,8 +2,8 @@
 
 import asyncio
 
-from driver.controller.controller_metrics import ControllerMetrics
-from driver.monitoring.broker_metrics import BrokerMetrics
+from sparklog.driver.controller.controller_metrics import ControllerMetrics
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
 
-from driver.controller.api.envelope import EnvelopeHandler
+from sparklog.driver.controller.api.envelope import EnvelopeHandler
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import request_encoder

@@ -5,8 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from driver.controller.first_users import FirstUsersError, read_first_users
-from driver.controller.machine.controller import Controller
+from sparklog.driver.controller.first_users import FirstUsersError, read_first_users
+from sparklog.driver.controller.machine.controller import Controller
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.metadata.scram_records import scram_credential_of_record

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-from driver.controller.metadata_fetches import MetadataFetches
-from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.metadata_fetches import MetadataFetches
+from sparklog.driver.controller.metadata_log import MetadataLog
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records

@@ -15,13 +15,13 @@ from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsReque
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from driver.controller.active_controller import DeposedError
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.quorum.machine.candidate import ExpectedBroker
-from driver.controller.server import ControllerServer
-from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.active_controller import DeposedError
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.driver.controller.server import ControllerServer
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.metrics import controller as controller_metrics
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId

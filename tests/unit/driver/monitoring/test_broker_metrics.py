@@ -1,4 +1,4 @@
-from driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
 from sparklog.metrics.names import MetricName
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (), "Count")

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from driver.monitoring import spark_metrics
-from driver.monitoring.spark_metrics import SparkMetrics
+from sparklog.driver.monitoring import spark_metrics
+from sparklog.driver.monitoring.spark_metrics import SparkMetrics
 from tests.cluster import wait_for
 from tests.unit.driver.spark.java_virtual_machine import context_of
 

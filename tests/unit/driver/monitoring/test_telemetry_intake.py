@@ -11,23 +11,23 @@ from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscr
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from driver.controller.api.telemetry import BROKERS, ControllerTelemetry
-from driver.monitoring.broker_metrics import BrokerMetrics
-from driver.monitoring.client_metrics import (
+from sparklog.acls.acl import Principal
+from sparklog.driver.controller.api.telemetry import BROKERS, ControllerTelemetry
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
+from sparklog.driver.monitoring.client_metrics import (
     EXPIRY_MS,
     MAX_FIGURES_EACH,
     MAX_INSTANCES,
     ClientMetrics,
     ClientSample,
 )
-from driver.monitoring.telemetry_intake import (
+from sparklog.driver.monitoring.telemetry_intake import (
     MAX_EXPANDED_BYTES_OF_CLIENTS,
     MAX_WAITING,
     MAX_WAITING_BYTES,
     Push,
     TelemetryIntake,
 )
-from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
@@ -222,7 +222,7 @@ def test_clients_figures_are_bounded_in_number_and_age() -> None:
 
 def test_client_that_pushes_thousands_of_figures_has_so_many_kept() -> None:
     """One that makes up names would fill it alone."""
-    from driver.monitoring.otlp_decoding import client_figures
+    from sparklog.driver.monitoring.otlp_decoding import client_figures
 
     data = MetricsData()
     metrics = data.resource_metrics.add().scope_metrics.add().metrics
@@ -256,7 +256,7 @@ def bomb(field: str, count: int) -> bytes:
 def test_client_that_pushes_much_of_nothing_is_looked_at_no_further(field: str) -> None:
     """The thread that reads it holds the lock that the controller's loop needs for its heartbeats: a kilobyte
     that expanded to 16 MiB held it half of the time for half a minute."""
-    from driver.monitoring import otlp_decoding
+    from sparklog.driver.monitoring import otlp_decoding
 
     seen = 0
 
@@ -276,7 +276,7 @@ def test_client_that_pushes_much_of_nothing_is_looked_at_no_further(field: str) 
 
 def test_client_s_long_names_are_not_kept() -> None:
     """Names of a megabyte, five hundred of them from five hundred clients, would be the driver's memory."""
-    from driver.monitoring.otlp_decoding import MAX_TEXT_CHARACTERS, client_figures
+    from sparklog.driver.monitoring.otlp_decoding import MAX_TEXT_CHARACTERS, client_figures
 
     data = MetricsData()
     metrics = data.resource_metrics.add().scope_metrics.add().metrics

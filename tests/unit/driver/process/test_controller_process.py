@@ -15,8 +15,8 @@ import pytest
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 
-from driver.process.controller_process import ControllerProcess
 from sparklog.config import BrokerConfig
+from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.errors import ErrorCode
 from sparklog.hosting import StartError
 from sparklog.types import CLUSTER_METADATA_TOPIC
@@ -142,7 +142,7 @@ def test_broker_that_had_to_leave_is_named_to_the_next_process(tmp_path: Path) -
 DRIVER = f"""
 import sys, time
 from pathlib import Path
-from driver.process.controller_process import ControllerProcess
+from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.config import BrokerConfig
 from tests.inside import SECRET
 if __name__ == "__main__":
@@ -243,6 +243,6 @@ def test_log_lines_of_the_process_are_the_drivers(tmp_path: Path, caplog: pytest
     with controller(tmp_path / "controller") as process:
         wait_for(lambda: "waits for brokers" in caplog.text, "the line")
         (record,) = (each for each in caplog.records if "waits for brokers" in each.message)
-        assert record.name == "driver.controller.server"
+        assert record.name == "sparklog.driver.controller.server"
         assert record.levelno == logging.INFO
         assert process.bootstrap_servers in record.message

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from driver.controller.errors import DeposedError
-from driver.process.codec import MessageError, decoded, encoded
-from driver.process.errors import ControllerProcessError, error_of, failed_by
-from driver.process.machine.supervision import ShutDownBroker, StopController
-from driver.process.messages import (
+from sparklog.config import ConfigError
+from sparklog.driver.controller.errors import DeposedError
+from sparklog.driver.process.codec import MessageError, decoded, encoded
+from sparklog.driver.process.errors import ControllerProcessError, error_of, failed_by
+from sparklog.driver.process.machine.supervision import ShutDownBroker, StopController
+from sparklog.driver.process.messages import (
     FROM_CHILD,
     FROM_DRIVER,
     AskFigures,
@@ -20,10 +21,9 @@ from driver.process.messages import (
     StartController,
     TabMade,
 )
-from driver.ui.machine.status import BrokerTask
-from driver.ui.machine.status_maker import BrokerPlace
-from driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed, StageText
-from sparklog.config import ConfigError
+from sparklog.driver.ui.machine.status import BrokerTask
+from sparklog.driver.ui.machine.status_maker import BrokerPlace
+from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed, StageText
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.tls.errors import TlsConfigError
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from pyspark import SparkContext
 
-from driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.broker_jobs import BrokerJobs
 
 
 class Spark:

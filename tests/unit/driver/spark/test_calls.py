@@ -3,7 +3,7 @@
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from driver.spark.calls import answered
+from sparklog.driver.spark.calls import answered
 
 LOST = Py4JError("An error occurred while calling o150.get")
 """What py4j raises, having tried twice, when the JVM has closed the connection under a call."""

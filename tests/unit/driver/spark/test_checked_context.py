@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from driver.spark.preflight import checked_context
+from sparklog.driver.spark.preflight import checked_context
 from sparklog.hosting import StartError
 
 

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
-from driver.spark.janino import CompilationError, compiled
+from sparklog.driver.spark.janino import CompilationError, compiled
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from driver.spark import open_network
 from sparklog.config import BrokerConfig
+from sparklog.driver.spark import open_network
 from sparklog.hosting import OpenNetworkError
 from tests.unit.driver.spark.java_virtual_machine import context_of
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.spark.directory_search import homes_of
-from driver.spark.placement import HOME_WAIT_S, Placement, preferred_hosts
-from driver.spark.slots import BrokerSlots
+from sparklog.driver.spark.directory_search import homes_of
+from sparklog.driver.spark.placement import HOME_WAIT_S, Placement, preferred_hosts
+from sparklog.driver.spark.slots import BrokerSlots
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
 RACKS = {0: "rack-0", 1: "rack-1", 2: "rack-2"}

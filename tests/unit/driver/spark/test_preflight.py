@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.spark import preflight
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
+from sparklog.driver.spark import preflight
 from sparklog.hosting import NoWritableDirectoryError, StartError
 from tests.certificates import Authority, server_keys
 from tests.unit.driver.spark.java_virtual_machine import context_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.spark.private_sockets import have_private_sockets
+from sparklog.driver.spark.private_sockets import have_private_sockets
 
 ENABLED = "spark.python.unix.domain.socket.enabled"
 DIRECTORY = "spark.python.unix.domain.socket.dir"

@@ -3,10 +3,10 @@
 import logging
 from typing import Any
 
-from driver.spark.broker_jobs import BrokerJobs
-from driver.spark.placement import Placement
-from driver.spark.rack import BACKOFF, STEADY_S, Rack, failures_in_a_row
-from driver.spark.slots import BrokerSlots
+from sparklog.driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.placement import Placement
+from sparklog.driver.spark.rack import BACKOFF, STEADY_S, Rack, failures_in_a_row
+from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment
 from tests.cluster import wait_for
 from tests.inside import SECRET

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.ui.asked_page import OVERVIEW, AskedPage
+from sparklog.driver.ui.asked_page import OVERVIEW, AskedPage
 
 
 @pytest.mark.parametrize(

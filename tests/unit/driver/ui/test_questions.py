@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from driver.ui import questions
-from driver.ui.pages.answers import lacking, said_of
-from driver.ui.questions import Answer, Questions, Sample
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.driver.ui import questions
+from sparklog.driver.ui.pages.answers import lacking, said_of
+from sparklog.driver.ui.questions import Answer, Questions, Sample
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.blocking import ResponseTooLargeError
 from tests.cluster import wait_for

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.controller.server import ControllerServer
-from driver.ui.tab_pages import TabMaker
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.server import ControllerServer
+from sparklog.driver.ui.tab_pages import TabMaker
 from tests.inside import SECRET
 
 

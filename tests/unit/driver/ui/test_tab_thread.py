@@ -6,9 +6,9 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JError
 
-from driver.ui import log_tab, tab_thread
-from driver.ui.tab_source import MadePage, MadeTab, Observed
-from driver.ui.tab_thread import TabThread
+from sparklog.driver.ui import log_tab, tab_thread
+from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed
+from sparklog.driver.ui.tab_thread import TabThread
 from tests.cluster import wait_for
 from tests.unit.driver.spark.java_virtual_machine import context_of
 

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from executor.api.cold_reads import warm
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.cold_reads import warm
 from sparklog.records.batch import iterate_headers
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.file_region import FileRegion, LogFile

@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from executor.api.machine.fetch_context import FetchContext
-from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.machine.fetch_context import FetchContext
+from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.storage.file_region import FileRegion
 from sparklog.wire.apis import ApiKey

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.api.former_ports import FORMER_PORTS, read_former_ports, write_former_ports
+from sparklog.executor.api.former_ports import FORMER_PORTS, read_former_ports, write_former_ports
 
 
 def test_former_ports_are_those_that_were_written_last(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequ
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from executor.api.admin import AdminHandlers, refuse_forwarded
-from executor.control.controller_link import ControllerLink
-from executor.control.forwarding import Forwarder
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.admin import AdminHandlers, refuse_forwarded
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.forwarding import Forwarder
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.list_offsets.v6.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from executor.api.list_offsets import ListOffsetsHandler
-from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.list_offsets import ListOffsetsHandler
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
 from tests.counted_work import counted_calls

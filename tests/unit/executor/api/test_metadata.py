@@ -9,12 +9,12 @@ from uuid import UUID
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
-from executor.api.find_coordinator import FindCoordinatorHandler
-from executor.api.metadata import MetadataHandler
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.metadata.machine.snapshot_delta import difference
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.find_coordinator import FindCoordinatorHandler
+from sparklog.executor.api.metadata import MetadataHandler
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,

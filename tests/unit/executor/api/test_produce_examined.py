@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from executor.replicas import EXAMINERS
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
+from sparklog.executor.replicas import EXAMINERS
 from sparklog.records.batch import HEADER_BYTES, header_bytes, iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec

@@ -16,15 +16,15 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.list_offsets.v11 import request as list_offsets
 from kio.schema.vote.v2 import request as vote
 
-from executor.api.quorum import QuorumHandlers
-from executor.metadata.machine.quorum_voter import ElectionState
-from executor.metadata.metadata_replica import MetadataReplica
-from executor.metadata.quorum_state_file import QUORUM_STATE, read_election
-from executor.partitions.log_end import log_end
-from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.quorum import QuorumHandlers
+from sparklog.executor.metadata.machine.quorum_voter import ElectionState
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
+from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election
+from sparklog.executor.partitions.log_end import log_end
+from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.replay import replay_records

@@ -13,8 +13,8 @@ from kio.schema.write_txn_markers.v2.request import (
     WriteTxnMarkersRequest,
 )
 
-from executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.records.batch import read_header
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.apis import ApiKey

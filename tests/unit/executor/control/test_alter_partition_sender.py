@@ -7,10 +7,10 @@ from uuid import UUID
 
 from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData, TopicData
 
-from executor.control.alter_partition_sender import AlterPartitionSender
-from executor.control.broker_requests import BrokerRequests
-from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.alter_partition_sender import AlterPartitionSender
+from sparklog.executor.control.broker_requests import BrokerRequests
+from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.types import BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request

@@ -6,9 +6,9 @@ from typing import Any
 
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 
-from executor.control.auto_topic_creation import AutoTopicCreation
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from tests.unit.executor.controller_script import linked_controller

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from executor.control.broker_connections import BrokerConnections
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Deferred, Peer, Request

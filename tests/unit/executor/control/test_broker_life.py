@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 
-from executor.control.broker_life import BrokerLife
-from executor.control.controller_link import ControllerLink
 from sparklog.config import BrokerConfig
+from sparklog.executor.control.broker_life import BrokerLife
+from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.types import BrokerEpoch
 
 DEADLINE_S: Final = 5.0

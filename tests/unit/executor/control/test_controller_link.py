@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
-from executor.control.broker_requests import BrokerRequests
-from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.broker_requests import BrokerRequests
+from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from tests.unit.executor.brokers import until

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from executor.control.controller_link import ControllerUnreachableError
-from executor.control.forwarding import Forwarder
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.controller_link import ControllerUnreachableError
+from sparklog.executor.control.forwarding import Forwarder
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from tests.unit.executor.brokers import until

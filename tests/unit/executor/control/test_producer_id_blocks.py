@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
-from executor.control.broker_requests import BrokerRequests
-from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.control.broker_requests import BrokerRequests
+from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
 from tests.unit.executor.controller_script import linked_controller

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
-from executor.control.senders import Senders
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.senders import Senders
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from tests.unit.driver.controller.conversation import heartbeat

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from executor.coordinators.groups.machine.group import GroupType
-from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
-from executor.coordinators.machine.decision import Decision, Now, Reply
-from executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.groups.machine.group import GroupType
+from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply
+from sparklog.executor.coordinators.machine.shard import ShardState
 from sparklog.metrics import coordinators
 from sparklog.metrics.names import Metric
 from tests.unit.executor.brokers import Brokers, until, with_brokers

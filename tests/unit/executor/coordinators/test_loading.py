@@ -15,14 +15,20 @@ from uuid import UUID
 
 import pytest
 
-from executor.coordinators.kind import CoordinatorKind
-from executor.coordinators.loading import BUFFERS, SLICE_WORK
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Reply
-from executor.coordinators.machine.shard import ShardState
-from executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS, encode_key, encode_value
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.loading import BUFFERS, SLICE_WORK
+from sparklog.executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Reply,
+)
+from sparklog.executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import PartitionChangeRecord

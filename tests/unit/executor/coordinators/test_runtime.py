@@ -5,9 +5,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from executor.coordinators.groups.api.verified_transaction import verify_in
-from executor.coordinators.kind import CoordinatorKind
-from executor.coordinators.machine.decision import (
+from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.machine.decision import (
     Beside,
     CoordinatorRecord,
     Decision,
@@ -15,13 +18,10 @@ from executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from executor.coordinators.machine.shard import ShardState
-from executor.coordinators.runtime import Coordinator, CoordinatorRuntime
-from executor.verification.machine.waiting_additions import TransactionOperation
-from executor.verification.transaction_verifier import TransactionOfProducer
-from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.runtime import Coordinator, CoordinatorRuntime
+from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
+from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.storage.transaction_markers import EndTransaction

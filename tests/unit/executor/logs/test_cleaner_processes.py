@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.logs import cleaner_processes
-from executor.logs.cleaner_processes import CleanerProcess, CleaningFailedError
+from sparklog.executor.logs import cleaner_processes
+from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleaningFailedError
 from sparklog.storage.cleaning.request import CleaningRequest
 from tests.cluster import wait_for
 
@@ -36,7 +36,7 @@ REQUEST = CleaningRequest(
 
 STARTER = """
 import sys
-from executor.logs.cleaner_processes import CleanerProcess, CleaningFailedError
+from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleaningFailedError
 from sparklog.storage.cleaning.request import CleaningRequest
 
 request = CleaningRequest(

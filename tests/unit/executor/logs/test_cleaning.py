@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from executor.logs import cleaner_processes
-from executor.logs.cleaner_processes import CleanerProcess
-from executor.logs.machine.cleaner_schedule import CleanerSchedule, SetAside
 from sparklog.errors import ErrorCode
+from sparklog.executor.logs import cleaner_processes
+from sparklog.executor.logs.cleaner_processes import CleanerProcess
+from sparklog.executor.logs.machine.cleaner_schedule import CleanerSchedule, SetAside
 from sparklog.metadata.schemas import ConfigRecord, ResourceType
 from sparklog.metrics import storage
 from sparklog.records.builder import SimpleRecord, build_batch

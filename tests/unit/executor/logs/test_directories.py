@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from executor.logs.directories import DataDirectories
 from sparklog.errors import KafkaError
+from sparklog.executor.logs.directories import DataDirectories
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
 from tests.unit.executor.logs.test_disk_failures import failing
 

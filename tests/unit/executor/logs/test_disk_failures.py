@@ -19,9 +19,9 @@ import pytest
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.replicas import Replicas
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.replicas import Replicas
 from sparklog.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from sparklog.storage.machine.recovery_rules import PreviousStop

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import Event
 from uuid import UUID
 
-from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.replicas import Replicas
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.replicas import Replicas
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets
 from sparklog.storage.log_directory import LogDirectory

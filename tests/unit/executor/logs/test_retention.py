@@ -61,7 +61,7 @@ async def test_records_from_the_future_are_said_to_keep_their_log(brokers: Broke
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("executor.logs.jobs.retention")
+    logger = logging.getLogger("sparklog.executor.logs.jobs.retention")
     logger.addHandler(handler)
     try:
         clock = Clock(brokers)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.logs.upkeep_scheduler import UpkeepScheduler
+from sparklog.executor.logs.upkeep_scheduler import UpkeepScheduler
 from sparklog.storage.log_directory import LogDirectory
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import weakref
 
-from executor.loop.slices import in_slices
+from sparklog.executor.loop.slices import in_slices
 from tests.counted_work import counted_turns
 
 

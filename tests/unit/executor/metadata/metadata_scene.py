@@ -18,12 +18,12 @@ from kio.schema.fetch.v18.response import (
 )
 from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
 
-from executor.loop.concurrency import until_first_ends
-from executor.metadata.follower import MetadataFollower
-from executor.metadata.metadata_replica import MetadataReplica
-from executor.metadata.publisher import MetadataPublisher
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.executor.loop.concurrency import until_first_ends
+from sparklog.executor.metadata.follower import MetadataFollower
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
+from sparklog.executor.metadata.publisher import MetadataPublisher
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.image import MetadataImage

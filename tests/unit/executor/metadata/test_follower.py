@@ -11,9 +11,9 @@ from kio.schema.fetch.v18.response import (
     EpochEndOffset,
 )
 
-from executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, VoteRequest
-from executor.metadata.quorum_state_file import read_election
 from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, VoteRequest
+from sparklog.executor.metadata.quorum_state_file import read_election
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import (

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from executor.metadata.machine.quorum_voter import VoteRequest
+from sparklog.executor.metadata.machine.quorum_voter import VoteRequest
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (

@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 
-from executor.control.controller_link import ControllerLink
-from executor.metadata.metadata_replica import MetadataReplica
-from executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.metadata.metadata_replica import MetadataReplica
+from sparklog.executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage import ForeignDirectoryError
 from sparklog.wire.apis import ApiKey

@@ -10,8 +10,8 @@ from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscr
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.server import ControllerServer
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.server import ControllerServer
 from sparklog.errors import ErrorCode
 from sparklog.metrics import controller as controller_names
 from sparklog.metrics import network, process, server

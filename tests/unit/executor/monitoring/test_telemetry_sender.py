@@ -9,9 +9,9 @@ from uuid import uuid4
 from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
 from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 
-from executor.monitoring.telemetry_sender import TelemetrySender
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.monitoring.telemetry_sender import TelemetrySender
 from sparklog.metrics.registry import Sample
 from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
 from sparklog.wire.apis import ApiKey

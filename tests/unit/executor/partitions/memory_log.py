@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from executor.partitions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokerStatus,
@@ -10,7 +11,7 @@ from executor.partitions.machine.events import (
     LeaderEffect,
     ProposeIsr,
 )
-from executor.partitions.machine.follower import (
+from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
     FetchAnswered,
@@ -22,8 +23,7 @@ from executor.partitions.machine.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from executor.partitions.machine.leader import PartitionLeader
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.storage.machine.epoch_checks import fetch_divergence
 
 

@@ -6,7 +6,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.partitions.delayed_operations import RESOLUTION_MS, Deadlines, DelayedOperations
+from sparklog.executor.partitions.delayed_operations import RESOLUTION_MS, Deadlines, DelayedOperations
 from tests.unit.executor.brokers import until
 
 

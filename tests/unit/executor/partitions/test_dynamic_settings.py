@@ -5,8 +5,8 @@ from itertools import pairwise
 from unittest.mock import patch
 from uuid import UUID
 
-from executor.partitions.machine import replication_quota
 from sparklog.errors import ErrorCode
+from sparklog.executor.partitions.machine import replication_quota
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, PartitionChangeRecord, ResourceType
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, produce

@@ -10,8 +10,8 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderTopic,
 )
 
-from executor.api.delete_records import DeleteRecordsHandler
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.delete_records import DeleteRecordsHandler
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, ResourceType
 from sparklog.wire.versions import downgrade
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -401,7 +401,7 @@ async def test_lost_leader_is_noted_at_once_and_warned_of_when_it_stays_away(bro
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
-    logger = logging.getLogger("executor.fetching.fetcher")
+    logger = logging.getLogger("sparklog.executor.fetching.fetcher")
     topic_id = await brokers.create_topic("t", [(0, 1)])
     channel = await brokers.connect(0)
     await channel.request(produce(topic_id, batch(1)))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.partitions.log_end import log_end, position_of
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.log_end import log_end, position_of
 from sparklog.metadata.schemas import NO_LEADER, PartitionChangeRecord
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.records.builder import SimpleRecord, build_batch

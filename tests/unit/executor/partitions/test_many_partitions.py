@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from executor.loop.slices import SLICE_ITEMS
-from executor.partitions.roles import OPENED_TOGETHER
 from sparklog.errors import ErrorCode
+from sparklog.executor.loop.slices import SLICE_ITEMS
+from sparklog.executor.partitions.roles import OPENED_TOGETHER
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request

@@ -1,6 +1,6 @@
 """Readers of a partition hear of its progress, also of what they themselves are the cause of."""
 
-from executor.partitions.progress import PartitionProgress
+from sparklog.executor.partitions.progress import PartitionProgress
 
 
 class LeavingReader:

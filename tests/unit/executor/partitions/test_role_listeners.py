@@ -2,10 +2,10 @@
 
 import asyncio
 
-from executor.partitions.machine.damage import Damage
-from executor.partitions.replica import Replica
-from executor.partitions.role_listener import RoleListener
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.damage import Damage
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.schemas import PartitionChangeRecord
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, delete_records, produce, rows

@@ -1,7 +1,7 @@
 """What goes in and out, by topic and in all."""
 
-from executor.partitions.traffic import CHOICE_INTERVAL_MS, TOPICS_TOLD, BrokerTraffic, TrafficMeters
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.traffic import CHOICE_INTERVAL_MS, TOPICS_TOLD, BrokerTraffic, TrafficMeters
 from sparklog.metrics import server
 from sparklog.metrics.names import Metric
 from sparklog.metrics.registry import figures

@@ -5,12 +5,13 @@ import sys
 
 LOADED = """
 import os, sys
-import executor.process.daemon
+import sparklog.executor.process.daemon
 import pyspark.daemon
 threads = len(os.listdir("/proc/self/task"))
 heavy = {"hypothesis", "numpy", "pyarrow", "pandas", "pyspark.worker"} & set(sys.modules)
-broker = {"executor.broker", "executor.process.broker_task", "sparklog.storage.log"} - set(sys.modules)
-print(threads, heavy, broker, executor.process.daemon.manager is pyspark.daemon.manager)
+task = "sparklog.executor.process.broker_task"
+broker = {"sparklog.executor.broker", task, "sparklog.storage.log"} - set(sys.modules)
+print(threads, heavy, broker, sparklog.executor.process.daemon.manager is pyspark.daemon.manager)
 """
 
 
@@ -24,7 +25,7 @@ STARTED = """
 import gc, runpy
 import pyspark.daemon
 pyspark.daemon.manager = lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
-runpy.run_module("executor.process.daemon", run_name="__main__")
+runpy.run_module("sparklog.executor.process.daemon", run_name="__main__")
 """
 
 

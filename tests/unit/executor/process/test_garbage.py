@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from executor.process.garbage import MUCH_OBJECTS, freezing_survivors
+from sparklog.executor.process.garbage import MUCH_OBJECTS, freezing_survivors
 
 
 class Node:

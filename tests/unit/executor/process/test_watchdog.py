@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from executor.process.watchdog import is_stopped
+from sparklog.executor.process.watchdog import is_stopped
 from tests.cluster import wait_for
 
 REPOSITORY = Path(__file__).parents[4]
 LIMIT_MS = 400
 WATCHED = f"""
 import sys, time
-from executor.process.watched import watched
+from sparklog.executor.process.watched import watched
 
 with watched({LIMIT_MS}):
     print("lives", flush=True)

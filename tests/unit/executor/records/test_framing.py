@@ -7,9 +7,9 @@ import lz4.frame
 import pytest
 import zstandard
 
-from executor.records.examination import Demands, examine
-from executor.records.walk import RecordLimits
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.walk import RecordLimits
 from sparklog.records.batch import HEADER_BYTES, header_bytes, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec, compress

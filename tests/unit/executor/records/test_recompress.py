@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.records.recompress import recompress
+from sparklog.executor.records.recompress import recompress
 from sparklog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.records.codecs import Codec, decompress

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.records.examination import Demands, examine
-from executor.records.refusal import RecordsRefusedError
-from executor.records.streamed import LARGEST_HELD_BYTES, walk_pieces
-from executor.records.walk import RecordLimits, RecordWalk
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.refusal import RecordsRefusedError
+from sparklog.executor.records.streamed import LARGEST_HELD_BYTES, walk_pieces
+from sparklog.executor.records.walk import RecordLimits, RecordWalk
 from sparklog.records.batch import HEADER_BYTES, BatchHeader, check_crc, header_bytes, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.records.codecs import Codec, compress

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from jobs.demo.flights import table
+from sparklog.jobs.demo.flights import table
 
 
 def test_flights_are_read_without_what_new_environments_lack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from driver.ui.machine.groups import GroupSummary
-from jobs.top.groups import GroupsSeen
-from jobs.top.observation import BrokerRow, Overview, QuorumRow, TopicRow, Troubled
-from jobs.top.screen import screen
+from sparklog.driver.ui.machine.groups import GroupSummary
+from sparklog.jobs.top.groups import GroupsSeen
+from sparklog.jobs.top.observation import BrokerRow, Overview, QuorumRow, TopicRow, Troubled
+from sparklog.jobs.top.screen import screen
 
 BROKER = BrokerRow(0, "10.0.0.1:9092", "rack-0", False, 4, 12, 11, 1_234.0, 3 << 30, 90 << 30, 0)
 GROUPS = tuple(

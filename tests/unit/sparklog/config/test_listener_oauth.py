@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.spark.open_network import check_listeners
 from sparklog.acls.acl import Principal
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_sasl import listener_authentication
 from sparklog.config.sasl_keys import UNSECURED_TOKENS_CLASS as UNSECURED
+from sparklog.driver.spark.open_network import check_listeners
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.hosting import OpenNetworkError
 from sparklog.security.oauth.client_tokens import BearerLogin, OwnTokens, TokenFile

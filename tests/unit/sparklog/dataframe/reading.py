@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from executor.api.metadata import MetadataHandler
-from executor.partitions.replica import Replica
 from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.stream_reader import SparklogStreamReader
+from sparklog.executor.api.metadata import MetadataHandler
+from sparklog.executor.partitions.replica import Replica
 from sparklog.metadata.image import MetadataImage
 from sparklog.records.batch import read_header
 from sparklog.spark_versions import ReadAllAvailable

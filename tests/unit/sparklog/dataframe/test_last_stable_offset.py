@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from executor.partitions.replica import Replica
 from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.reader import SparklogReader
 from sparklog.dataframe.resolution import end_for_now
 from sparklog.dataframe.stream_reader import SparklogStreamReader
+from sparklog.executor.partitions.replica import Replica
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.sparklog.dataframe.reading import SCHEMA, Query, append, end, options_of, values, write
 

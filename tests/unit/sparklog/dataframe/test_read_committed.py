@@ -2,10 +2,10 @@
 
 import asyncio
 
-from executor.partitions.replica import Replica
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.reader import SparklogReader
 from sparklog.dataframe.stream_reader import SparklogStreamReader
+from sparklog.executor.partitions.replica import Replica
 from sparklog.spark_versions import ReadAllAvailable
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.sparklog.dataframe.reading import SCHEMA, end, options_of, values, write

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from executor.partitions.replica import Replica
 from sparklog.client.errors import UnknownTopicError
 from sparklog.dataframe.errors import DataLossError
+from sparklog.executor.partitions.replica import Replica
 from tests.unit.executor.brokers import Brokers
 from tests.unit.sparklog.dataframe.reading import Query, ToldMetadata, append, told_of
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from executor.records.examination import Demands, examine
-from executor.records.walk import RecordLimits
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.walk import RecordLimits
 from sparklog.records.batch import STAMP, check_crc, read_header, validate_produced
 from sparklog.records.builder import SimpleRecord, read_records
 from sparklog.records.codecs import Codec

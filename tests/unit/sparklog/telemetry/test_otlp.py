@@ -3,7 +3,7 @@
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from driver.monitoring.otlp_decoding import node_figures
+from sparklog.driver.monitoring.otlp_decoding import node_figures
 from sparklog.metrics.catalogue import CATALOGUE
 from sparklog.metrics.histogram import SECONDS, Histogram, Summary
 from sparklog.metrics.names import QUANTILES, Kind, Metric

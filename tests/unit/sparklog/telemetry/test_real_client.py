@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from confluent_kafka import Producer
 from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseBroker
 
-from driver.monitoring.otlp_decoding import client_figures
+from sparklog.driver.monitoring.otlp_decoding import client_figures
 from sparklog.errors import ErrorCode
 from sparklog.records.codecs import Codec, decompress
 from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic
 
-from executor.api.admin import FORWARDED_APIS
+from sparklog.executor.api.admin import FORWARDED_APIS
 from sparklog.wire.allowance import items_allowance_bytes
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.frames import (

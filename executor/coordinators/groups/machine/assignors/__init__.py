@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from executor.coordinators.groups.machine.assignors.range import assign_range
-from executor.coordinators.groups.machine.assignors.specification import (
+from sparklog.executor.coordinators.groups.machine.assignors.range import assign_range
+from sparklog.executor.coordinators.groups.machine.assignors.specification import (
     Assignment,
     Assignor,
     GroupSpecification,
     MemberSpecification,
 )
-from executor.coordinators.groups.machine.assignors.uniform import assign_uniform
+from sparklog.executor.coordinators.groups.machine.assignors.uniform import assign_uniform
 
 __all__ = ["ASSIGNORS", "Assignment", "Assignor", "GroupSpecification", "MemberSpecification"]
 

@@ -10,14 +10,17 @@ Source: Kafka's RangeAssignor; KIP-848.
 from collections import Counter
 from uuid import UUID
 
-from executor.coordinators.groups.machine.assignors.specification import Assignment, GroupSpecification
+from sparklog.executor.coordinators.groups.machine.assignors.specification import (
+    Assignment,
+    GroupSpecification,
+)
 
 
 def assign_range(group: GroupSpecification) -> dict[str, Assignment]:
     """Return the assignment of every member.
 
     >>> from uuid import UUID
-    >>> from executor.coordinators.groups.machine.assignors.specification import MemberSpecification
+    >>> from sparklog.executor.coordinators.groups.machine.assignors.specification import MemberSpecification
     >>> topic = UUID(int=7)
     >>> members = {name: MemberSpecification(None, {topic}) for name in ("b", "a")}
     >>> assigned = assign_range(GroupSpecification(members, {topic: 3}))

@@ -12,15 +12,18 @@ Source: Kafka's UniformAssignor and UniformHomogeneousAssignmentBuilder; KIP-848
 from itertools import islice
 from uuid import UUID
 
-from executor.coordinators.groups.machine.assignors.specification import Assignment, GroupSpecification
-from executor.coordinators.groups.machine.assignors.uniform_heterogeneous import assign_heterogeneous
+from sparklog.executor.coordinators.groups.machine.assignors.specification import (
+    Assignment,
+    GroupSpecification,
+)
+from sparklog.executor.coordinators.groups.machine.assignors.uniform_heterogeneous import assign_heterogeneous
 
 
 def assign_uniform(group: GroupSpecification) -> dict[str, Assignment]:
     """Return the assignment of every member; what does not change is the mapping that went in.
 
     >>> from uuid import UUID
-    >>> from executor.coordinators.groups.machine.assignors.specification import MemberSpecification
+    >>> from sparklog.executor.coordinators.groups.machine.assignors.specification import MemberSpecification
     >>> topic = UUID(int=7)
     >>> had_all = MemberSpecification(None, {topic}, {topic: frozenset({0, 1, 2})})
     >>> members = {"a": MemberSpecification(None, {topic}), "b": had_all}

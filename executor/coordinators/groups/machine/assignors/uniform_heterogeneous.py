@@ -14,7 +14,10 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 from uuid import UUID
 
-from executor.coordinators.groups.machine.assignors.specification import Assignment, GroupSpecification
+from sparklog.executor.coordinators.groups.machine.assignors.specification import (
+    Assignment,
+    GroupSpecification,
+)
 
 MAX_BALANCING_ROUNDS: Final = 16
 """As Kafka has it: a round about halves what is out of balance."""

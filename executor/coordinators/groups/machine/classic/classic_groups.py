@@ -8,21 +8,25 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from executor.coordinators.groups.machine.classic.joining import Joins
-from executor.coordinators.groups.machine.classic.rebalance import Rebalances, join_error, sync_response
-from executor.coordinators.groups.machine.classic.records import loaded_group
-from executor.coordinators.groups.machine.classic.syncing import Syncs
-from executor.coordinators.groups.machine.group import Group, GroupType
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.groups.machine.membership import (
-    Replay,
-)
-from executor.coordinators.groups.machine.outcome import Outcome
-from executor.coordinators.machine.decision import Decision, Now
-from executor.coordinators.machine.timers import Timers
 from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.classic.joining import Joins
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
+    Rebalances,
+    join_error,
+    sync_response,
+)
+from sparklog.executor.coordinators.groups.machine.classic.records import loaded_group
+from sparklog.executor.coordinators.groups.machine.classic.syncing import Syncs
+from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.membership import (
+    Replay,
+)
+from sparklog.executor.coordinators.groups.machine.outcome import Outcome
+from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 

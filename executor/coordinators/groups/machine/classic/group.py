@@ -18,12 +18,12 @@ from collections.abc import Iterable, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final
 
-from executor.coordinators.groups.machine.classic.consumer_subscription import subscribed_topics
-from executor.coordinators.groups.machine.classic.member import ClassicMember
-from executor.coordinators.groups.machine.group import CommitValidation, GroupType
-from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import subscribed_topics
+from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import TimestampMs
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"

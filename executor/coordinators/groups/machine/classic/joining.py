@@ -13,9 +13,10 @@ from collections.abc import MutableMapping
 from dataclasses import replace
 from functools import partial
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from executor.coordinators.groups.machine.classic.member import ClassicMember
-from executor.coordinators.groups.machine.classic.rebalance import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Rebalances,
     join_error,
@@ -23,17 +24,16 @@ from executor.coordinators.groups.machine.classic.rebalance import (
     refuse_join,
     sync_response,
 )
-from executor.coordinators.groups.machine.classic.records import (
+from sparklog.executor.coordinators.groups.machine.classic.records import (
     created_group,
     generation_record,
     member_metadata,
 )
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.membership import JoinGroup
-from executor.coordinators.groups.machine.outcome import Outcome
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from executor.coordinators.machine.timers import Timers
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
+from sparklog.executor.coordinators.groups.machine.outcome import Outcome
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.timers import Timers
 
 logger = logging.getLogger(__name__)
 

@@ -18,14 +18,14 @@ from typing import Final
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from executor.coordinators.groups.machine.classic.member import ClassicMember
-from executor.coordinators.groups.machine.classic.records import generation_record
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.outcome import Outcome
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from executor.coordinators.machine.timers import Timers
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.records import generation_record
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.outcome import Outcome
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.wire.throttling import unthrottled
 
 logger = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ Source: Kafka's GroupCoordinatorRecordHelpers and GroupMetadataManager.replay.
 
 from collections.abc import Mapping
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from executor.coordinators.groups.machine.classic.member import ClassicMember
-from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.coordinator_records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
 )
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import TimestampMs, or_minus_one, unless_minus_one
 
 

@@ -11,20 +11,20 @@ from typing import Final
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from executor.coordinators.groups.machine.classic.rebalance import Rebalances, sync_response
-from executor.coordinators.groups.machine.classic.records import assigned_generation
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.groups.machine.membership import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import Rebalances, sync_response
+from sparklog.executor.coordinators.groups.machine.classic.records import assigned_generation
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     LeaveGroup,
     LeavingMember,
     SyncGroup,
 )
-from executor.coordinators.groups.machine.outcome import Outcome
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.outcome import Outcome
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.throttling import unthrottled
 
 logger = logging.getLogger(__name__)

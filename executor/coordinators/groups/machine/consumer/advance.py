@@ -13,27 +13,30 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
-from executor.coordinators.groups.machine.assignors import ASSIGNORS, Assignment
-from executor.coordinators.groups.machine.assignors.specification import NOTHING
-from executor.coordinators.groups.machine.consumer import records
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
-from executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions, reconcile
-from executor.coordinators.groups.machine.consumer.regular_expressions import (
+from sparklog.executor.coordinators.groups.machine.assignors import ASSIGNORS, Assignment
+from sparklog.executor.coordinators.groups.machine.assignors.specification import NOTHING
+from sparklog.executor.coordinators.groups.machine.consumer import records
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import (
+    ReportedPartitions,
+    reconcile,
+)
+from sparklog.executor.coordinators.groups.machine.consumer.regular_expressions import (
     check_regular_expression,
     matching_topics,
     wants_refresh,
 )
-from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
-from executor.coordinators.groups.machine.consumer.target import (
+from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from sparklog.executor.coordinators.groups.machine.consumer.target import (
     TargetSearch,
     may_assign,
     target_records,
     target_search,
 )
-from executor.coordinators.groups.machine.membership import MayDescribe
-from executor.coordinators.machine.decision import NOTHING as NO_DECISION
-from executor.coordinators.machine.decision import Beside, CoordinatorRecord, Decision, Now
+from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
+from sparklog.executor.coordinators.machine.decision import NOTHING as NO_DECISION
+from sparklog.executor.coordinators.machine.decision import Beside, CoordinatorRecord, Decision, Now
 
 logger = logging.getLogger(__name__)
 

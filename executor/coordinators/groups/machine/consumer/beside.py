@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from executor.coordinators.machine.decision import NOTHING, Beside, Decision, Now
+from sparklog.executor.coordinators.machine.decision import NOTHING, Beside, Decision, Now
 
 logger = logging.getLogger(__name__)
 

@@ -16,29 +16,29 @@ from kio.schema.join_group.v9.response import JoinGroupResponse
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from executor.coordinators.groups.machine.classic.rebalance import join_error, sync_response
-from executor.coordinators.groups.machine.consumer.advance import Advance
-from executor.coordinators.groups.machine.consumer.consumer_protocol import (
+from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error, sync_response
+from sparklog.executor.coordinators.groups.machine.consumer.advance import Advance
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
     Subscription,
     read_subscription,
     write_assignment,
 )
-from executor.coordinators.groups.machine.consumer.conversion import may_downgrade_replacing
-from executor.coordinators.groups.machine.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
-from executor.coordinators.groups.machine.consumer.heartbeats import check_holder, find_member
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
-from executor.coordinators.groups.machine.consumer.settings import MigrationPolicy
-from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
-from executor.coordinators.groups.machine.membership import (
+from sparklog.executor.coordinators.groups.machine.consumer.conversion import may_downgrade_replacing
+from sparklog.executor.coordinators.groups.machine.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import check_holder, find_member
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
+from sparklog.executor.coordinators.groups.machine.consumer.settings import MigrationPolicy
+from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     SyncGroup,
 )
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.throttling import unthrottled
 
 logger = logging.getLogger(__name__)

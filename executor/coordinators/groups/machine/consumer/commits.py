@@ -8,9 +8,9 @@ Source: Kafka's ConsumerGroup.validateOffsetCommit.
 
 from uuid import UUID
 
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
-from executor.coordinators.groups.machine.group import CommitValidation
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from sparklog.executor.coordinators.groups.machine.group import CommitValidation
 
 
 def validate_commit(member: ConsumerMember, member_epoch: int) -> CommitValidation:

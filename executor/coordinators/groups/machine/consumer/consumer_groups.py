@@ -5,20 +5,20 @@ from typing import Final
 
 from kio.schema.consumer_group_describe.v1.response import DescribedGroup
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup
-from executor.coordinators.groups.machine.consumer.classic_members import ClassicMembers
-from executor.coordinators.groups.machine.consumer.description import described_group
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
-from executor.coordinators.groups.machine.consumer.leaving import Downgraded
-from executor.coordinators.groups.machine.consumer.replay import ConsumerReplay
-from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
-from executor.coordinators.groups.machine.group import Group, GroupType
-from executor.coordinators.groups.machine.outcome import Outcome
-from executor.coordinators.machine.decision import Decision, Now
-from executor.coordinators.machine.timers import Timers
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
+from sparklog.executor.coordinators.groups.machine.consumer.classic_members import ClassicMembers
+from sparklog.executor.coordinators.groups.machine.consumer.description import described_group
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
+from sparklog.executor.coordinators.groups.machine.consumer.leaving import Downgraded
+from sparklog.executor.coordinators.groups.machine.consumer.replay import ConsumerReplay
+from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
+from sparklog.executor.coordinators.groups.machine.outcome import Outcome
+from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 

@@ -19,8 +19,8 @@ from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
 from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
 
-from executor.coordinators.groups.machine.assignors import Assignment
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.assignors import Assignment
 from sparklog.metadata.image import TopicsImage
 from sparklog.wire.encoder import encode_to_bytes
 from sparklog.wire.guard import MalformedRequestError, decode_entity

@@ -15,28 +15,28 @@ import logging
 from collections.abc import Collection, Mapping, Set
 from uuid import UUID
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup
-from executor.coordinators.groups.machine.classic.member import ClassicMember
-from executor.coordinators.groups.machine.classic.records import assigned_generation
-from executor.coordinators.groups.machine.consumer import records
-from executor.coordinators.groups.machine.consumer.consumer_protocol import (
+from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
+from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.records import assigned_generation
+from sparklog.executor.coordinators.groups.machine.consumer import records
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
     MalformedConsumerProtocolError,
     read_assignment,
     read_subscription,
     write_assignment,
 )
-from executor.coordinators.groups.machine.consumer.group import (
+from sparklog.executor.coordinators.groups.machine.consumer.group import (
     CONSUMER_PROTOCOL_TYPE,
     INITIAL_EPOCH,
     ConsumerGroup,
 )
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
-from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
-from executor.coordinators.groups.machine.consumer.records import group_tombstones
-from executor.coordinators.groups.machine.consumer.settings import Settings
-from executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
+from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
+from sparklog.executor.coordinators.groups.machine.consumer.records import group_tombstones
+from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.metadata.image import TopicsImage
 from sparklog.types import TimestampMs
 

@@ -5,11 +5,11 @@ from uuid import UUID
 
 from kio.schema.consumer_group_describe.v1.response import Assignment, DescribedGroup, Member, TopicPartitions
 
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
-from executor.coordinators.groups.machine.consumer.settings import Settings
-from executor.coordinators.groups.machine.group import Group
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
+from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.metadata.image import TopicsImage
 
 

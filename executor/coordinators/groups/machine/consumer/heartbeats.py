@@ -22,25 +22,25 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
     TopicPartitions,
 )
 
-from executor.coordinators.groups.machine.classic.group import ClassicGroup
-from executor.coordinators.groups.machine.consumer import records
-from executor.coordinators.groups.machine.consumer.advance import Advance
-from executor.coordinators.groups.machine.consumer.conversion import upgrade_records
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.member import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
+from sparklog.executor.coordinators.groups.machine.consumer import records
+from sparklog.executor.coordinators.groups.machine.consumer.advance import Advance
+from sparklog.executor.coordinators.groups.machine.consumer.conversion import upgrade_records
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.member import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     NO_PARTITIONS,
     ConsumerMember,
     OwnedPartitions,
 )
-from executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions
-from executor.coordinators.groups.machine.consumer.replay import replayed_alone
-from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
-from executor.coordinators.groups.machine.membership import MayDescribe
-from executor.coordinators.groups.machine.outcome import Outcome
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions
+from sparklog.executor.coordinators.groups.machine.consumer.replay import replayed_alone
+from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
+from sparklog.executor.coordinators.groups.machine.outcome import Outcome
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.throttling import unthrottled
 
 logger = logging.getLogger(__name__)

@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from executor.coordinators.groups.machine.consumer import records
-from executor.coordinators.groups.machine.consumer.conversion import downgrade_records, may_downgrade
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
-from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
-from executor.coordinators.groups.machine.consumer.sessions import Sessions
-from executor.coordinators.groups.machine.consumer.settings import Settings
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now
-from executor.coordinators.machine.timers import Timers
 from sparklog.coordinator_records.consumer_offsets import ConsumerGroupMemberMetadataKey
 from sparklog.errors import KafkaError
+from sparklog.executor.coordinators.groups.machine.consumer import records
+from sparklog.executor.coordinators.groups.machine.consumer.conversion import downgrade_records, may_downgrade
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
+from sparklog.executor.coordinators.groups.machine.consumer.sessions import Sessions
+from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now
+from sparklog.executor.coordinators.machine.timers import Timers
 
 logger = logging.getLogger(__name__)
 

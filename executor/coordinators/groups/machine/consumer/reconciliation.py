@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
-from executor.coordinators.groups.machine.assignors import Assignment
-from executor.coordinators.groups.machine.consumer.member import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.assignors import Assignment
+from sparklog.executor.coordinators.groups.machine.consumer.member import (
     NO_PARTITIONS,
     ConsumerMember,
     MemberState,
     OwnedPartitions,
 )
-from sparklog.errors import ErrorCode, KafkaError
 
 ReportedPartitions: TypeAlias = Mapping[UUID, Collection[int]]
 """What a member says it owns."""

@@ -5,9 +5,6 @@ Names and partitions are written in order, so that the same state makes the same
 
 from collections.abc import Iterable, Sequence
 
-from executor.coordinators.groups.machine.assignors import Assignment
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
-from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -25,6 +22,9 @@ from sparklog.coordinator_records.consumer_offsets import (
     CurrentTopicPartitions,
     TargetTopicPartitions,
 )
+from sparklog.executor.coordinators.groups.machine.assignors import Assignment
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.types import Offset, TimestampMs
 
 

@@ -12,10 +12,10 @@ Source: KIP-848; Kafka's TopicRegexResolver and GroupMetadataManager.maybeUpdate
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.membership import MayDescribe
-from executor.coordinators.machine.regular_expressions import compiled
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
+from sparklog.executor.coordinators.machine.regular_expressions import compiled
 from sparklog.types import Offset, TimestampMs
 
 MIN_REFRESH_INTERVAL_MS: Final = 10_000

@@ -10,22 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from executor.coordinators.groups.machine.assignors import Assignment
-from executor.coordinators.groups.machine.consumer.group import (
-    ConsumerGroup,
-    ResolvedRegularExpression,
-    TopicSubscribers,
-)
-from executor.coordinators.groups.machine.consumer.member import (
-    LEAVE_GROUP_MEMBER_EPOCH,
-    NO_PARTITIONS,
-    ConsumerMember,
-    MemberState,
-    OwnedPartitions,
-)
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.groups.machine.membership import Replay
-from executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -43,6 +27,22 @@ from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
 )
+from sparklog.executor.coordinators.groups.machine.assignors import Assignment
+from sparklog.executor.coordinators.groups.machine.consumer.group import (
+    ConsumerGroup,
+    ResolvedRegularExpression,
+    TopicSubscribers,
+)
+from sparklog.executor.coordinators.groups.machine.consumer.member import (
+    LEAVE_GROUP_MEMBER_EPOCH,
+    NO_PARTITIONS,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+)
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.membership import Replay
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 
 
 class ConsumerReplay:

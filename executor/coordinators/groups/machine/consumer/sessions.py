@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
-from executor.coordinators.groups.machine.group import Group
-from executor.coordinators.machine.decision import Decision, Now
-from executor.coordinators.machine.timers import Timers
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.timers import Timers
 
 Expired: TypeAlias = Callable[[ConsumerGroup, ConsumerMember, str, Now], Decision]
 """(group, member, why, now): remove a member that was waited for in vain."""

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from executor.coordinators.groups.machine.assignors import (
+from sparklog.executor.coordinators.groups.machine.assignors import (
     Assignment,
     Assignor,
     GroupSpecification,
     MemberSpecification,
 )
-from executor.coordinators.groups.machine.assignors.specification import NOTHING
-from executor.coordinators.groups.machine.consumer import records
-from executor.coordinators.groups.machine.consumer.group import (
+from sparklog.executor.coordinators.groups.machine.assignors.specification import NOTHING
+from sparklog.executor.coordinators.groups.machine.consumer import records
+from sparklog.executor.coordinators.groups.machine.consumer.group import (
     ConsumerGroup,
     ResolvedRegularExpression,
     member_topics,
 )
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
-from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.metadata.image import TopicsImage
 from sparklog.types import TimestampMs
 

@@ -14,9 +14,9 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.partition_changes import Election, IsrRules, change_partition
-from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.partition_changes import Election, IsrRules, change_partition
+from sparklog.driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import NO_LEADER_CHANGE, UNASSIGNED_DIRECTORY, PartitionChangeRecord
 from sparklog.wire.turns import in_one_go

@@ -10,9 +10,9 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
     TopicData,
 )
 
-from driver.controller.machine.decision import Decision
-from executor.partitions.machine.directory_reports import DirectoryReports
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
+from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.types import TopicIdPartition
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration

@@ -7,7 +7,7 @@ import pytest
 from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
 from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
 
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ClientQuotaRecord, QuotaEntityData
 from tests.unit.driver.controller.conversation import Conversation

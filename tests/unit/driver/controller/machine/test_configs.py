@@ -10,7 +10,7 @@ from kio.schema.alter_configs.v2.request import AlterConfigsResource as LegacyRe
 from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, ResourceType
 from tests.unit.driver.controller.conversation import Conversation, creatable

@@ -14,10 +14,10 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.machine.controller import Controller
-from driver.controller.machine.decision import Decision
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.replay import replay_records

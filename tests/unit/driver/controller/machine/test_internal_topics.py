@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import (
     ConfigRecord,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from driver.controller.machine.live_brokers import LiveBrokers
+from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
 

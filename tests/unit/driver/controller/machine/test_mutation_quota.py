@@ -10,8 +10,8 @@ from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 
-from driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
+from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.errors import ErrorCode
 from sparklog.quotas.machine.client_rates import TokenQuota, token_quotas
 from sparklog.rates import QuotaWindows

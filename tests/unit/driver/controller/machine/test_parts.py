@@ -17,7 +17,7 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
+from sparklog.driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
 from sparklog.errors import ErrorCode
 from sparklog.wire.turns import in_one_go
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration

@@ -7,9 +7,9 @@ import pytest
 from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
 from kio.schema.init_producer_id.v6 import InitProducerIdRequest
 
-from driver.controller.machine.cluster_state import CONTROLLER_ID
-from driver.controller.machine.decision import Decision
-from driver.controller.machine.producer_ids import NO_BROKER_EPOCH, PRODUCER_ID_BLOCK_SIZE
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.producer_ids import NO_BROKER_EPOCH, PRODUCER_ID_BLOCK_SIZE
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ProducerIdsRecord
 from tests.unit.driver.controller.conversation import Conversation

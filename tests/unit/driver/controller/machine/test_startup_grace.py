@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from driver.controller.machine.startup_grace import STARTUP_GRACE_MS, StartupGrace
+from sparklog.driver.controller.machine.startup_grace import STARTUP_GRACE_MS, StartupGrace
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
 

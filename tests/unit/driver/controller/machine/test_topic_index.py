@@ -9,8 +9,8 @@ import pytest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
-from driver.controller.machine.create_topics import LOGGED_TOPICS
-from driver.controller.machine.topic_index import TopicIndex
+from sparklog.driver.controller.machine.create_topics import LOGGED_TOPICS
+from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
@@ -175,7 +175,7 @@ def test_topics_that_are_created_together_are_logged_by_their_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Ten thousand lines would take longer than the decision."""
-    caplog.set_level("INFO", "driver.controller")
+    caplog.set_level("INFO", "sparklog.driver.controller")
     conversation = Conversation().start(0)
     names = [f"t-{uuid4()}" for _ in range(LOGGED_TOPICS + 1)]
     conversation.create(*(creatable(name, 1, 1) for name in names))

@@ -2,7 +2,7 @@
 
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import PartitionChangeRecord, UnregisterBrokerRecord
 from tests.unit.driver.controller.conversation import Conversation, creatable, registration

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from driver.controller.machine.controller import PARTITIONS_PER_DECISION
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord

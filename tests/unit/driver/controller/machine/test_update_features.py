@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 
-from driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE as ELR
 from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord

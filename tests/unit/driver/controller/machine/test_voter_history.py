@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from driver.controller.machine.voter_history import VoterHistory
+from sparklog.driver.controller.machine.voter_history import VoterHistory
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
 

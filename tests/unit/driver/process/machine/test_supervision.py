@@ -1,6 +1,6 @@
 """When the controller's process is started again, and what the next one hears."""
 
-from driver.process.machine.supervision import (
+from sparklog.driver.process.machine.supervision import (
     FAILURES_BEFORE_START_ALLOWED,
     STEADY_MS,
     BrokerLost,

@@ -1,8 +1,8 @@
 """Rates and figures from what brokers report."""
 
-from driver.monitoring.broker_metrics import ReceivedMetrics
-from driver.ui.machine.broker_figures import MAX_AGE_MS, FigureReader
-from driver.ui.machine.status import BrokerFigures, RequestFigures
+from sparklog.driver.monitoring.broker_metrics import ReceivedMetrics
+from sparklog.driver.ui.machine.broker_figures import MAX_AGE_MS, FigureReader
+from sparklog.driver.ui.machine.status import BrokerFigures, RequestFigures
 from sparklog.metrics.names import COUNT, MEAN, VALUE, MetricName
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (), COUNT)

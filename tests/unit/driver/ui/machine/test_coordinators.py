@@ -1,6 +1,6 @@
 """Who coordinates what, as the image says it; and what a list lacks for that."""
 
-from driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
+from sparklog.driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicPartition

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from uuid import UUID
 
-from driver.ui.machine.events import MAX_EVENTS, CommittedImage, EventLog
-from driver.ui.machine.status import Event
+from sparklog.driver.ui.machine.events import MAX_EVENTS, CommittedImage, EventLog
+from sparklog.driver.ui.machine.status import Event
 from sparklog.metadata.image import MetadataImage
 from tests.unit.driver.ui.cluster_images import broker, image, partition, with_partitions
 

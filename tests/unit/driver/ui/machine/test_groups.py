@@ -1,7 +1,14 @@
 """Groups as an operator looks for them: in between first, then by how far they are behind."""
 
-from driver.ui.machine.groups import Extent, GroupPartition, by_trouble, group_status, lag_of, summaries
 from sparklog.client.groups import CommittedOffset, GroupDescription, GroupMember, ListedGroup
+from sparklog.driver.ui.machine.groups import (
+    Extent,
+    GroupPartition,
+    by_trouble,
+    group_status,
+    lag_of,
+    summaries,
+)
 from sparklog.types import TopicPartition
 
 FIRST, SECOND, THIRD = (TopicPartition("flights", number) for number in range(3))

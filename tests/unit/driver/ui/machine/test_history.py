@@ -1,6 +1,6 @@
 """The charts' figures stay bounded, and gaps stay gaps."""
 
-from driver.ui.machine.history import MAX_SERIES, POINTS, History, Series
+from sparklog.driver.ui.machine.history import MAX_SERIES, POINTS, History, Series
 
 
 def test_history_keeps_the_newest_points_only() -> None:

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from driver.ui.machine.queries import query_status
-from driver.ui.machine.status import QueryStatus, SourceStatus
+from sparklog.driver.ui.machine.queries import query_status
+from sparklog.driver.ui.machine.status import QueryStatus, SourceStatus
 
 
 def progress(**source: Any) -> str:

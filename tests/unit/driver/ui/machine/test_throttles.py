@@ -1,7 +1,7 @@
 """Throttling is two events: it began, it ended."""
 
-from driver.ui.machine.status import BrokerFigures, Event, RequestFigures
-from driver.ui.machine.throttles import Throttles
+from sparklog.driver.ui.machine.status import BrokerFigures, Event, RequestFigures
+from sparklog.driver.ui.machine.throttles import Throttles
 
 
 def figures(throttle_ms_per_s: float) -> dict[int, BrokerFigures]:

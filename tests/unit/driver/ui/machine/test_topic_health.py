@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from driver.ui.machine.status import PartitionsStatus, Trouble
-from driver.ui.machine.topic_health import BrokerLoad, TopicHealth, trouble_of
+from sparklog.driver.ui.machine.status import PartitionsStatus, Trouble
+from sparklog.driver.ui.machine.topic_health import BrokerLoad, TopicHealth, trouble_of
 from sparklog.metadata.image import ResourceType
 from tests.unit.driver.ui.cluster_images import image, partition, with_partitions
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from driver.ui.machine.topic_settings import Setting, topic_settings
 from sparklog.config import BrokerConfig
+from sparklog.driver.ui.machine.topic_settings import Setting, topic_settings
 from sparklog.metadata.image import ResourceType
 from tests.unit.driver.ui.cluster_images import image, partition
 

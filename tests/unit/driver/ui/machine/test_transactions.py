@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from driver.ui.machine.transactions import (
+from sparklog.client.transactions import ActiveProducer, TransactionDescription
+from sparklog.driver.ui.machine.transactions import (
     GRACE_MS,
     TransactionRemark,
     oldest_first,
@@ -11,7 +12,6 @@ from driver.ui.machine.transactions import (
     producer_rows,
     unknown_to_coordinators,
 )
-from sparklog.client.transactions import ActiveProducer, TransactionDescription
 from sparklog.types import TopicPartition
 
 NOW_MS = 10_000_000

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from driver.ui.machine.status import (
+from sparklog.driver.ui.machine.status import (
     BrokerFigures,
     BrokerState,
     BrokerStatus,

@@ -2,9 +2,9 @@
 
 import re
 
-from driver.ui.machine.history import POINTS, Series
-from driver.ui.pages.charts import chart
-from driver.ui.pages.figures import count
+from sparklog.driver.ui.machine.history import POINTS, Series
+from sparklog.driver.ui.pages.charts import chart
+from sparklog.driver.ui.pages.figures import count
 
 
 def lines(drawn: str) -> list[list[tuple[float, float]]]:

@@ -1,8 +1,8 @@
 """Pages of groups: names are text, long lists have pages."""
 
-from driver.ui.machine.groups import GroupMemberStatus, GroupPartition, GroupStatus, GroupSummary
-from driver.ui.pages.groups import group_page, groups_page, unknown_group_page
-from driver.ui.pages.html import UI_ROOT_MARK
+from sparklog.driver.ui.machine.groups import GroupMemberStatus, GroupPartition, GroupStatus, GroupSummary
+from sparklog.driver.ui.pages.groups import group_page, groups_page, unknown_group_page
+from sparklog.driver.ui.pages.html import UI_ROOT_MARK
 from sparklog.types import TopicPartition
 from tests.unit.driver.ui.pages.statuses import EVIL
 

@@ -1,6 +1,6 @@
 """Text becomes HTML in one place, and is escaped there."""
 
-from driver.ui.pages.html import UI_ROOT_MARK, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.html import UI_ROOT_MARK, Html, element, joined, link_to, log_page
 
 EVIL = "<script>alert('x')</script>&\"quoted\""
 

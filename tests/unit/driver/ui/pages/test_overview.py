@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from driver.ui.machine.history import History
-from driver.ui.machine.samples import chart_figures
-from driver.ui.machine.status import PartitionsStatus, as_json
-from driver.ui.pages.overview import Overview
-from driver.ui.pages.sections import SECTIONS, Shown
+from sparklog.driver.ui.machine.history import History
+from sparklog.driver.ui.machine.samples import chart_figures
+from sparklog.driver.ui.machine.status import PartitionsStatus, as_json
+from sparklog.driver.ui.pages.overview import Overview
+from sparklog.driver.ui.pages.sections import SECTIONS, Shown
 from tests.unit.driver.ui.pages.statuses import EVIL, FIGURES, STATUS
 
 

@@ -3,18 +3,18 @@
 import re
 from uuid import UUID
 
-from driver.ui.machine.status import Trouble
-from driver.ui.machine.topic_health import TopicHealth
-from driver.ui.machine.topic_settings import Setting
-from driver.ui.pages.html import UI_ROOT_MARK
-from driver.ui.pages.sections.partitions import trouble_badge
-from driver.ui.pages.topic import (
+from sparklog.driver.ui.machine.status import Trouble
+from sparklog.driver.ui.machine.topic_health import TopicHealth
+from sparklog.driver.ui.machine.topic_settings import Setting
+from sparklog.driver.ui.pages.html import UI_ROOT_MARK
+from sparklog.driver.ui.pages.sections.partitions import trouble_badge
+from sparklog.driver.ui.pages.topic import (
     PartitionFigures,
     partitions_of_page,
     topic_page,
     unknown_topic_page,
 )
-from driver.ui.pages.topics import topics_page
+from sparklog.driver.ui.pages.topics import topics_page
 from sparklog.metadata.image import TopicImage
 from tests.unit.driver.ui.cluster_images import image, partition
 from tests.unit.driver.ui.pages.statuses import EVIL

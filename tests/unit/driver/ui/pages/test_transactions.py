@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
-from driver.ui.pages.html import UI_ROOT_MARK
-from driver.ui.pages.transactions import producers_page, transactions_page
+from sparklog.driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
+from sparklog.driver.ui.pages.html import UI_ROOT_MARK
+from sparklog.driver.ui.pages.transactions import producers_page, transactions_page
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.types import TopicPartition
 from tests.unit.driver.ui.pages.statuses import EVIL

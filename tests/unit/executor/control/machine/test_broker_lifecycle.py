@@ -4,7 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from executor.control.machine.broker_lifecycle import (
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode
+from sparklog.executor.control.machine.broker_lifecycle import (
     Ask,
     BrokerIdentity,
     BrokerLifecycle,
@@ -14,8 +16,6 @@ from executor.control.machine.broker_lifecycle import (
     RegistrationRefusedError,
     Wait,
 )
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode
 from sparklog.metadata.image import FeatureRange
 
 EPOCH = 17

@@ -1,6 +1,6 @@
 """Silence counts only in time in which somebody was there to listen."""
 
-from executor.control.machine.silence import Silence
+from sparklog.executor.control.machine.silence import Silence
 
 
 def test_silence_of_the_limit_is_too_long_and_a_sign_of_life_ends_it() -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
-from executor.coordinators.machine.decision import Beside, Decision
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
+from sparklog.executor.coordinators.machine.decision import Beside, Decision
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.metadata.schemas import ResourceType

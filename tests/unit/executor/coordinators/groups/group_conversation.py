@@ -8,18 +8,28 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from executor.coordinators.groups.machine.membership import (
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     SyncGroup,
 )
-from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit, OffsetFetch
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Reply
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.offsets import (
+    CommittedPartition,
+    OffsetCommit,
+    OffsetFetch,
+)
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Reply,
+)
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 
 GROUP = "group"

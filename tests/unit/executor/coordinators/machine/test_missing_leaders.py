@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from executor.coordinators.machine.missing_leaders import awaits_leader
+from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import PartitionRecord, RegisterBrokerRecord, TopicRecord

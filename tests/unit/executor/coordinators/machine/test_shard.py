@@ -7,16 +7,21 @@ from uuid import UUID
 
 import pytest
 
-from executor.coordinators.machine.decision import (
+from sparklog.coordinator_records.transaction_state import TransactionLogKey
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.decision import (
     CoordinatorRecord,
     Decision,
     Now,
     ProducerStamp,
     Reply,
 )
-from executor.coordinators.machine.shard import MAX_OPEN_TOKENS, MAX_WAITING_FOR_OTHERS, Shard, ShardState
-from sparklog.coordinator_records.transaction_state import TransactionLogKey
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.shard import (
+    MAX_OPEN_TOKENS,
+    MAX_WAITING_FOR_OTHERS,
+    Shard,
+    ShardState,
+)
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 

@@ -7,16 +7,16 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from executor.coordinators.machine.decision import (
+from sparklog.coordinator_records.transaction_state import TransactionLogKey
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.decision import (
     CoordinatorRecord,
     Decision,
     Now,
     ProducerStamp,
     Reply,
 )
-from executor.coordinators.machine.shard import Shard, ShardState
-from sparklog.coordinator_records.transaction_state import TransactionLogKey
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.shard import Shard, ShardState
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 

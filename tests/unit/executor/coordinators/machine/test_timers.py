@@ -1,7 +1,7 @@
 """Timers of a machine."""
 
-from executor.coordinators.machine.decision import Decision, Now
-from executor.coordinators.machine.timers import Timers
+from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.timers import Timers
 
 
 def due(timers: Timers, now_ms: int, done: list[str]) -> list[str]:

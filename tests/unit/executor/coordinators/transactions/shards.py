@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
-from executor.coordinators.transactions.machine.events import (
+from sparklog.coordinator_records.transaction_state import TransactionLogKey
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     AbortWithNewProducerId,
     AddPartitions,
@@ -16,11 +18,9 @@ from executor.coordinators.transactions.machine.events import (
     ProducerOutcome,
     SendMarkers,
 )
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from executor.coordinators.transactions.machine.time_outs import TransactionLimits
-from sparklog.coordinator_records.transaction_state import TransactionLogKey
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId, TopicPartition

@@ -11,12 +11,12 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from executor.control.broker_connections import BrokerConnections
-from executor.coordinators.machine.decision import Now, ProducerStamp
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.coordinators.transactions.marker_sender import COMPLETED_AT_ONCE, MarkerSender
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
+from sparklog.executor.control.broker_connections import BrokerConnections
+from sparklog.executor.coordinators.machine.decision import Now, ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.coordinators.transactions.marker_sender import COMPLETED_AT_ONCE, MarkerSender
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
 from sparklog.types import TopicPartition

@@ -25,9 +25,9 @@ from kio.schema.init_producer_id.v5 import InitProducerIdRequest
 from kio.schema.list_transactions.v2 import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import TransactionState as Listed
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.api import add_partitions_to_txn
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.transactions.api import add_partitions_to_txn
 from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.wire.channel import Channel

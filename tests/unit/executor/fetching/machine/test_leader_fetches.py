@@ -2,8 +2,8 @@
 
 from kio.schema.fetch.v17.response import FetchResponse
 
-from executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.errors import ErrorCode
+from sparklog.executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.exponential_backoff import ExponentialBackoff
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import MILLISECOND

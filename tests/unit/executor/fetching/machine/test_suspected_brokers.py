@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from executor.fetching.machine.suspected_brokers import (
+from sparklog.endpoints import Endpoint
+from sparklog.executor.fetching.machine.suspected_brokers import (
     JUST_FENCED_MS,
     SUSPICION_MS,
     SuspectedBrokers,
 )
-from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from executor.logs.machine.cleaner_schedule import (
+from sparklog.executor.logs.machine.cleaner_schedule import (
     Cleanable,
     CleanerSchedule,
     LogFacts,

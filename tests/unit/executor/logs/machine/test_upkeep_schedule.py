@@ -1,6 +1,6 @@
 """When the pieces of the logs' upkeep are due."""
 
-from executor.logs.machine.upkeep_schedule import UpkeepSchedule
+from sparklog.executor.logs.machine.upkeep_schedule import UpkeepSchedule
 
 
 def test_piece_is_due_so_long_after_it_was_last_begun_however_long_it_took() -> None:

@@ -4,7 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from executor.metadata.machine.fetch_steps import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.fetch_steps import (
     Append,
     BeginWith,
     FetchAnswer,
@@ -13,8 +14,7 @@ from executor.metadata.machine.fetch_steps import (
     TruncateTo,
     step_after,
 )
-from executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, QuorumVoter
-from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, QuorumVoter
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
 from sparklog.types import LeaderEpoch, Offset, SnapshotId

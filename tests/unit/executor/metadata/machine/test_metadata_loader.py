@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from executor.metadata.machine.metadata_loader import MetadataLoader
-from executor.metadata.machine.snapshot_delta import difference
+from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
+from sparklog.executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import MetadataRecord

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from executor.metadata.machine.quorum_voter import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     ElectionState,
     FetchOutcome,
@@ -14,7 +15,6 @@ from executor.metadata.machine.quorum_voter import (
     QuorumVoter,
     VoteRequest,
 )
-from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import given
 
-from executor.metadata.machine.snapshot_delta import difference
+from sparklog.executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from sparklog.metadata.schemas import (

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from executor.moving.machine.directory_move import DirectoryMove, Step
+from sparklog.executor.moving.machine.directory_move import DirectoryMove, Step
 
 SOURCE, TARGET = UUID(int=1), UUID(int=2)
 

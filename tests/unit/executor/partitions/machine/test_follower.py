@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from executor.partitions.machine.follower import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
     AwaitMetadata,
@@ -18,7 +19,6 @@ from executor.partitions.machine.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from sparklog.errors import ErrorCode
 
 
 class History:

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from executor.partitions.machine.events import (
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokersChanged,
@@ -19,8 +20,7 @@ from executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from executor.partitions.machine.leader import PartitionLeader
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.metadata.schemas import LOST_DIRECTORY
 from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
 

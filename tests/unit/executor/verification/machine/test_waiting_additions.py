@@ -11,13 +11,13 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from executor.verification.machine.waiting_additions import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.verification.machine.waiting_additions import (
     Addition,
     TransactionOperation,
     Unverified,
     WaitingAdditions,
 )
-from sparklog.errors import ErrorCode
 from sparklog.types import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

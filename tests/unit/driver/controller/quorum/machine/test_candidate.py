@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from driver.controller.quorum.machine.candidate import (
+from sparklog.driver.controller.quorum.machine.candidate import (
     RETRY_MS,
     AnnouncedBroker,
     AskLogEnd,

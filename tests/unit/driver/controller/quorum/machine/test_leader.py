@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from driver.controller.quorum.machine.candidate import AnnouncedBroker
-from driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
+from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
 FETCH_TIMEOUT_MS = 2000

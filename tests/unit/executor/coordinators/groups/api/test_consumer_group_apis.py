@@ -12,16 +12,16 @@ import pytest
 from kio.schema.consumer_group_heartbeat.v0 import request as heartbeat_v0
 from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat_v1
 
-from executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
-from executor.coordinators.groups.api.consumer_group_heartbeat import (
-    MAX_NAMED_TOPICS,
-    ConsumerGroupHeartbeatHandler,
-)
 from sparklog.acls.access import Access
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
+from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import (
+    MAX_NAMED_TOPICS,
+    ConsumerGroupHeartbeatHandler,
+)
 from sparklog.metadata.features import GROUP_VERSION_FEATURE
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
 from sparklog.wire.encoder import encode_entity

@@ -12,19 +12,19 @@ from uuid import UUID, uuid4
 import pytest
 from kio.schema.errors import ErrorCode
 
-from executor.coordinators.groups.api.committed_topics import DECIDED_AT_ONCE
-from executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
-from executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
-from executor.coordinators.groups.api.heartbeat import HeartbeatHandler
-from executor.coordinators.groups.api.join_group import JoinGroupHandler
-from executor.coordinators.groups.api.leave_group import LeaveGroupHandler
-from executor.coordinators.groups.api.list_groups import ListGroupsHandler
-from executor.coordinators.groups.api.offset_commit import OffsetCommitHandler
-from executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
-from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
-from executor.coordinators.groups.api.sync_group import SyncGroupHandler
-from executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
-from executor.coordinators.machine.decision import Decision
+from sparklog.executor.coordinators.groups.api.committed_topics import DECIDED_AT_ONCE
+from sparklog.executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
+from sparklog.executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
+from sparklog.executor.coordinators.groups.api.heartbeat import HeartbeatHandler
+from sparklog.executor.coordinators.groups.api.join_group import JoinGroupHandler
+from sparklog.executor.coordinators.groups.api.leave_group import LeaveGroupHandler
+from sparklog.executor.coordinators.groups.api.list_groups import ListGroupsHandler
+from sparklog.executor.coordinators.groups.api.offset_commit import OffsetCommitHandler
+from sparklog.executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
+from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
+from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
+from sparklog.executor.coordinators.machine.decision import Decision
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
 from sparklog.wire.encoder import encode_entity

@@ -3,9 +3,9 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from executor.coordinators.groups.machine.shard import ACTIONS_AT_ONCE
-from executor.coordinators.machine.decision import NOTHING, Now
 from sparklog.coordinator_records.consumer_offsets import GroupMetadataValue
+from sparklog.executor.coordinators.groups.machine.shard import ACTIONS_AT_ONCE
+from sparklog.executor.coordinators.machine.decision import NOTHING, Now
 from tests.unit.executor.coordinators.groups.group_conversation import (
     CONSUMER_METADATA,
     GROUP,

@@ -9,15 +9,15 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
-from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
 )
 from sparklog.coordinator_records.framing import encode_key, encode_value
+from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
+from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.records.batch import read_header

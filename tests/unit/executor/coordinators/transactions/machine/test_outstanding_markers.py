@@ -19,15 +19,15 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.machine.events import SendMarkers
-from executor.coordinators.transactions.machine.outstanding_markers import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.coordinators.transactions.machine.outstanding_markers import (
     BACKOFF,
     MOST_MARKERS,
     MOST_PARTITIONS,
     OutstandingMarkers,
 )
-from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.types import BrokerId, TopicPartition
 

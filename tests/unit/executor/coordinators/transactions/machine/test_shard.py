@@ -2,20 +2,20 @@
 
 import pytest
 
-from executor.coordinators.machine.decision import NOTHING, Now, ProducerStamp
-from executor.coordinators.transactions.machine.events import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import NOTHING, Now, ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.events import (
     MarkersWritten,
     ProducerOutcome,
     SendMarkers,
     VerifyPartitions,
 )
-from executor.coordinators.transactions.machine.metadata import (
+from sparklog.executor.coordinators.transactions.machine.metadata import (
     EXHAUSTED_EPOCH,
     TransactionMetadata,
     TransactionState,
 )
-from executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
 from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
 from tests.unit.executor.coordinators.transactions.shards import (
     LIMITS,

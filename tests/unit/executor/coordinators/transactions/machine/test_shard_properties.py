@@ -6,14 +6,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.machine.metadata import (
+from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.transactions.machine.metadata import (
     EXHAUSTED_EPOCH,
     TransactionMetadata,
     TransactionState,
 )
-from executor.coordinators.transactions.machine.shard import TransactionShard
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from tests.unit.executor.coordinators.transactions.shards import P0, P1, NotAppendedError, Partition
 
 COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)

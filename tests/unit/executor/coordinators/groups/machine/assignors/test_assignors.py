@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.coordinators.groups.machine.assignors import (
+from sparklog.executor.coordinators.groups.machine.assignors import (
     ASSIGNORS,
     Assignment,
     GroupSpecification,

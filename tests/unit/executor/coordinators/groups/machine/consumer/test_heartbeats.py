@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
-from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupMetadataKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
+from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.metadata.delta import MetadataDelta
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,

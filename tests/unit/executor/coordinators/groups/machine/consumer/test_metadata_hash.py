@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes, hash_topic
+from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes, hash_topic
 from sparklog.metadata.image import MetadataImage, TopicImage, TopicsImage
 from sparklog.metadata.registrations import BrokerRegistration
 from tests.unit.executor.coordinators.groups.consumer_conversation import PARTITION
