@@ -46,7 +46,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.scram import ScramCredential
-from sparklog.types import BrokerId, or_minus_one
+from sparklog.types import BrokerId, Offset, or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.insider import Insider
 from sparklog.wire.loop_lag import run_watched
@@ -89,6 +89,8 @@ class ControllerServer:
         self._first_users = first_users
         self._sockets = sockets
         self._brokers_run = brokers_run
+        self._inherited: Offset = 0
+        """Registrations below it are of an earlier driver's brokers."""
         self.secret = secret
         """What those inside know each other by."""
         self._config = config
@@ -188,7 +190,7 @@ class ControllerServer:
             image = self._image
             missing = self.missing
             raise TimeoutError(
-                f"{len(_unfenced(image))} of {broker_count} brokers are unfenced; "
+                f"{len(_unfenced(image, self._inherited))} of {broker_count} brokers are unfenced; "
                 f"registered are {sorted(image.brokers) or 'none'}"
                 + ("" if missing is None else f"; {missing}")
             )
@@ -196,7 +198,7 @@ class ControllerServer:
     def serves_with(self, broker_count: int) -> bool:
         """Whether `broker_count` brokers or more are live and know each other, and clients are served."""
         running = self._running
-        unfenced = _unfenced(self._image)
+        unfenced = _unfenced(self._image, self._inherited)
         return (
             len(unfenced) >= broker_count
             and running is not None
@@ -370,8 +372,8 @@ class ControllerServer:
             active_controller.begin()
             self._cluster_id = self._candidate.cluster_id
             running.handlers = active_controller.handlers
-            inherited = 0 if self._brokers_run else image.end_offset
-            startup_grace = StartupGrace(self._expected_brokers, inherited, monotonic_ms())
+            self._inherited = 0 if self._brokers_run else image.end_offset
+            startup_grace = StartupGrace(self._expected_brokers, self._inherited, monotonic_ms())
             try:
                 await self._tick_until_stopped(running, active_controller, startup_grace, metrics)
             finally:
@@ -441,5 +443,10 @@ class ControllerServer:
             self._running.stop_requested.set()
 
 
-def _unfenced(image: MetadataImage) -> list[BrokerId]:
-    return [broker_id for broker_id, registration in image.brokers.items() if not registration.fenced]
+def _unfenced(image: MetadataImage, since: Offset) -> list[BrokerId]:
+    # A broker's epoch is the offset of its registration.
+    return [
+        broker_id
+        for broker_id, registration in image.brokers.items()
+        if not registration.fenced and registration.broker_epoch >= since
+    ]

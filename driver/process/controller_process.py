@@ -127,7 +127,7 @@ class ControllerProcess:
         Raises:
             CannotListenError: an address cannot be listened on.
         """
-        levels = (logging.getLogger(each).getEffectiveLevel() for each in ("driver", "sparklog"))
+        levels = (logging.getLogger(each).getEffectiveLevel() for each in ("sparklog.driver", "sparklog"))
         start = StartController(
             configuration=config.raw,
             directory=str(directory),

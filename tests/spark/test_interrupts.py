@@ -172,5 +172,5 @@ def test_brokers_in_local_mode_log_what_the_application_wants_to_see(printed: st
     """A notebook must not be flooded by three brokers; whoever turns logging on sees theirs, too."""
     by_default, _, afterwards = printed.partition("-- stopped")
     in_detail, _, by_default_again = afterwards.partition("-- in detail until here")
-    assert " broker 0 executor." not in by_default + by_default_again
-    assert "INFO broker 0 executor." in in_detail
+    assert " broker 0 sparklog.executor." not in by_default + by_default_again
+    assert "INFO broker 0 sparklog.executor." in in_detail

@@ -22,7 +22,7 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.channel import Channel
@@ -73,16 +73,27 @@ def request(cluster: LocalCluster, topic: str, partition: int, message: Any) -> 
             while True:
                 leader = cluster.leader(topic, partition)
                 if leader is not None:
-                    channel = await Channel.connect(*cluster.address(leader), "test")
-                    try:
-                        (row,) = rows(await channel.request(message))
-                    finally:
-                        channel.close()
-                    if row.error_code not in NOT_YET:
+                    row = await _answer(*cluster.address(leader), message)
+                    if row is not None and row.error_code not in NOT_YET:
                         return row
                 await asyncio.sleep(0.05)
 
     return asyncio.run(ask())
+
+
+async def _answer(host: str, port: int, message: Any) -> Any:
+    """Return the row of the answer; None where a leader has not registered its new address yet."""
+    try:
+        channel = await Channel.connect(host, port, "test")
+    except KafkaError as error:
+        if error.error_code is not ErrorCode.network_exception:
+            raise
+        return None
+    try:
+        (row,) = rows(await channel.request(message))
+    finally:
+        channel.close()
+    return row
 
 
 def append(cluster: LocalCluster, sequence: int) -> tuple[ErrorCode, int]:
