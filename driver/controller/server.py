@@ -445,8 +445,5 @@ class ControllerServer:
 
 def _unfenced(image: MetadataImage, since: Offset) -> list[BrokerId]:
     # A broker's epoch is the offset of its registration.
-    return [
-        broker_id
-        for broker_id, registration in image.brokers.items()
-        if not registration.fenced and registration.broker_epoch >= since
-    ]
+    brokers = image.brokers.items()
+    return [each for each, broker in brokers if not broker.fenced and broker.broker_epoch >= since]
