@@ -157,12 +157,6 @@ def _task_does_not_ask() -> Sequence[Replacement]:
     ]
 
 
-def _late_task_not_asked_again() -> Sequence[Replacement]:
-    from sparklog.dataframe.delivery import _Attempt
-
-    return [Replacement(_Attempt, "ends_too_late", lambda *_: False)]
-
-
 def _slot_used_again() -> Sequence[Replacement]:
     from sparklog.dataframe.worker_process import WorkerProcess
 
@@ -259,11 +253,6 @@ SINK_BUGS: Final = {
     ),
     "task-does-not-ask": PlantedBug(
         "a task that comes late writes, whatever was decided", _task_does_not_ask, SINK_SEEDS
-    ),
-    "late-task-not-asked-again": PlantedBug(
-        "a task that hung before it began its transaction leaves that open, for nobody to end",
-        _late_task_not_asked_again,
-        SINK_SEEDS,
     ),
     "slot-used-again": PlantedBug(
         "a process writes with an id that has left something prepared for the same batch",
