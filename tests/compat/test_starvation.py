@@ -20,6 +20,13 @@ WAITS_S: Final = 1.9
 NewName = Callable[[str], str]
 
 
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of this test's own: connections that the starvation cut are made again some time later."""
+    with LocalCluster(brokers=3) as running:
+        yield running
+
+
 @contextlib.contextmanager
 def starved(cluster: LocalCluster, *broker_ids: int) -> Iterator[None]:
     """Let these brokers run a twentieth of the time, as the kernel does with a group that is out of quota.
