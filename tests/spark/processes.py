@@ -31,13 +31,20 @@ class Listening(NamedTuple):
 
 
 def listening_of(*processes: psutil.Process) -> list[Listening]:
-    """Return what these processes listen on."""
-    wanted = {process.pid for process in processes}
-    return [
-        Listening(each.laddr.ip.removeprefix("::ffff:"), each.laddr.port, each.pid)
-        for each in psutil.net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN and each.pid in wanted
-    ]
+    """Return what these processes listen on.
+
+    Each is asked by itself: a list of the whole host names one process of those that share a socket, as the
+    driver and the controller do.
+    """
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker of PySpark's daemon that has ended since
+            found += [
+                Listening(each.laddr.ip.removeprefix("::ffff:"), each.laddr.port, process.pid)
+                for each in process.net_connections("tcp")
+                if each.status == psutil.CONN_LISTEN
+            ]
+    return found
 
 
 def answer_to(port: int, greeting: bytes, patience_s: float) -> bytes:
