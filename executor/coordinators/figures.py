@@ -6,16 +6,16 @@ from typing import Final
 
 from sparklog.executor.coordinators.groups.machine.group import GroupType
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
-from sparklog.executor.coordinators.machine.shard import ShardState
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
 from sparklog.metrics import coordinators
 from sparklog.metrics.names import Kind, Metric
 from sparklog.metrics.registry import Sample
 
-_STATES: Final = {ShardState.LOADING: "loading", ShardState.ACTIVE: "active"}
+_STATES: Final = {CoordinatorState.LOADING: "loading", CoordinatorState.ACTIVE: "active"}
 _LOADS_MS: Final = 30_000
 
 
@@ -43,7 +43,7 @@ def group_samples(runtime: CoordinatorRuntime, counts: GroupCounts, now_ms: int)
     states: Counter[tuple[GroupType, str]] = Counter()
     offset_count = 0
     for machine in runtime.machines():
-        assert isinstance(machine, GroupShard)
+        assert isinstance(machine, GroupMachine)
         states.update(machine.states)
         offset_count += machine.offsets.store.offset_count
     by_type: Counter[GroupType] = Counter()
@@ -70,7 +70,7 @@ def transaction_samples(runtime: CoordinatorRuntime, sender: MarkerSender, now_m
     yield from _load_times(coordinators.TRANSACTION_LOAD_TIMES, runtime.loads, now_ms)
     waiting = 0
     for machine in runtime.machines():
-        assert isinstance(machine, TransactionShard)
+        assert isinstance(machine, TransactionMachine)
         waiting += machine.uncompleted_count
     yield Sample(coordinators.UNKNOWN_DESTINATION_QUEUE.of(), Kind.GAUGE, sender.leaderless_count)
     yield Sample(coordinators.LOG_APPEND_RETRY_QUEUE.of(), Kind.GAUGE, waiting)

@@ -11,10 +11,10 @@ from sparklog.types import LeaderEpoch
 
 
 class EffectOrigin(Protocol):
-    """The shard that an effect comes from; what it leads to goes back there."""
+    """The coordinator that an effect comes from; its outcome goes back there."""
 
     @property
-    def partition(self) -> int:
+    def partition_index(self) -> int:
         """The partition of the internal topic."""
 
     @property
@@ -22,7 +22,7 @@ class EffectOrigin(Protocol):
         """Of that partition: Kafka's coordinator epoch."""
 
     def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what came of the effect; nothing happens if the shard is no more."""
+        """Have the machine decide about what came of the effect; nothing happens once that is closed."""
 
 
 CarryOut = Callable[[Any, EffectOrigin], None]
@@ -47,7 +47,7 @@ class CoordinatorKind:
     load_buffer_bytes: int
     """How much of the log is read at a time in a load."""
     rest_s: float = 0.0
-    """How long the loop is left to others after each slice of a load, or of what a shard that has ended lets
+    """How long the loop is left to others after each slice of a load, or of what a closed partition lets
     go of; no loop sleeps less than a millisecond."""
     skips_unknown_versions: bool = False
     """Whether a load passes over values of versions that are not known."""

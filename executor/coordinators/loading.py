@@ -1,4 +1,4 @@
-"""Reading a partition of an internal topic into a shard, beside everything else that a broker does.
+"""Reading a partition of an internal topic into its coordinator, beside everything else that a broker does.
 
 A thread reads some megabytes of the log at a time, and only waits for the disk: what it did besides it would
 take the interpreter from the loop for. The loop checks them and has them replayed, a slice at a time, as the
@@ -9,8 +9,8 @@ loaded: they take turns, so that a long one, or those of a disk that hangs, do n
 serves. (Kafka loads one after the other.)
 
 Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
-committed yet, and the shard's answers wait for that. The end does not move meanwhile: only this leader
-appends, and only through the shard.
+committed yet, and the coordinator's answers wait for that. The end does not move meanwhile: only this leader
+appends, and only through its coordinator.
 
 Source: Kafka's CoordinatorLoaderImpl, TransactionStateManager.loadTransactionMetadata.
 """
@@ -28,8 +28,8 @@ from sparklog.coordinator_records.framing import (
     UnknownRecordTypeError,
     UnknownRecordVersionError,
 )
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
-from sparklog.executor.coordinators.machine.shard import Shard
 from sparklog.records.batch import BatchHeader, check_crc, iterate_headers
 from sparklog.records.key_values import read_key_runs
 from sparklog.storage.log import Log
@@ -70,14 +70,14 @@ class Loading(NamedTuple):
     log: Log
     types: RecordTypes
     skips_unknown_versions: bool
-    """Whether a value of a version that is not known is passed over; else it keeps the shard from serving."""
+    """Whether values of unknown versions are passed over; else they keep the coordinator from serving."""
     buffer_bytes: int
     rest_s: float
     executor: Executor
 
 
-async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
-    """Replay all of the log; return how many records there were. To cancel it leaves the shard half-loaded.
+async def load_partition(loading: Loading, partition: CoordinatorPartition, turns: LoadTurns) -> int:
+    """Replay all of the log; return how many records there were. Cancelled, it leaves half of them.
 
     Raises:
         KafkaError: the log cannot be read, or holds what is no coordinator's record.
@@ -90,7 +90,7 @@ async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
             data = await _read(loading, replayed.offset, turns, part)
             if not data:
                 break
-            slices = _replay_slices(loading, shard, data, replayed)
+            slices = _replay_slices(loading, partition, data, replayed)
             is_over = False
             while not is_over:
                 async with turns.slices:
@@ -126,11 +126,13 @@ class _Replayed:
         self.count = 0
 
 
-def _replay_slices(loading: Loading, shard: Shard, data: bytes, replayed: _Replayed) -> Iterator[bool]:
+def _replay_slices(
+    loading: Loading, partition: CoordinatorPartition, data: bytes, replayed: _Replayed
+) -> Iterator[bool]:
     """Replay whole batches; yield False after each slice but the last."""
     work = 0
     for position, header in iterate_headers(data):
-        for work_done in replay_batch(loading, shard, header, data, position):
+        for work_done in replay_batch(loading, partition, header, data, position):
             work += work_done
             if work >= SLICE_WORK:
                 work = 0
@@ -146,7 +148,7 @@ def read_batches(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
 
 
 def replay_batch(
-    loading: Loading, shard: Shard, header: BatchHeader, data: bytes, position: int
+    loading: Loading, partition: CoordinatorPartition, header: BatchHeader, data: bytes, position: int
 ) -> Iterator[int]:
     """Replay the batch at `position`, and yield how much work it was, now and then.
 
@@ -161,10 +163,10 @@ def replay_batch(
         batch = data[position : position + header.size_bytes]
         marker = read_marker(header, batch) if header.record_count else None
         if marker is not None and producer is not None:
-            shard.end_transaction(producer, not marker.aborted)
+            partition.end_transaction(producer, not marker.aborted)
         yield BATCH_WORK + DECODED_WORK
         return
-    replay_raw = None if producer is not None else shard.replay_raw
+    replay_raw = None if producer is not None else partition.replay_raw
     work = BATCH_WORK
     for run in read_key_runs(data, header, position):
         if replay_raw is not None and replay_raw(run):
@@ -174,7 +176,7 @@ def replay_batch(
                 work = 0
             continue
         for key, value in run.keys_and_values():
-            _replay_decoded(loading, shard, key, value, producer)
+            _replay_decoded(loading, partition, key, value, producer)
             work += DECODED_WORK
             if work >= SLICE_WORK:
                 yield work
@@ -183,7 +185,11 @@ def replay_batch(
 
 
 def _replay_decoded(
-    loading: Loading, shard: Shard, key: bytes | None, value: bytes | None, producer: ProducerStamp | None
+    loading: Loading,
+    partition: CoordinatorPartition,
+    key: bytes | None,
+    value: bytes | None,
+    producer: ProducerStamp | None,
 ) -> None:
     try:
         decoded = loading.types.decode(key, value)
@@ -195,4 +201,4 @@ def _replay_decoded(
             raise
         logger.warning("%s: a record is passed over: %s", loading.log.topic_partition, error)
         return
-    shard.replay(CoordinatorRecord(*decoded), producer)
+    partition.replay(CoordinatorRecord(*decoded), producer)

@@ -1,9 +1,9 @@
-"""The coordinators of one kind on one broker: a shard for each partition of their topic that it leads.
+"""The coordinators of one kind on one broker: one for each partition of their topic that it leads.
 
-It hears of its partitions' roles as a listener and of the cluster as a subscriber. A shard is made and loaded
-when the partition is led, and ends when that does, or when the lease is out; who is asked meanwhile sends its
-client on. Nothing is decided here: a shard's machine decides, the shard (`machine/shard.py`) says what is
-done when.
+The runtime hears of its partitions' roles as a listener and of the cluster as a subscriber. A coordinator is
+made and loaded when its partition is led, and closed when that ends, or when the lease is out; requests
+meanwhile are sent on. Nothing is decided here: a partition's machine decides, and the order of appends,
+replays, replies and effects is that of `machine/coordinator_partition.py`.
 
 Belongs to the event loop. Order for the caller: among the role listeners and the metadata's subscribers
 before the first image; `stop` before the replicas are shut down.
@@ -22,7 +22,11 @@ from typing import Any, Final
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.kind import CoordinatorKind
-from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_shard
+from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_partition
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    CoordinatorPartition,
+    CoordinatorState,
+)
 from sparklog.executor.coordinators.machine.decision import (
     Beside,
     CoordinatorMachine,
@@ -32,7 +36,6 @@ from sparklog.executor.coordinators.machine.decision import (
     Release,
 )
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
-from sparklog.executor.coordinators.machine.shard import Shard, ShardState
 from sparklog.executor.coordinators.shard_log import ShardLog
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
@@ -53,7 +56,7 @@ RETRY_S: Final = 1.0
 
 
 class CoordinatorRuntime(RoleListener[Replica]):
-    """The shards of one kind on one broker."""
+    """The coordinators of one kind on one broker."""
 
     def __init__(self, kind: CoordinatorKind, executor: Executor, obey_lease: Callable[[], None]) -> None:
         """`executor` reads logs and does the machines' heavy work; `obey_lease` comes before what time
@@ -71,7 +74,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         """When the last ones were done and how long they took, both in milliseconds."""
         self._load_turns = LoadTurns()
         self._releases = asyncio.Lock()
-        """For a slice of what a shard that has ended lets go of; loads do not wait for that."""
+        """For a slice of what a closed partition lets go of; loads do not wait for that."""
         self._tasks: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -114,8 +117,8 @@ class CoordinatorRuntime(RoleListener[Replica]):
         if coordinator is None:
             token.answer(refuse(ErrorCode.not_coordinator))
         else:
-            token.deferred.on_abandoned = partial(coordinator.shard.abandon, token)
-            coordinator.shard.submit(token, decide, now(), waits_for_others=waits_for_others)
+            token.deferred.on_abandoned = partial(coordinator.partition.abandon, token)
+            coordinator.partition.submit(token, decide, now(), waits_for_others=waits_for_others)
             self._schedule(coordinator)
         return token.deferred
 
@@ -136,9 +139,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
             self._schedule(coordinator)
 
     @property
-    def partitions(self) -> dict[int, ShardState]:
-        """Where the shards on this broker are in their lives, by partition."""
-        return {number: each.shard.state for number, each in self._coordinators.items()}
+    def partitions(self) -> dict[int, CoordinatorState]:
+        """The state of each coordinator on this broker, by partition."""
+        return {number: each.partition.state for number, each in self._coordinators.items()}
 
     def is_complete(self) -> bool:
         """Whether all that is coordinated anywhere is coordinated here or by another broker.
@@ -151,13 +154,13 @@ class CoordinatorRuntime(RoleListener[Replica]):
     @property
     def open_count(self) -> int:
         """How many requests wait."""
-        return sum(each.shard.open_count for each in self._coordinators.values())
+        return sum(each.partition.open_count for each in self._coordinators.values())
 
     def machines(self) -> Iterator[CoordinatorMachine]:
         """Iterate over the machines that are loaded; to look at only."""
         for each in self._coordinators.values():
-            if each.shard.state is ShardState.ACTIVE:
-                yield each.shard.machine
+            if each.partition.state is CoordinatorState.ACTIVE:
+                yield each.partition.machine
 
     # --- roles ----------------------------------------------------------------------------------
 
@@ -199,7 +202,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         if previous is not None:
             self._drop(previous)
         coordinator = Coordinator(self, replica)
-        self._coordinators[coordinator.partition] = coordinator
+        self._coordinators[coordinator.partition_index] = coordinator
         coordinator.loading = self._start(self._load(coordinator))
 
     def _end(self, replica: Replica) -> None:
@@ -212,10 +215,10 @@ class CoordinatorRuntime(RoleListener[Replica]):
             self._drop(coordinator)
 
     def _drop(self, coordinator: "Coordinator") -> None:
-        if self._coordinators.get(coordinator.partition) is coordinator:
-            del self._coordinators[coordinator.partition]
+        if self._coordinators.get(coordinator.partition_index) is coordinator:
+            del self._coordinators[coordinator.partition_index]
         coordinator.close()
-        machine = coordinator.shard.machine
+        machine = coordinator.partition.machine
         if isinstance(machine, Release):
             self._start(self._release(machine))
 
@@ -229,7 +232,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 await asyncio.sleep(self.kind.rest_s)
 
     async def stop(self) -> None:
-        """End every shard, and return when nothing of this is under way any more."""
+        """Close every coordinator, and return when nothing of this is under way any more."""
         if self._timer is not None:
             self._timer.cancel()
         for coordinator in list(self._coordinators.values()):
@@ -239,7 +242,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _load(self, coordinator: "Coordinator") -> None:
-        replica, shard = coordinator.replica, coordinator.shard
+        replica, partition = coordinator.replica, coordinator.partition
         kind = self.kind
         queued_ms = monotonic_ms()
         loading = Loading(
@@ -251,11 +254,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
             self._executor,
         )
         try:
-            count = await load_shard(loading, shard, self._load_turns)
+            count = await load_partition(loading, partition, self._load_turns)
             self._obey_lease()
-            if shard.state is not ShardState.LOADING:
+            if partition.state is not CoordinatorState.LOADING:
                 return
-            shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
+            partition.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
         except Exception as error:
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)
@@ -266,9 +269,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 return
             # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
             logger.exception("%s: its coordinator cannot be loaded", replica)
-            if self._coordinators.get(coordinator.partition) is coordinator:  # else it is led here no more
+            if (
+                self._coordinators.get(coordinator.partition_index) is coordinator
+            ):  # else it is led here no more
                 self._drop(coordinator)
-                self.failed.add(coordinator.partition)
+                self.failed.add(coordinator.partition_index)
             return
         self.loads.append((monotonic_ms(), monotonic_ms() - queued_ms))
         level = logging.INFO if count else logging.DEBUG
@@ -276,8 +281,8 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._schedule(coordinator)
 
     def reload(self, coordinator: "Coordinator") -> None:
-        """A shard broke, or only half of it was loaded: make another one of what is in the log."""
-        if self._coordinators.get(coordinator.partition) is coordinator:
+        """A coordinator broke, or loaded only half: make another one of what is in the log."""
+        if self._coordinators.get(coordinator.partition_index) is coordinator:
             self._begin(coordinator.replica)
 
     # --- metadata and time ----------------------------------------------------------------------
@@ -286,12 +291,12 @@ class CoordinatorRuntime(RoleListener[Replica]):
         """Tell the machines that the cluster is another one."""
         self.image = image
         for coordinator in list(self._coordinators.values()):
-            coordinator.shard.metadata_changed(image, delta, now())
+            coordinator.partition.metadata_changed(image, delta, now())
             self._schedule(coordinator)
 
     def _schedule(self, coordinator: "Coordinator") -> None:
-        """See to it that the shard's `tick` is called in time."""
-        due_ms = coordinator.shard.next_due_ms
+        """See to it that the partition's `tick` is called in time."""
+        due_ms = coordinator.partition.next_due_ms
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return
         if self._timer is not None:
@@ -305,9 +310,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
         try:
             self._obey_lease()
             for coordinator in list(self._coordinators.values()):
-                due_ms = coordinator.shard.next_due_ms
+                due_ms = coordinator.partition.next_due_ms
                 if due_ms is not None and due_ms <= monotonic_ms():
-                    coordinator.shard.tick(now())
+                    coordinator.partition.tick(now())
         finally:  # whatever has gone wrong, time goes on
             for coordinator in list(self._coordinators.values()):
                 self._schedule(coordinator)
@@ -331,7 +336,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         coordinator.decide(lambda machine, now: effect.then(result, now))
 
     def decided(self, coordinator: "Coordinator") -> None:
-        """A shard has decided something outside of any request."""
+        """A coordinator has decided something outside of any request."""
         self._schedule(coordinator)
 
     def obey_lease(self) -> None:
@@ -346,7 +351,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
 
 class Coordinator:
-    """A shard on its replica: what its effects are given, and by what they come back to it."""
+    """The coordinator that one partition is: what its effects are given, and by what they come back to it."""
 
     def __init__(self, runtime: CoordinatorRuntime, replica: Replica) -> None:
         kind = runtime.kind
@@ -358,16 +363,16 @@ class Coordinator:
         self._runtime = runtime
         machine = kind.new_machine(replica.topic_partition.partition)
         self._log = ShardLog(replica, self.leader_epoch, kind.codec, self)
-        self.shard: Final = Shard(str(replica), machine, self._log, kind.write_timeout_ms)
+        self.partition: Final = CoordinatorPartition(str(replica), machine, self._log, kind.write_timeout_ms)
         replica.progress.add_reader(self._log)
 
     @property
-    def partition(self) -> int:
+    def partition_index(self) -> int:
         """The partition of the internal topic."""
         return self.replica.topic_partition.partition
 
     def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what an effect led to; nothing happens if the shard is no more."""
+        """Have the machine decide about what an effect led to; nothing happens once it is closed."""
         self._runtime.obey_lease()
         at = now()
 
@@ -375,7 +380,7 @@ class Coordinator:
             decision = decide(machine, at)
             return [] if decision is None else [decision]
 
-        self.shard.decide(decisions, at)
+        self.partition.decide(decisions, at)
         self._runtime.decided(self)
 
     def complete_transaction(self, end: EndTransaction, token: "OpenRequest") -> None:
@@ -383,26 +388,26 @@ class Coordinator:
         at = now()
         producer = ProducerStamp(end.producer_id, end.producer_epoch)
         append = partial(self._log.append_marker, end, at)
-        self.shard.append_marker(producer, end.committed, append, token, at)
+        self.partition.append_marker(producer, end.committed, append, token, at)
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants done."""
         self._runtime.carry_out(effect, self)
 
     def broken(self) -> None:
-        """The shard could not go on: load another."""
+        """It could not go on: load another."""
         asyncio.get_running_loop().call_soon(self._runtime.reload, self)
 
     def committed(self) -> None:
         """The partition's high watermark may have moved."""
-        self.shard.committed(self.replica.high_watermark)
+        self.partition.committed(self.replica.high_watermark)
 
     def close(self) -> None:
-        """End the shard."""
+        """Close it."""
         self.replica.progress.remove_reader(self._log)
         if self.loading is not None:
             self.loading.cancel()
-        self.shard.close()
+        self.partition.close()
 
 
 class OpenRequest:

@@ -1,4 +1,4 @@
-"""A shard's way to its partition: records into its log, and word of what is committed there.
+"""A coordinator's way to its partition: records into its log, and word of what is committed there.
 
 A batch is written with acks=all: not at all while fewer than min.insync.replicas are in sync, and it counts
 as committed when the high watermark has passed it.
@@ -37,7 +37,7 @@ class _Owner(Protocol):
 
 
 class ShardLog:
-    """What one shard acts through, in one leader epoch of its partition."""
+    """What one coordinator acts through, in one leader epoch of its partition."""
 
     is_follower: Final = False
     """It hears of its partition's progress as a consumer does."""
@@ -49,7 +49,7 @@ class ShardLog:
         self._owner = ref(owner)
         """Weakly: it has this. In a circle, the files of a partition that went elsewhere would stay open."""
 
-    # --- what the shard wants done --------------------------------------------------------------
+    # --- what the partition wants done --------------------------------------------------------------
 
     def append(self, decision: Decision, now: Now) -> Offset:
         """Append a decision's records as one batch; return the offset after it.
@@ -124,14 +124,14 @@ class ShardLog:
             owner.carry_out(effect)
 
     def broken(self) -> None:
-        """Load the shard again."""
+        """Load the partition again."""
         if (owner := self._owner()) is not None:
             owner.broken()
 
     # --- what the partition tells ---------------------------------------------------------------
 
     def touch(self) -> None:
-        """The log start offset moved, which is nothing to a shard."""
+        """The log start offset moved, which is nothing to a coordinator."""
 
     def wake(self) -> None:
         """The high watermark moved.

@@ -17,6 +17,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol im
     read_subscription,
     write_assignment,
 )
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
@@ -24,7 +25,6 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     LeavingMember,
     SyncGroup,
 )
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.wire.encoder import encode_to_bytes
 from tests.simulation.clients import REQUEST_TIMEOUT_MS
 from tests.simulation.coordinating import Coordinated
@@ -79,7 +79,7 @@ class ClassicMember(Member):
             self.is_member = False
             self.give_up(self._holds)
             event = LeaveGroup(self.group.group_id, (LeavingMember(self._member_id, None),))
-            self.ask(event, GroupShard.leave_group, lambda *answer: self.end_by_itself("it has left"))
+            self.ask(event, GroupMachine.leave_group, lambda *answer: self.end_by_itself("it has left"))
         else:
             self.end_by_itself("it has left")
 
@@ -110,7 +110,7 @@ class ClassicMember(Member):
         number = self._round
         self.ask(
             event,
-            GroupShard.join_group,
+            GroupMachine.join_group,
             lambda answer, sent_ms, stamp: self._joined(number, answer, sent_ms, stamp),
             group.rebalance_timeout_ms + _BEYOND_REBALANCE_MS,
         )
@@ -188,7 +188,7 @@ class ClassicMember(Member):
         )
         self.ask(
             event,
-            GroupShard.sync_group,
+            GroupMachine.sync_group,
             lambda answer, sent_ms, stamp: self._synced(number, answer, sent_ms, stamp),
             self.group.rebalance_timeout_ms + _BEYOND_REBALANCE_MS,
         )
@@ -282,7 +282,7 @@ class ClassicMember(Member):
         event = Heartbeat(self.group.group_id, self._member_id, self.instance_id, self.epoch)
         self.ask(
             event,
-            GroupShard.heartbeat,
+            GroupMachine.heartbeat,
             lambda answer, sent_ms, stamp: self._lives(number, answer, sent_ms, stamp),
             REQUEST_TIMEOUT_MS,
         )

@@ -13,7 +13,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
 )
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from tests.simulation.coordinating import Coordinated
 from tests.simulation.member import Held, Member, Stamp
@@ -193,6 +193,8 @@ def _by_topic(partitions: frozenset[Held]) -> "dict[UUID, set[int]]":
     return by_topic
 
 
-def decide_heartbeat(shard: GroupShard, event: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+def decide_heartbeat(
+    machine: GroupMachine, event: ConsumerGroupHeartbeat, token: Token, now: Now
+) -> Decision:
     """Decide as `sparklog.executor.coordinators.groups.api.consumer_group_heartbeat` has it decided."""
-    return shard.consumer.consumer_group_heartbeat(event, token, now)
+    return machine.consumer.consumer_group_heartbeat(event, token, now)

@@ -1,4 +1,4 @@
-"""What a broker's process does as a coordinator: production's shards, machines and ways to the log.
+"""What a broker's process does as a coordinator: production's coordinators, machines and ways to the log.
 
 It mirrors the shell `sparklog.executor.coordinators.runtime`: the same steps in the same order, without
 asyncio. A log is loaded some batches at a time, and roles change meanwhile. Clients send the machine's own
@@ -14,8 +14,11 @@ from sparklog.executor.coordinators.groups.kind import group_coordinator
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
 from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import Loading, read_batches, replay_batch
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    CoordinatorPartition,
+    CoordinatorState,
+)
 from sparklog.executor.coordinators.machine.decision import Beside, Decision, Now, ProducerStamp, Reply, Token
-from sparklog.executor.coordinators.machine.shard import Shard, ShardState
 from sparklog.executor.coordinators.shard_log import ShardLog
 from sparklog.executor.coordinators.transactions.kind import transaction_coordinator
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
@@ -127,10 +130,10 @@ class Coordinating(RoleListener[Replica]):
         """Whether there is a coordinator here."""
         return bool(self._coordinators)
 
-    def states(self, topic: str) -> dict[int, ShardState]:
-        """Return where the shards of a topic are in their lives, by partition."""
+    def states(self, topic: str) -> dict[int, CoordinatorState]:
+        """Return the state of each coordinator of a topic, by partition."""
         return {
-            partition: each.shard.state
+            partition: each.partition.state
             for (name, partition), each in self._coordinators.items()
             if name == topic
         }
@@ -146,7 +149,7 @@ class Coordinating(RoleListener[Replica]):
             asked.answer(Coordinated(ErrorCode.not_coordinator, None, -1, None))
             return lambda: None
         coordinator.submit(asked)
-        return partial(coordinator.shard.abandon, asked)
+        return partial(coordinator.partition.abandon, asked)
 
     def complete_group_transaction(
         self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
@@ -161,7 +164,7 @@ class Coordinating(RoleListener[Replica]):
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell the machines that the cluster is another one."""
         for coordinator in list(self._coordinators.values()):
-            coordinator.shard.metadata_changed(image, delta, coordinator.now())
+            coordinator.partition.metadata_changed(image, delta, coordinator.now())
             coordinator.schedule()
 
     def became_leader(self, replica: Replica) -> None:
@@ -202,7 +205,7 @@ class Asked:
 
 
 class Coordinator:
-    """A shard on its replica."""
+    """The coordinator of one partition."""
 
     def __init__(
         self, owner: Coordinating, broker: "BrokerProcess", replica: Replica, kind: CoordinatorKind
@@ -215,7 +218,7 @@ class Coordinator:
         self._kind = kind
         self._log = WatchedShardLog(replica, self.leader_epoch, kind.codec, self)
         machine = kind.new_machine(replica.topic_partition.partition)
-        self.shard: Final = StrictShard(str(replica), machine, self._log, kind.write_timeout_ms)
+        self.partition: Final = StrictPartition(str(replica), machine, self._log, kind.write_timeout_ms)
         self._due_ms: int | None = None
         replica.progress.add_reader(self._log)
         self._read_later(replica.log.log_start_offset)
@@ -226,20 +229,20 @@ class Coordinator:
 
     def submit(self, asked: Asked) -> None:
         """Have the machine decide about a request."""
-        asked.end_offset = self.shard.end_offset
+        asked.end_offset = self.partition.end_offset
         message = asked.message
-        self.shard.submit(
+        self.partition.submit(
             asked, lambda machine, token, now: message.decide(machine, message.event, token, now), self.now()
         )
         self.schedule()
 
     @property
-    def partition(self) -> int:
+    def partition_index(self) -> int:
         """The partition of the internal topic."""
         return self.replica.topic_partition.partition
 
     def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what an effect led to; nothing happens if the shard is no more."""
+        """Have the machine decide about what an effect led to; nothing happens once it is closed."""
         self.broker.obey_lease()
         now = self.now()
 
@@ -247,18 +250,18 @@ class Coordinator:
             decision = decide(machine, now)
             return [] if decision is None else [decision]
 
-        self.shard.decide(decisions, now)
+        self.partition.decide(decisions, now)
         self.schedule()
 
     def complete_transaction(self, end: EndTransaction, answer: Answer) -> None:
         """Append a marker, and have it obeyed."""
         now = self.now()
         asked = Asked(
-            AskCoordinator(self.replica.topic_partition.topic, self.partition, end, _NO_REQUEST), answer
+            AskCoordinator(self.replica.topic_partition.topic, self.partition_index, end, _NO_REQUEST), answer
         )
         producer = ProducerStamp(end.producer_id, end.producer_epoch)
         append = partial(self._append_marker, asked, end, now)
-        self.shard.append_marker(producer, end.committed, append, asked, now)
+        self.partition.append_marker(producer, end.committed, append, asked, now)
         self.schedule()
 
     def _append_marker(self, asked: "Asked", end: EndTransaction, now: Now) -> Offset:
@@ -271,7 +274,7 @@ class Coordinator:
         self.broker.after(self.broker.scheduler.random.randint(1, _READ_MS), self._read, offset)
 
     def _read(self, offset: Offset) -> None:
-        if self.shard.state is not ShardState.LOADING:
+        if self.partition.state is not CoordinatorState.LOADING:
             return
         log: Any = self.replica.log
         loading = Loading(
@@ -288,20 +291,22 @@ class Coordinator:
                 offset = log.log_end_offset
             for position, header in iterate_headers(data):
                 offset = header.next_offset
-                for _ in replay_batch(loading, self.shard, header, data, position):
+                for _ in replay_batch(loading, self.partition, header, data, position):
                     pass
             self._read_later(offset)
             return
         self.broker.obey_lease()
-        if self.shard.state is ShardState.LOADING:
-            self.shard.loaded(log.log_end_offset, self.replica.high_watermark, self.broker.image, self.now())
+        if self.partition.state is CoordinatorState.LOADING:
+            self.partition.loaded(
+                log.log_end_offset, self.replica.high_watermark, self.broker.image, self.now()
+            )
             self.schedule()
 
     # --- time -----------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """See to it that the shard's `tick` is called in time."""
-        due_ms = self.shard.next_due_ms
+        """See to it that the partition's `tick` is called in time."""
+        due_ms = self.partition.next_due_ms
         if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
             self._due_ms = due_ms
             self.broker.after(max(0, due_ms - self.broker.now_ms), self._tick, due_ms)
@@ -311,9 +316,9 @@ class Coordinator:
             return
         self._due_ms = None
         self.broker.obey_lease()
-        next_due_ms = self.shard.next_due_ms
+        next_due_ms = self.partition.next_due_ms
         if next_due_ms is not None and next_due_ms <= self.broker.now_ms:
-            self.shard.tick(self.now())
+            self.partition.tick(self.now())
         self.schedule()
 
     # --- what its log tells ---------------------------------------------------------------------
@@ -334,21 +339,21 @@ class Coordinator:
         self.decide(lambda machine, now: effect.then(result, now))
 
     def broken(self) -> None:
-        """The shard could not go on, which nothing that happens here is a reason for."""
+        """The partition could not go on, which nothing that happens here is a reason for."""
         raise AssertionError(f"the coordinator of {self.replica} broke")
 
     def committed(self) -> None:
         """The partition's high watermark may have moved."""
-        self.shard.committed(self.replica.high_watermark)
+        self.partition.committed(self.replica.high_watermark)
 
     def close(self) -> None:
-        """End the shard."""
+        """End the partition."""
         self.replica.progress.remove_reader(self._log)
-        self.shard.close()
+        self.partition.close()
 
 
-class StrictShard(Shard):
-    """Production's shard, which does not get over what its machine raises: that is a finding."""
+class StrictPartition(CoordinatorPartition):
+    """Production's partition, which does not get over what its machine raises: that is a finding."""
 
     def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
         raised: list[Exception] = []
@@ -374,13 +379,13 @@ class StrictShard(Shard):
 
     def tick(self, now: Now) -> None:
         super().tick(now)
-        if self.state is ShardState.ACTIVE:
+        if self.state is CoordinatorState.ACTIVE:
             due_ms = self.machine.next_due_ms
             assert due_ms is None or due_ms > now.monotonic_ms, "what was due is due still"
 
 
 class WatchedShardLog(ShardLog):
-    """Production's way of a shard to its log, under the eyes of the observer."""
+    """Production's way of a partition to its log, under the eyes of the observer."""
 
     def __init__(self, replica: Replica, leader_epoch: LeaderEpoch, codec: Any, owner: Coordinator) -> None:
         super().__init__(replica, leader_epoch, codec, owner)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import (
     CommittedPartition,
     OffsetCommit,
     OffsetFetch,
 )
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -193,25 +193,25 @@ class GroupClient:
         self._go_on_later(2 * RETRY_MS)
 
 
-def decide_commit(shard: GroupShard, event: OffsetCommit, token: Token, now: Now) -> Decision:
+def decide_commit(machine: GroupMachine, event: OffsetCommit, token: Token, now: Now) -> Decision:
     """Decide as `sparklog.executor.coordinators.groups.api.offset_commit` has it decided."""
-    if any(topic_id not in shard.image.topics.by_id for _, topic_id, _ in event.topics):
+    if any(topic_id not in machine.image.topics.by_id for _, topic_id, _ in event.topics):
         errors = [
             (topic, [(each.partition, ErrorCode.unknown_topic_id) for each in partitions])
             for topic, _, partitions in event.topics
         ]
         return Decision(replies=(Reply(token, errors),))
-    records, errors = shard.commit_offsets(event, now)
+    records, errors = machine.commit_offsets(event, now)
     return Decision(records, (Reply(token, errors),))
 
 
-def _delete(shard: GroupShard, event: OffsetDelete, token: Token, now: Now) -> Decision:
-    error_code, records, errors = shard.offsets.delete(event.group_id, [(event.topic, [event.partition])])
+def _delete(machine: GroupMachine, event: OffsetDelete, token: Token, now: Now) -> Decision:
+    error_code, records, errors = machine.offsets.delete(event.group_id, [(event.topic, [event.partition])])
     if error_code is ErrorCode.group_id_not_found:
         errors = [(event.topic, [(event.partition, ErrorCode.none)])]
     return Decision(records, (Reply(token, errors),))
 
 
-def decide_fetch(shard: GroupShard, event: OffsetFetch, token: Token, now: Now) -> Decision:
+def decide_fetch(machine: GroupMachine, event: OffsetFetch, token: Token, now: Now) -> Decision:
     """Decide as `sparklog.executor.coordinators.groups.api.offset_fetch` has it decided."""
-    return Decision(replies=(Reply(token, shard.offsets.fetch(event)),))
+    return Decision(replies=(Reply(token, machine.offsets.fetch(event)),))

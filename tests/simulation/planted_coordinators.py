@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    CoordinatorPartition,
+    CoordinatorState,
+)
 from sparklog.executor.coordinators.machine.decision import Now
-from sparklog.executor.coordinators.machine.shard import Shard, ShardState
 from sparklog.executor.coordinators.shard_log import ShardLog
 from sparklog.types import Offset
 from tests.simulation import coordinating
@@ -13,13 +16,13 @@ from tests.simulation.planted_bug import PlantedBug, Replacement
 
 
 def _answered_before_loaded() -> Sequence[Replacement]:
-    make = Shard.__init__
+    make = CoordinatorPartition.__init__
 
-    def active(self: Shard, *arguments: Any) -> None:
+    def active(self: CoordinatorPartition, *arguments: Any) -> None:
         make(self, *arguments)
-        self.state = ShardState.ACTIVE
+        self.state = CoordinatorState.ACTIVE
 
-    return [Replacement(Shard, "__init__", active)]
+    return [Replacement(CoordinatorPartition, "__init__", active)]
 
 
 def _batch_short_on_load() -> Sequence[Replacement]:
@@ -37,22 +40,22 @@ def _tombstone_skipped() -> Sequence[Replacement]:
 
 
 def _answered_before_committed() -> Sequence[Replacement]:
-    def wait_for_nothing(self: Shard, replies: Any, effects: Any, now: Now) -> None:
+    def wait_for_nothing(self: CoordinatorPartition, replies: Any, effects: Any, now: Now) -> None:
         self._told.extend((*replies, *effects))
 
-    return [Replacement(Shard, "_await_commit", wait_for_nothing)]
+    return [Replacement(CoordinatorPartition, "_await_commit", wait_for_nothing)]
 
 
 def _read_without_waiting() -> Sequence[Replacement]:
-    wait = Shard._await_commit
+    wait = CoordinatorPartition._await_commit
 
-    def wait_for_own(self: Shard, replies: Any, effects: Any, now: Now) -> None:
+    def wait_for_own(self: CoordinatorPartition, replies: Any, effects: Any, now: Now) -> None:
         if all(reply.token.wrote for reply in replies):
             wait(self, replies, effects, now)
         else:
             self._told.extend((*replies, *effects))
 
-    return [Replacement(Shard, "_await_commit", wait_for_own)]
+    return [Replacement(CoordinatorPartition, "_await_commit", wait_for_own)]
 
 
 def _answers_in_a_later_epoch() -> Sequence[Replacement]:
@@ -65,14 +68,14 @@ def _answers_in_a_later_epoch() -> Sequence[Replacement]:
 
 
 def _applied_before_appended() -> Sequence[Replacement]:
-    take = Shard._take
+    take = CoordinatorPartition._take
 
-    def apply_first(self: Shard, decision: Any, now: Now) -> None:
-        if decision.records and self.state is ShardState.ACTIVE:
+    def apply_first(self: CoordinatorPartition, decision: Any, now: Now) -> None:
+        if decision.records and self.state is CoordinatorState.ACTIVE:
             self._replay_all(decision)
         take(self, decision, now)
 
-    return [Replacement(Shard, "_take", apply_first)]
+    return [Replacement(CoordinatorPartition, "_take", apply_first)]
 
 
 COORDINATOR_BUGS: Final = {

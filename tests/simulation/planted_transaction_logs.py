@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
-from sparklog.executor.coordinators.machine.shard import Shard
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.verification import transaction_verifier
 from sparklog.storage.log_reads import LogReads
 from sparklog.storage.machine.producer_states import CompletedTransaction, ProducerStates
@@ -68,13 +68,13 @@ def _verification_outlives_the_end() -> Sequence[Replacement]:
 
 
 def _markers_before_the_decision() -> Sequence[Replacement]:
-    wait = Shard._await_commit
+    wait = CoordinatorPartition._await_commit
 
-    def send_at_once(self: Shard, replies: Any, effects: Any, now: Any) -> None:
+    def send_at_once(self: CoordinatorPartition, replies: Any, effects: Any, now: Any) -> None:
         self._told.extend(effects)
         wait(self, replies, (), now)
 
-    return [Replacement(Shard, "_await_commit", send_at_once)]
+    return [Replacement(CoordinatorPartition, "_await_commit", send_at_once)]
 
 
 def _complete_without_markers() -> Sequence[Replacement]:
@@ -98,14 +98,14 @@ def _leaderless_partition_passed_over() -> Sequence[Replacement]:
 
 
 def _offsets_at_once() -> Sequence[Replacement]:
-    replay = GroupShard.replay
+    replay = GroupMachine.replay
 
     def replay_as_committed(
-        self: GroupShard, record: CoordinatorRecord, producer: ProducerStamp | None
+        self: GroupMachine, record: CoordinatorRecord, producer: ProducerStamp | None
     ) -> None:
         replay(self, record, None)
 
-    return [Replacement(GroupShard, "replay", replay_as_committed)]
+    return [Replacement(GroupMachine, "replay", replay_as_committed)]
 
 
 def _aborted_offsets_count() -> Sequence[Replacement]:
@@ -171,22 +171,22 @@ def _timed_out_goes_on() -> Sequence[Replacement]:
 
 
 def _zombie_adds_partitions() -> Sequence[Replacement]:
-    known_to = TransactionShard._known
+    known_to = TransactionMachine._known
 
-    def known(self: TransactionShard, transactional_id: str, producer: ProducerStamp) -> Any:
+    def known(self: TransactionMachine, transactional_id: str, producer: ProducerStamp) -> Any:
         there = self._transactions.get(transactional_id)
         if there is not None and there.producer_id == producer.producer_id:
             producer = there.given_producer
         return known_to(self, transactional_id, producer)
 
-    return [Replacement(TransactionShard, "_known", known)]
+    return [Replacement(TransactionMachine, "_known", known)]
 
 
 def _tick_raises() -> Sequence[Replacement]:
-    def abort(self: TransactionShard, *of: Any) -> Any:
+    def abort(self: TransactionMachine, *of: Any) -> Any:
         raise RuntimeError("planted")
 
-    return [Replacement(TransactionShard, "abort_timed_out", abort)]
+    return [Replacement(TransactionMachine, "abort_timed_out", abort)]
 
 
 _bug = partial(PlantedBug, seeds=TRANSACTION_SEEDS)
@@ -242,5 +242,5 @@ TRANSACTION_LOG_BUGS: Final = {
     "zombie-adds-partitions": _bug(
         "a producer adds partitions to the transaction of the one after it", _zombie_adds_partitions
     ),
-    "tick-raises": _bug("a coordinator's machine raises, and its shard goes on", _tick_raises),
+    "tick-raises": _bug("a coordinator's machine raises, and its coordinator goes on", _tick_raises),
 }

@@ -7,7 +7,7 @@ from sparklog.executor.coordinators.machine.decision import Decision, Now
 from sparklog.executor.coordinators.transactions.machine import ending
 from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 from tests.simulation.coordinating import TRANSACTION_SEEDS
@@ -30,20 +30,20 @@ def _epoch_kept() -> Sequence[Replacement]:
 
 
 def _markers_forgotten() -> Sequence[Replacement]:
-    loaded = TransactionShard.loaded
+    loaded = TransactionMachine.loaded
 
-    def load_only(self: TransactionShard, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def load_only(self: TransactionMachine, image: MetadataImage, now: Now) -> Iterable[Decision]:
         for _ in loaded(self, image, now):
             pass
         return ()
 
-    return [Replacement(TransactionShard, "loaded", load_only)]
+    return [Replacement(TransactionMachine, "loaded", load_only)]
 
 
 def _prepared_ends_otherwise() -> Sequence[Replacement]:
-    loaded = TransactionShard.loaded
+    loaded = TransactionMachine.loaded
 
-    def abort(self: TransactionShard, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def abort(self: TransactionMachine, image: MetadataImage, now: Now) -> Iterable[Decision]:
         for decision in loaded(self, image, now):
             effects = [
                 effect._replace(committed=False) if isinstance(effect, SendMarkers) else effect
@@ -51,7 +51,7 @@ def _prepared_ends_otherwise() -> Sequence[Replacement]:
             ]
             yield decision._replace(effects=effects)
 
-    return [Replacement(TransactionShard, "loaded", abort)]
+    return [Replacement(TransactionMachine, "loaded", abort)]
 
 
 def _open_for_ever() -> Sequence[Replacement]:

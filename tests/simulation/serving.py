@@ -18,8 +18,8 @@ from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
-from sparklog.executor.coordinators.machine.shard import ShardState
 from sparklog.executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
 from sparklog.executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
 from sparklog.executor.coordinators.transactions.api.end_txn import EndTxnHandler
@@ -153,8 +153,8 @@ class Coordinators:
         return self.submit_to(partition, decide, refuse)
 
     @property
-    def partitions(self) -> dict[int, ShardState]:
-        """Where the shards here are in their lives, by partition."""
+    def partitions(self) -> dict[int, CoordinatorState]:
+        """The state of each coordinator here, by partition."""
         return self._coordinating.states(self._topic)
 
     def is_complete(self) -> bool:

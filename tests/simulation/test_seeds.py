@@ -15,7 +15,7 @@ SEEDS = (*range(200), ROLLING)
 ONCE_FAILED = (103376, 103824)
 """Seeds that found a defect which none of `SEEDS` finds."""
 ORDERED_BY_HASH = 50584
-"""A seed in which consumer groups of one shard were looked at in an order that differed between processes."""
+"""A seed in which the order of one partition's consumer groups differed between processes."""
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.records.codecs import Codec
@@ -19,7 +19,7 @@ def group_coordinator(config: BrokerConfig, counts: GroupCounts) -> CoordinatorK
     return CoordinatorKind(
         topic=CONSUMER_OFFSETS_TOPIC,
         records=CONSUMER_OFFSETS_RECORDS,
-        new_machine=lambda partition: GroupShard(config, counts),
+        new_machine=lambda partition: GroupMachine(config, counts),
         write_timeout_ms=config.offsets_commit_timeout_ms,
         load_buffer_bytes=config.offsets_load_buffer_size,
         rest_s=_REST_S,

@@ -1,1 +1,1 @@
-"""What a coordinator decides, or is decided of it: the contract, and which states a shard is in. Pure."""
+"""What a coordinator decides, or is decided of it: the contract, and the states of a partition. Pure."""

@@ -1,6 +1,6 @@
 """What a coordinator's machine is, and what it says: the contract between machines and their runtime.
 
-A machine decides for one partition of an internal topic (a shard). The runtime appends what it decides, has
+A machine decides for one partition of an internal topic. The runtime appends what it decides, has
 it replayed, waits until it is committed, and tells the replies and carries out the effects, in that order.
 The rules:
 
@@ -80,8 +80,8 @@ class Beside(NamedTuple):
 
     function: Callable[[], Any]
     then: Callable[[Any, Now], Decision]
-    """Decides about the result, unless the shard is unloaded meanwhile; of a function that raised, the result
-    is its exception."""
+    """Decides about the result, unless the partition is closed meanwhile; if the function raised, the
+    result is its exception."""
 
 
 @runtime_checkable
@@ -108,7 +108,7 @@ class Release(Protocol):
 
 
 class CoordinatorMachine(Protocol):
-    """One shard. Durable state is what `replay` and `end_transaction` have made; all else is volatile."""
+    """One partition. Durable state is what `replay` and `end_transaction` have made; all else is volatile."""
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
         """Apply a record that is in the log; with a `producer` it is pending until its transaction ends."""

@@ -10,8 +10,8 @@ from sparklog.errors import KafkaError
 from sparklog.executor.coordinators.kind import CoordinatorKind, EffectOrigin
 from sparklog.executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
 from sparklog.executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 
@@ -33,7 +33,7 @@ def transaction_coordinator(
     return CoordinatorKind(
         topic=TRANSACTION_STATE_TOPIC,
         records=TRANSACTION_STATE_RECORDS,
-        new_machine=lambda partition: TransactionShard(limits),
+        new_machine=lambda partition: TransactionMachine(limits),
         carry_out=_Effects(sender, new_producer_id).carry_out,
         write_timeout_ms=config.request_timeout_ms,
         load_buffer_bytes=config.transaction_state_log_load_buffer_size,

@@ -10,7 +10,7 @@ from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
 from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Steps
@@ -30,8 +30,8 @@ class ConsumerGroupDescribeHandler:
         serves = serves_consumer_groups(self._image())
 
         def describe(group_id: str) -> Deferred:
-            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-                group = shard.consumer.describe(group_id)
+            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+                group = machine.consumer.describe(group_id)
                 if body.include_authorized_operations and group.error_code is ErrorCode.none:
                     group = replace(group, authorized_operations=GROUP_OPERATIONS)
                 return Decision(replies=(Reply(token, group),))

@@ -66,7 +66,7 @@ class ConsumerGroupHeartbeatHandler:
         )
         return self._coordinator.submit(
             heartbeat.group_id,
-            lambda shard, token, now: shard.consumer.consumer_group_heartbeat(heartbeat, token, now),
+            lambda machine, token, now: machine.consumer.consumer_group_heartbeat(heartbeat, token, now),
             heartbeat_error,
         )
 

@@ -10,14 +10,14 @@ from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.wire.requests import Deferred, Response
 
 SIDE_BY_SIDE: Final = 100
 """How many groups of one request are decided about before the first of them is waited for."""
 
-Decide = Callable[[GroupShard, Token, Now], Decision]
+Decide = Callable[[GroupMachine, Token, Now], Decision]
 Refuse = Callable[[ErrorCode], Response]
 
 _Item = TypeVar("_Item")

@@ -4,7 +4,7 @@ from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGro
 
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
@@ -37,8 +37,8 @@ class DeleteGroupsHandler:
         )
 
     def _delete(self, group_id: str) -> Deferred:
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            error_code, records, is_done = shard.delete_group(group_id)
+        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            error_code, records, is_done = machine.delete_group(group_id)
             return Decision(records, (Reply(token, (error_code, is_done)),))
 
         return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, True))

@@ -12,7 +12,7 @@ from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
@@ -34,8 +34,8 @@ class DescribeGroupsHandler:
         operations = GROUP_OPERATIONS if body.include_authorized_operations else OPERATIONS_OMITTED
 
         def describe(group_id: str) -> Deferred:
-            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-                group = shard.groups.get(group_id)
+            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+                group = machine.groups.get(group_id)
                 if isinstance(group, ClassicGroup):
                     return Decision(replies=(Reply(token, _described(group, operations)),))
                 is_missing = "not found" if group is None else "is not a classic group"

@@ -24,7 +24,7 @@ class HeartbeatHandler:
             body.group_id, body.member_id, getattr(body, "group_instance_id", None), body.generation_id
         )
         return self._coordinator.submit(
-            heartbeat.group_id, lambda shard, token, now: shard.heartbeat(heartbeat, token, now), _refuse
+            heartbeat.group_id, lambda machine, token, now: machine.heartbeat(heartbeat, token, now), _refuse
         )
 
 

@@ -75,7 +75,7 @@ class JoinGroupHandler:
         )
         return self._coordinator.submit(
             join.group_id,
-            lambda shard, token, now: shard.join_group(join, token, now),
+            lambda machine, token, now: machine.join_group(join, token, now),
             lambda error_code: join_error(error_code, join.member_id),
             waits_for_others=True,
         )

@@ -26,7 +26,7 @@ class LeaveGroupHandler:
             tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members),
         )
         return self._coordinator.submit(
-            leave.group_id, lambda shard, token, now: shard.leave_group(leave, token, now), _refuse
+            leave.group_id, lambda machine, token, now: machine.leave_group(leave, token, now), _refuse
         )
 
 

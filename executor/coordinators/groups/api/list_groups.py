@@ -9,7 +9,7 @@ from kio.schema.list_groups.v5.response import ListGroupsResponse
 
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator, wait_for
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
@@ -60,22 +60,22 @@ def _refusal(error_code: ErrorCode) -> ListGroupsResponse:
     return unthrottled(ListGroupsResponse, error_code=error_code, groups=())
 
 
-def _ids(shard: GroupShard, token: Token, now: Now) -> Decision:
-    return Decision(replies=(Reply(token, (ErrorCode.none, shard.groups.ids())),))
+def _ids(machine: GroupMachine, token: Token, now: Now) -> Decision:
+    return Decision(replies=(Reply(token, (ErrorCode.none, machine.groups.ids())),))
 
 
 def _listing(group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]) -> Decide:
-    def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-        listed = tuple(_rows(shard, group_ids, states, types))
+    def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+        listed = tuple(_rows(machine, group_ids, states, types))
         return Decision(replies=(Reply(token, (ErrorCode.none, listed)),))
 
     return decide
 
 
 def _rows(
-    shard: GroupShard, group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]
+    machine: GroupMachine, group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]
 ) -> Iterator[ListedGroupResponse]:
-    for group in shard.list_groups(group_ids, states, types):
+    for group in machine.list_groups(group_ids, states, types):
         yield ListedGroupResponse(
             group_id=group.group_id,
             protocol_type=group.protocol_type,

@@ -16,8 +16,8 @@ from sparklog.executor.coordinators.groups.api.committed_topics import (
 )
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
@@ -62,8 +62,8 @@ class OffsetCommitHandler:
         )
 
         def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
-            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-                records, errors = shard.commit_offsets(commit._replace(topics=topics), now)
+            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+                records, errors = machine.commit_offsets(commit._replace(topics=topics), now)
                 return Decision(records, (Reply(token, answer(errors)),))
 
             return self._coordinator.submit(

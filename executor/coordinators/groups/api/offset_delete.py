@@ -12,7 +12,7 @@ from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
 from sparklog.executor.coordinators.groups.api.topic_names import named_topic
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response, Steps
@@ -64,8 +64,8 @@ class OffsetDeleteHandler:
     def _delete(self, group_id: str, chunk: Chunk) -> Deferred:
         topics = [(topic, partitions) for topic, _, partitions in chunk]
 
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            error_code, records, errors = shard.offsets.delete(group_id, topics)
+        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            error_code, records, errors = machine.offsets.delete(group_id, topics)
             return Decision(records, (Reply(token, (error_code, errors)),))
 
         return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, ()))

@@ -9,8 +9,8 @@ from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.chunks import in_chunks
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import or_minus_one
@@ -101,14 +101,14 @@ class OffsetFetchHandler:
         return _group_response(fetch.group_id, version, ErrorCode.none, topics)
 
     def _committed_partitions(self, fetch: OffsetFetch) -> Generator[Any, None, Any]:
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            return Decision(replies=(Reply(token, shard.offsets.committed_partitions(fetch)),))
+        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            return Decision(replies=(Reply(token, machine.offsets.committed_partitions(fetch)),))
 
         return (yield from wait_for(self._coordinator.submit(fetch.group_id, decide, _refuse)))
 
     def _fetch(self, fetch: OffsetFetch) -> Generator[Any, None, Any]:
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            return Decision(replies=(Reply(token, shard.offsets.fetch(fetch)),))
+        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            return Decision(replies=(Reply(token, machine.offsets.fetch(fetch)),))
 
         return (
             yield from wait_for(

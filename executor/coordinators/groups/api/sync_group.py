@@ -39,7 +39,7 @@ class SyncGroupHandler:
         )
         return self._coordinator.submit(
             sync.group_id,
-            lambda shard, token, now: shard.sync_group(sync, token, now),
+            lambda machine, token, now: machine.sync_group(sync, token, now),
             sync_response,
             waits_for_others=True,
         )

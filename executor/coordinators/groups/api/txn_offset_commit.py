@@ -19,8 +19,8 @@ from sparklog.executor.coordinators.groups.api.committed_topics import (
 )
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.verified_transaction import Verify
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
@@ -91,8 +91,8 @@ class TxnOffsetCommitHandler:
             return (yield from respond(refused(refusal)))
 
         def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
-            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-                records, errors = shard.offsets.commit_in_transaction(commit._replace(topics=topics), now)
+            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+                records, errors = machine.offsets.commit_in_transaction(commit._replace(topics=topics), now)
                 reply = Reply(token, answer(errors))
                 if not records:
                     return Decision(replies=(reply,))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.coordinators.machine.shard import coordinator_error
+from sparklog.executor.coordinators.machine.coordinator_partition import coordinator_error
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import (
     BatchToVerify,

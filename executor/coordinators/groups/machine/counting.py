@@ -1,6 +1,6 @@
 """How many groups there are in which state: for metrics, nothing depends on it.
 
-Groups of a shard are counted by state now and then, as Kafka does, and some of them at a time. Of simple
+Groups of a partition are counted by state now and then, as Kafka does, and some of them at a time. Of simple
 groups there may be a million, which nobody goes through: they are those with offsets that are nothing else.
 
 Source: Kafka's GroupCoordinatorMetricsShard, GroupMetadataManager.updateClassicGroupSizeCounter.

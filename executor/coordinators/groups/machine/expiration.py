@@ -1,6 +1,6 @@
 """Which offsets nobody needs any more: those that have expired, and those of deleted topics (KIP-211).
 
-A group may have a million offsets, so a shard is gone through in steps: each looks at a bounded number of
+A group may have a million offsets, so a partition is gone through in steps: each looks at a bounded number of
 groups and offsets, and decides about what it has just looked at, for other decisions are made between two.
 What a step decides is one batch, which must be small enough to be appended: a group's name may have 32,767
 bytes, and one batch that is refused would leave the offsets of all the groups in it.

@@ -30,7 +30,7 @@ CommitValidation: TypeAlias = ErrorCode | PartitionValidator
 
 
 class Group(Protocol):
-    """One group, as the shard and the offsets know it.
+    """One group, as the machine and the offsets know it.
 
     Errors are returned, as codes: they are the ordinary course of a group's life.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What a broker's shards have done since it started."""
+    """What a broker's group coordinators have done since it started."""
 
     offset_commits: int = 0
     offset_expirations: int = 0

@@ -1,7 +1,7 @@
-"""All groups of a shard by id, those among them that are nothing but their offsets.
+"""All groups of a partition by id, those among them that are nothing but their offsets.
 
 Offsets that somebody commits who is in no group make a simple group: an empty classic one without a protocol
-type. A shard may have a million of these. Nothing is kept of them: such a group is made when it is asked for,
+type. A partition may have a million of these. Nothing is kept of them: such a group is made when asked for,
 and only one that somebody joins is put in.
 """
 
@@ -18,7 +18,7 @@ _RELEASED_AT_ONCE: Final = 64
 
 
 class Groups(MutableMapping[str, Group]):
-    """The groups of one shard, of all types."""
+    """The groups of one partition, of all types."""
 
     def __init__(self, store: OffsetStore) -> None:
         self._groups: dict[str, Group] = {}

@@ -1,8 +1,8 @@
-"""The seam between the shard and a rebalance protocol: the classic one, the consumer protocol of KIP-848.
+"""The seam between `GroupMachine` and a rebalance protocol: the classic one, the consumer one of KIP-848.
 
-A shard has one `Membership` for each protocol. It finds a group by its id, and asks the membership of the
-group's type. All share the shard's groups: a group of one type takes the place of an empty one of another by
-tombstones of the older in the same batch as its own first record.
+The machine has one `Membership` for each protocol. It finds a group by its id, and asks the membership of the
+group's type. All share the partition's groups: a group of one type takes the place of an empty one of another
+by tombstones of the older in the same batch as its own first record.
 
 Durable state changes in `replay` alone; so a group comes into being, changes its type and goes when its
 record is replayed. What happens after that, in the same request, is scheduled with `Timers.soon`.
@@ -85,7 +85,7 @@ class LeaveGroup(NamedTuple):
 
 
 class Membership(Protocol):
-    """What one rebalance protocol does for all groups of its type in a shard."""
+    """What one rebalance protocol does for all groups of its type in a partition."""
 
     @property
     def group_type(self) -> GroupType:

@@ -1,4 +1,4 @@
-"""The committed offsets of a shard's groups, and those of open transactions, which are not committed yet.
+"""The committed offsets of a partition's groups, and those of open transactions, which are not committed yet.
 
 Only replaying changes them. An offset that was committed in a transaction is weighed, when that ends, by
 where it was appended against what was committed outside meanwhile: the later one stays, as in the log after

@@ -84,12 +84,12 @@ class _Counts(Protocol):
 
 
 class Offsets:
-    """The offsets of a shard's groups, and what is decided about them."""
+    """The offsets of a partition's groups, and what is decided about them."""
 
     def __init__(
         self, groups: Mapping[str, Group], store: OffsetStore, counts: _Counts, *, metadata_max_bytes: int
     ) -> None:
-        """`groups` are the shard's; the limit is offset.metadata.max.bytes."""
+        """`groups` are the partition's; the limit is offset.metadata.max.bytes."""
         self._counts = counts
         self.store = store
         self._groups = groups

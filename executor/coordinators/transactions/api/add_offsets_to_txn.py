@@ -13,7 +13,7 @@ from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing, outcome_of
 from sparklog.executor.coordinators.transactions.machine.events import AddPartitions
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Request, Response
@@ -38,7 +38,9 @@ class AddOffsetsToTxnHandler:
             partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, self._offsets_partition_for(body.group_id))
             producer = ProducerStamp(body.producer_id, body.producer_epoch)
             event = AddPartitions(body.transactional_id, producer, frozenset((partition,)), 0)
-            answer = ask(self._coordinators, TransactionShard.add_partitions, event, lambda refused: refused)
+            answer = ask(
+                self._coordinators, TransactionMachine.add_partitions, event, lambda refused: refused
+            )
             error_code = await outcome_of(answer)
         return unthrottled(
             AddOffsetsToTxnResponse,

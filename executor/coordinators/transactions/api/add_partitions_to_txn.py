@@ -41,7 +41,7 @@ from sparklog.executor.coordinators.transactions.machine.events import (
     VerifyPartitions,
 )
 from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Deferred, Request, Steps
@@ -108,10 +108,10 @@ class AddPartitionsToTxnHandler:
             return transactional_id, partitions, refusals
         if verify_only:
             verify = VerifyPartitions(transactional_id, producer, partitions)
-            decide = TransactionShard.verify_partitions
+            decide = TransactionMachine.verify_partitions
             return transactional_id, partitions, ask(self._coordinators, decide, verify, _as_it_is)
         add = AddPartitions(transactional_id, producer, partitions, transaction_version)
-        answer = ask(self._coordinators, TransactionShard.add_partitions, add, _as_it_is)
+        answer = ask(self._coordinators, TransactionMachine.add_partitions, add, _as_it_is)
         return transactional_id, partitions, answer
 
     def _refusals(

@@ -17,7 +17,7 @@ from sparklog.executor.coordinators.transactions.machine.events import (
     ProducerOutcome,
     VerifyPartitions,
 )
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.types import ProducerId
 from sparklog.wire.requests import Deferred
 
@@ -43,7 +43,7 @@ async def nobody_allocates(timeout_ms: int) -> ProducerId:
 
 def ask(
     coordinators: CoordinatorRuntime,
-    decide: Callable[[TransactionShard, _Event, Token, Now], Decision],
+    decide: Callable[[TransactionMachine, _Event, Token, Now], Decision],
     event: _Event,
     refuse: Callable[[ErrorCode], Any],
 ) -> Deferred:
@@ -90,7 +90,7 @@ async def outcomes_of(
 
 async def ask_as_producer(
     coordinators: CoordinatorRuntime,
-    decide: Callable[[TransactionShard, _ProducerEvent, Token, Now], Decision],
+    decide: Callable[[TransactionMachine, _ProducerEvent, Token, Now], Decision],
     event: _ProducerEvent,
     new_producer_id: NewProducerId,
 ) -> ProducerOutcome:

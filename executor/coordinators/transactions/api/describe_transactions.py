@@ -18,7 +18,7 @@ from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import ask, outcomes_of
 from sparklog.executor.coordinators.transactions.machine.events import Describe
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.types import TopicPartition
 from sparklog.wire.described_transactions import DescribeTransactionsResponse, TransactionState
 from sparklog.wire.requests import Deferred, Request, Steps
@@ -49,7 +49,7 @@ class DescribeTransactionsHandler:
             answer: Deferred | ErrorCode = ErrorCode.invalid_request
             if transactional_id:
                 event = Describe(transactional_id)
-                answer = ask(self._coordinators, TransactionShard.describe, event, lambda refused: refused)
+                answer = ask(self._coordinators, TransactionMachine.describe, event, lambda refused: refused)
             asked.append((transactional_id, answer))
         return self._answered(asked)
 

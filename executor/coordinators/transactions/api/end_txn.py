@@ -20,7 +20,7 @@ from sparklog.executor.coordinators.transactions.api.asking import (
 )
 from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, ProducerOutcome
 from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 
@@ -48,7 +48,7 @@ class EndTxnHandler:
             EPOCH_BUMP_VERSION if request.api_version >= _BUMPS_EPOCH else 0,
         )
         outcome = await ask_as_producer(
-            self._coordinators, TransactionShard.end, event, self._new_producer_id
+            self._coordinators, TransactionMachine.end, event, self._new_producer_id
         )
         return _response(outcome, request.api_version)
 

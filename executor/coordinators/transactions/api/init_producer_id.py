@@ -24,7 +24,7 @@ from sparklog.executor.coordinators.transactions.api.asking import (
     older_fencing,
 )
 from sparklog.executor.coordinators.transactions.machine.events import InitProducer
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.wire.requests import Request, Response
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class InitProducerIdHandler:
             None if expected.producer_id == -1 else expected,
         )
         outcome = await ask_as_producer(
-            self._coordinators, TransactionShard.init_producer, event, self._new_producer_id
+            self._coordinators, TransactionMachine.init_producer, event, self._new_producer_id
         )
         error_code = older_fencing(outcome.error_code, request.api_version, _KNOWS_PRODUCER_FENCED)
         return init_producer_id_response(error_code, *(outcome.producer or ()))

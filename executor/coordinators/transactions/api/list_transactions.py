@@ -19,8 +19,8 @@ from kio.schema.list_transactions.v2.response import TransactionState as ListedT
 
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.regular_expressions import compiled
-from sparklog.executor.coordinators.machine.shard import ShardState
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import outcomes_of
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
@@ -44,7 +44,7 @@ class ListTransactionsHandler:
         if not self._coordinators.is_complete():
             return _response(ErrorCode.coordinator_not_available)
         partitions = self._coordinators.partitions
-        if ShardState.LOADING in partitions.values():
+        if CoordinatorState.LOADING in partitions.values():
             return _response(ErrorCode.coordinator_load_in_progress)
         body = upgrade(request.body)
         try:

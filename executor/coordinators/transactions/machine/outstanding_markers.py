@@ -51,7 +51,7 @@ class Coordinator(Protocol):
     """Who decided: the leadership of a partition of `__transaction_state`."""
 
     @property
-    def partition(self) -> int:
+    def partition_index(self) -> int:
         """The partition."""
 
     @property
@@ -72,7 +72,7 @@ class _Transaction:
 
     @property
     def key(self) -> "_Key":
-        return self.coordinator.partition, self.markers.transactional_id
+        return self.coordinator.partition_index, self.markers.transactional_id
 
 
 _Key = tuple[int, str]

@@ -4,8 +4,8 @@ from typing import Any
 
 from sparklog.executor.coordinators.groups.machine.group import GroupType
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply
-from sparklog.executor.coordinators.machine.shard import ShardState
 from sparklog.metrics import coordinators
 from sparklog.metrics.names import Metric
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -21,12 +21,12 @@ async def test_broker_tells_of_its_groups_and_transactions(brokers: Brokers) -> 
     runtime = replicas.coordinators.groups
     topic_id = await brokers.create_topic(TOPIC, [(0,)])
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
-    await until(lambda: runtime.partitions == {0: ShardState.ACTIVE}, "it is loaded")
+    await until(lambda: runtime.partitions == {0: CoordinatorState.ACTIVE}, "it is loaded")
     partitions = (CommittedPartition(0, 5, -1, None), CommittedPartition(1, 6, -1, None))
     commit = OffsetCommit("g", "", None, -1, 9, (("t", None, partitions),))
 
-    def decide(shard: Any, token: Any, now: Now) -> Decision:
-        records, errors = shard.commit_offsets(commit, now)
+    def decide(machine: Any, token: Any, now: Now) -> Decision:
+        records, errors = machine.commit_offsets(commit, now)
         return Decision(records, (Reply(token, errors),))
 
     answers: list[Any] = []
@@ -58,7 +58,7 @@ async def test_broker_tells_for_half_a_minute_how_long_a_load_took(brokers: Brok
     runtime = replicas.coordinators.groups
     topic_id = await brokers.create_topic(TOPIC, [(0,)])
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
-    await until(lambda: runtime.partitions == {0: ShardState.ACTIVE}, "it is loaded")
+    await until(lambda: runtime.partitions == {0: CoordinatorState.ACTIVE}, "it is loaded")
     (loaded_ms, took_ms) = runtime.loads[-1]
     for metric in coordinators.GROUP_LOAD_TIMES:
         assert replicas.metrics.snapshot(loaded_ms + 29_000)[metric.of()] == took_ms
@@ -73,9 +73,9 @@ def test_groups_are_counted_by_state_every_minute_simple_ones_included() -> None
     for number in range(3):
         groups.commit(number, number, group_id=f"simple {number}")
     groups.pass_time(60_000)
-    assert groups.shard.states == {(GroupType.CLASSIC, "Empty"): 4}  # its member's session is over
-    assert groups.shard.counts.completed_rebalances == 1
-    assert (groups.shard.counts.offset_commits, groups.shard.offsets.store.offset_count) == (3, 3)
+    assert groups.machine.states == {(GroupType.CLASSIC, "Empty"): 4}  # its member's session is over
+    assert groups.machine.counts.completed_rebalances == 1
+    assert (groups.machine.counts.offset_commits, groups.machine.offsets.store.offset_count) == (3, 3)
     groups.restart()
-    assert groups.shard.offsets.store.offset_count == 3
-    assert groups.shard.states == {(GroupType.CLASSIC, "Empty"): 4}
+    assert groups.machine.offsets.store.offset_count == 3
+    assert groups.machine.states == {(GroupType.CLASSIC, "Empty"): 4}

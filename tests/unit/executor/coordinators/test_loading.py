@@ -1,4 +1,4 @@
-"""Loading a shard from a real log: what is in it, what is not known, and what goes on meanwhile."""
+"""Loading a coordinator from a real log: what is in it, what is not known, and what goes on meanwhile."""
 
 import asyncio
 import errno
@@ -20,6 +20,7 @@ from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS, encod
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import BUFFERS, SLICE_WORK
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import (
     CoordinatorRecord,
     Decision,
@@ -27,7 +28,6 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.executor.coordinators.machine.shard import ShardState
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
@@ -134,7 +134,7 @@ class Loads:
         replicas.listeners.append(self.runtime)
 
     async def until_active(self) -> Any:
-        await until(lambda: self.runtime.partitions == {0: ShardState.ACTIVE}, "it is loaded")
+        await until(lambda: self.runtime.partitions == {0: CoordinatorState.ACTIVE}, "it is loaded")
         return self.machines[-1]
 
     def ask(self) -> list[Any]:
@@ -204,7 +204,7 @@ def test_load_of_many_batches_brings_the_last_of_each_key(
 
 @with_brokers()
 async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Brokers) -> None:
-    """A million records are loaded in slices; requests for the shard are told that it is loading."""
+    """A million records are loaded in slices; requests for the coordinator are told that it is loading."""
     count = 20 * SLICE_WORK
     topic_id = await written(
         brokers, *([commit(2 * group, 1) for group in range(500)] for _ in range(count // 500))
@@ -212,7 +212,7 @@ async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Bro
     loads = Loads(brokers, RawOffsets)
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     turns = 0
-    while loads.runtime.partitions == {0: ShardState.LOADING}:
+    while loads.runtime.partitions == {0: CoordinatorState.LOADING}:
         assert loads.ask() == [ErrorCode.coordinator_load_in_progress]
         turns += 1
         await asyncio.sleep(0)
@@ -237,12 +237,16 @@ async def test_loads_of_a_broker_take_turns_and_a_short_one_serves_before_a_long
         *(PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=0) for number in range(3))
     )
     replayed = [0]
-    while loads.runtime.partitions != {0: ShardState.LOADING, 1: ShardState.ACTIVE, 2: ShardState.ACTIVE}:
-        assert loads.runtime.partitions.get(0) is not ShardState.ACTIVE
+    while loads.runtime.partitions != {
+        0: CoordinatorState.LOADING,
+        1: CoordinatorState.ACTIVE,
+        2: CoordinatorState.ACTIVE,
+    }:
+        assert loads.runtime.partitions.get(0) is not CoordinatorState.ACTIVE
         replayed.append(sum(machine.raw_count for machine in loads.machines))
         await asyncio.sleep(0)
     assert max(after - before for before, after in pairwise(replayed)) < 2 * SLICE_WORK
-    await until(lambda: loads.runtime.partitions[0] is ShardState.ACTIVE, "the long one is loaded, too")
+    await until(lambda: loads.runtime.partitions[0] is CoordinatorState.ACTIVE, "the long one is loaded, too")
     assert [machine.raw_count for machine in loads.machines] == [10_000, 500, 500]
 
 
@@ -290,14 +294,14 @@ async def test_loads_from_a_disk_that_hangs_leave_the_others_room(brokers: Broke
             lambda: (
                 loads.runtime.partitions
                 == {
-                    number: ShardState.LOADING if number in on_it else ShardState.ACTIVE
+                    number: CoordinatorState.LOADING if number in on_it else CoordinatorState.ACTIVE
                     for number in range(count)
                 }
             ),
             "those on the other disk are loaded",
         )
         assert len(hanging) == 1
-    await until(lambda: set(loads.runtime.partitions.values()) == {ShardState.ACTIVE}, "so are its own")
+    await until(lambda: set(loads.runtime.partitions.values()) == {CoordinatorState.ACTIVE}, "so are its own")
 
 
 @with_brokers()
@@ -312,7 +316,7 @@ async def test_load_that_is_called_off_has_its_directory_wait_for_its_thread(bro
             loads.runtime.reload(loads.runtime._coordinators[0])
             await asyncio.sleep(0)
         assert len(hanging) == 1
-    await until(lambda: loads.runtime.partitions == {0: ShardState.ACTIVE}, "it is loaded")
+    await until(lambda: loads.runtime.partitions == {0: CoordinatorState.ACTIVE}, "it is loaded")
 
 
 @with_brokers(count=2)
@@ -332,7 +336,7 @@ async def test_load_ends_with_the_leadership_that_it_is_for(brokers: Brokers) ->
 
 
 @with_brokers(count=2)
-async def test_shard_that_is_led_elsewhere_is_let_go_of_in_slices(brokers: Brokers) -> None:
+async def test_partition_that_is_led_elsewhere_is_let_go_of_in_slices(brokers: Brokers) -> None:
     """A million offsets at once keep everybody waiting, and a full collection may not find them at all."""
     topic_id = await written(brokers, [commit(2 * group, 1) for group in range(50)])
     loads = Loads(brokers, ReleasedOffsets)

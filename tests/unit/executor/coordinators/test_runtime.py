@@ -10,6 +10,7 @@ from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
 from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import (
     Beside,
     CoordinatorRecord,
@@ -18,7 +19,6 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.executor.coordinators.machine.shard import ShardState
 from sparklog.executor.coordinators.runtime import Coordinator, CoordinatorRuntime
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
@@ -98,7 +98,7 @@ class Runtime:
             topic=TOPIC,
             records=CONSUMER_OFFSETS_RECORDS,
             new_machine=new_machine,
-            carry_out=lambda effect, origin: self.carried_out.append((effect, origin.partition)),
+            carry_out=lambda effect, origin: self.carried_out.append((effect, origin.partition_index)),
             write_timeout_ms=write_timeout_ms,
             load_buffer_bytes=4096,
         )
@@ -111,10 +111,10 @@ class Runtime:
         return self.machines[-1]
 
     def is_active(self) -> bool:
-        return self.runtime.partitions == {0: ShardState.ACTIVE}
+        return self.runtime.partitions == {0: CoordinatorState.ACTIVE}
 
     async def until_active(self) -> None:
-        await until(self.is_active, "the shard is loaded")
+        await until(self.is_active, "the partition is loaded")
 
     def submit(self, decide: Callable[[Numbers, Any, Now], Decision]) -> "Answer":
         return Answer(self.runtime.submit_to(0, decide, lambda error_code: error_code))

@@ -1,4 +1,4 @@
-"""The classic groups of a shard: the `Membership` of the classic protocol.
+"""The classic groups of a partition: the `Membership` of the classic protocol.
 
 During a load the last record of each group is kept, and the groups are made of these at its end: a group may
 have thousands of records in the log, and only the last one counts.
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicGroups:
-    """What the classic protocol does for the groups of a shard (`membership.Membership`)."""
+    """What the classic protocol does for the groups of a partition (`membership.Membership`)."""
 
     group_type: Final = GroupType.CLASSIC
 
@@ -48,7 +48,7 @@ class ClassicGroups:
         initial_rebalance_delay_ms: int,
         max_size: int,
     ) -> None:
-        """`groups` are the shard's, of all types, `kept` those but simple ones; limits are Kafka's keys."""
+        """`groups` are all of the partition, `kept` those but simple ones; limits are Kafka's keys."""
         self._groups = groups
         self._kept = kept
         self._max_size = max_size

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Joins:
-    """Takes members into the classic groups of a shard."""
+    """Takes members into the classic groups of a partition."""
 
     def __init__(
         self, groups: MutableMapping[str, Group], timers: Timers, rebalances: Rebalances, *, max_size: int

@@ -93,7 +93,7 @@ def sync_response(
 
 
 class Rebalances:
-    """What the groups of one shard wait for."""
+    """What the groups of one partition wait for."""
 
     def __init__(
         self, groups: Mapping[str, Group], timers: Timers, *, initial_rebalance_delay_ms: int

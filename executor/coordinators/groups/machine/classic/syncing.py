@@ -58,7 +58,7 @@ def leave_response(members: tuple[LeavingMember, ...], error_code: ErrorCode) ->
 
 
 class Syncs:
-    """Serves the members of the classic groups of a shard."""
+    """Serves the members of the classic groups of a partition."""
 
     def __init__(self, groups: Mapping[str, Group], rebalances: Rebalances, counts: GroupCounts) -> None:
         self._counts = counts

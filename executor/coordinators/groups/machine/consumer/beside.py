@@ -16,7 +16,7 @@ Then: TypeAlias = Callable[[Any, Now], Decision]
 
 
 class BesideTheLoop:
-    """The searches of the groups of a shard."""
+    """The searches of the groups of a partition."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], Beside] = {}

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicMembers:
-    """Serves the members of a shard's consumer groups that speak the classic protocol."""
+    """Serves the members of a partition's consumer groups that speak the classic protocol."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
@@ -236,7 +236,7 @@ class ClassicMembers:
 
     def _group(self, group_id: str) -> ConsumerGroup:
         group = self._surroundings.groups[group_id]
-        assert isinstance(group, ConsumerGroup), "the shard has asked the membership of the group's type"
+        assert isinstance(group, ConsumerGroup), "the machine has asked the membership of the group's type"
         return group
 
     def _find(

@@ -1,4 +1,4 @@
-"""The consumer groups of a shard: the `Membership` of the protocol of KIP-848."""
+"""The consumer groups of a partition: the `Membership` of the protocol of KIP-848."""
 
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Final
@@ -24,7 +24,7 @@ from sparklog.metadata.image import MetadataImage
 
 
 class ConsumerGroups:
-    """What the consumer protocol does for the groups of a shard (`membership.Membership`)."""
+    """What the consumer protocol does for the groups of a partition (`membership.Membership`)."""
 
     group_type: Final = GroupType.CONSUMER
 
@@ -37,7 +37,7 @@ class ConsumerGroups:
         release: Callable[[ClassicGroup, Now, Outcome], None],
         downgraded: Downgraded,
     ) -> None:
-        """`groups` are the shard's, of all types; the last two are the classic protocol's (`conversion`)."""
+        """`groups` are all of the partition; the last two are the classic protocol's (`conversion`)."""
         self._groups = groups
         self._surroundings = Surroundings(groups, timers, config, downgraded)
         self._replay = ConsumerReplay(groups, self._surroundings.beside.forget)

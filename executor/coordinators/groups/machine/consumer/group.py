@@ -51,7 +51,7 @@ class ResolvedRegularExpression(NamedTuple):
 
 
 class TopicSubscribers:
-    """Which groups of a shard subscribe to which topics: whom a change of a topic concerns."""
+    """Which groups of a partition subscribe to which topics: whom a change of a topic concerns."""
 
     def __init__(self) -> None:
         self._group_ids: dict[str, dict[str, None]] = {}

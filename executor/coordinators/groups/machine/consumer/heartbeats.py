@@ -91,7 +91,7 @@ def heartbeat_error(error_code: ErrorCode, message: str | None = None) -> Consum
 
 
 class Heartbeats:
-    """Serves the members of a shard's consumer groups that speak its protocol."""
+    """Serves the members of a partition's consumer groups that speak its protocol."""
 
     def __init__(
         self, surroundings: Surroundings, release: Callable[[ClassicGroup, Now, Outcome], None]

@@ -31,7 +31,7 @@ Downgraded = Callable[[str, bool, Now], Decision | None]
 
 
 class Leaving:
-    """Removes members from the consumer groups of a shard."""
+    """Removes members from the consumer groups of a partition."""
 
     def __init__(
         self,

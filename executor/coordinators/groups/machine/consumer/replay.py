@@ -46,15 +46,15 @@ from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 
 
 class ConsumerReplay:
-    """Replays the records of consumer groups into the groups of a shard."""
+    """Replays the records of consumer groups into the groups of a partition."""
 
     def __init__(self, groups: MutableMapping[str, Group], removed: Callable[[str], None]) -> None:
         """`removed` is told of groups that go."""
         self._groups = groups
         self._removed = removed
         self.group_ids: dict[str, None] = {}
-        """Of consumer groups, in an order that is the same wherever they are replayed; the shard may have a
-        million others."""
+        """Of consumer groups, in an order that is the same wherever they are replayed; the partition may
+        have a million others."""
         self.subscribers = TopicSubscribers()
         self.replays: Mapping[type[Any], Replay] = {
             ConsumerGroupMetadataKey: self._group,

@@ -23,7 +23,7 @@ Expired: TypeAlias = Callable[[ConsumerGroup, ConsumerMember, str, Now], Decisio
 
 
 class Sessions:
-    """The time-outs of the members of a shard's consumer groups."""
+    """The time-outs of the members of a partition's consumer groups."""
 
     def __init__(self, groups: Mapping[str, Group], timers: Timers, expired: Expired) -> None:
         self._groups = groups

@@ -109,11 +109,11 @@ class ConsumerConversation(GroupConversation):
 
     def _change_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.image = image
-        self.carry_out(self.shard.metadata_changed(image, delta, self.now))
+        self.carry_out(self.machine.metadata_changed(image, delta, self.now))
 
     @property
     def group(self) -> ConsumerGroup:
-        group = self.shard.groups[GROUP]
+        group = self.machine.groups[GROUP]
         assert isinstance(group, ConsumerGroup)
         return group
 
@@ -138,7 +138,7 @@ class ConsumerConversation(GroupConversation):
         )
         token = ("consumer", self._tokens)
         return self.submit(
-            lambda shard, token, now: shard.consumer.consumer_group_heartbeat(request, token, now), token
+            lambda machine, token, now: machine.consumer.consumer_group_heartbeat(request, token, now), token
         )
 
     def enter(self, member_id: str, *names: str, **fields: Any) -> Any:

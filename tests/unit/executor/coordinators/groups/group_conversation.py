@@ -1,7 +1,7 @@
-"""A shard of groups without a log: what it decides is appended to a list, replayed and answered at once.
+"""A machine of groups without a log: what it decides is appended to a list, replayed and answered at once.
 
 `GroupConversation` does what the runtime does, in its order, with a clock that is set by hand. `restart`
-makes a new shard of the records, as the next coordinator does.
+makes a new machine of the records, as the next coordinator does.
 """
 
 import struct
@@ -10,6 +10,7 @@ from typing import Any
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
@@ -22,7 +23,6 @@ from sparklog.executor.coordinators.groups.machine.offsets import (
     OffsetCommit,
     OffsetFetch,
 )
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
 from sparklog.executor.coordinators.machine.decision import (
     CoordinatorRecord,
     Decision,
@@ -45,7 +45,7 @@ CONSUMER_METADATA = consumer_metadata("topic")
 
 
 class GroupConversation:
-    """One shard, its log, and the answers that were given, by token."""
+    """One machine, its log, and the answers that were given, by token."""
 
     def __init__(self, image: MetadataImage = EMPTY_IMAGE, **keys: str) -> None:
         self.config = BrokerConfig.from_mapping(
@@ -57,8 +57,8 @@ class GroupConversation:
         self.answers: dict[Any, Any] = {}
         self.append_error: ErrorCode | None = None
         """What the next append fails with."""
-        self.shard = GroupShard(self.config)
-        self.carry_out(self.shard.loaded(image, self.now))
+        self.machine = GroupMachine(self.config)
+        self.carry_out(self.machine.loaded(image, self.now))
 
     @property
     def now(self) -> Now:
@@ -71,30 +71,30 @@ class GroupConversation:
 
     def restart(self) -> None:
         """Have another coordinator take over, with what is in the log."""
-        self.shard = GroupShard(self.config)
+        self.machine = GroupMachine(self.config)
         for entry in self.log:
             if isinstance(entry[0], CoordinatorRecord):
-                self.shard.replay(entry[0], entry[1])  # type: ignore[arg-type]
+                self.machine.replay(entry[0], entry[1])  # type: ignore[arg-type]
             else:
-                self.shard.end_transaction(entry[0], entry[1])  # type: ignore[arg-type]
-        self.carry_out(self.shard.loaded(self.image, self.now))
+                self.machine.end_transaction(entry[0], entry[1])  # type: ignore[arg-type]
+        self.carry_out(self.machine.loaded(self.image, self.now))
         self._tick()
 
-    def submit(self, decide: Callable[[GroupShard, Any, Now], Decision], token: Any) -> Any:
+    def submit(self, decide: Callable[[GroupMachine, Any, Now], Decision], token: Any) -> Any:
         """Have a request decided; return its answer, None while it waits."""
-        self.carry_out([decide(self.shard, token, self.now)])
+        self.carry_out([decide(self.machine, token, self.now)])
         self._tick()
         return self.answers.get(token)
 
     def end_transaction(self, producer: ProducerStamp, *, committed: bool) -> None:
         self.log.append((producer, committed))
-        self.shard.end_transaction(producer, committed)
+        self.machine.end_transaction(producer, committed)
 
     def pass_time(self, passed_ms: int) -> None:
         """Let time pass, and all that is due in it happen when it is due."""
         end_ms = self.now_ms + passed_ms
-        while self.shard.next_due_ms is not None and self.shard.next_due_ms <= end_ms:
-            self.now_ms = max(self.now_ms, self.shard.next_due_ms)
+        while self.machine.next_due_ms is not None and self.machine.next_due_ms <= end_ms:
+            self.now_ms = max(self.now_ms, self.machine.next_due_ms)
             self._tick()
         self.now_ms = end_ms
 
@@ -104,14 +104,14 @@ class GroupConversation:
                 error, self.append_error = self.append_error, None
                 for token, response in decision.replies:
                     self._answer(token, (error, type(response)))
-                answer = self.shard.append_failed(decision, error, self.now)
+                answer = self.machine.append_failed(decision, error, self.now)
                 if answer is not None:
                     assert not answer.records
                     self.carry_out([answer])
                 continue
             for record in decision.records:
                 self.log.append((record, decision.producer))
-                self.shard.replay(record, decision.producer)
+                self.machine.replay(record, decision.producer)
             for token, response in decision.replies:
                 self._answer(token, response)
 
@@ -120,8 +120,8 @@ class GroupConversation:
         self.answers[token] = response
 
     def _tick(self) -> None:
-        while self.shard.next_due_ms is not None and self.shard.next_due_ms <= self.now_ms:
-            self.carry_out(self.shard.tick(self.now))
+        while self.machine.next_due_ms is not None and self.machine.next_due_ms <= self.now_ms:
+            self.carry_out(self.machine.tick(self.now))
 
     # ---- members of the classic protocol ---------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class GroupConversation:
             needs_known_member_id,
             can_skip_assignment,
         )
-        return self.submit(lambda shard, token, now: shard.join_group(request, token, now), token)
+        return self.submit(lambda machine, token, now: machine.join_group(request, token, now), token)
 
     def sync(
         self,
@@ -177,7 +177,7 @@ class GroupConversation:
             protocol_name,
             tuple((assignments or {}).items()),
         )
-        return self.submit(lambda shard, token, now: shard.sync_group(request, token, now), token)
+        return self.submit(lambda machine, token, now: machine.sync_group(request, token, now), token)
 
     def heartbeat(
         self,
@@ -190,13 +190,13 @@ class GroupConversation:
     ) -> ErrorCode:
         request = Heartbeat(group_id, member_id, instance, generation)
         error: ErrorCode = self.submit(
-            lambda shard, token, now: shard.heartbeat(request, token, now), token
+            lambda machine, token, now: machine.heartbeat(request, token, now), token
         ).error_code
         return error
 
     def leave(self, token: Any, *members: tuple[str, str | None], group_id: str = GROUP) -> Any:
         request = LeaveGroup(group_id, tuple(LeavingMember(*member) for member in members))
-        return self.submit(lambda shard, token, now: shard.leave_group(request, token, now), token)
+        return self.submit(lambda machine, token, now: machine.leave_group(request, token, now), token)
 
     def commit(
         self,
@@ -220,11 +220,11 @@ class GroupConversation:
             group_id, member_id, instance, generation, api_version, ((topic, topic_id, (row,)),), **fields
         )
 
-        def decide(shard: GroupShard, token: Any, now: Now) -> Decision:
+        def decide(machine: GroupMachine, token: Any, now: Now) -> Decision:
             if producer is None:
-                records, errors = shard.commit_offsets(request, now)
+                records, errors = machine.commit_offsets(request, now)
             else:
-                records, errors = shard.offsets.commit_in_transaction(request, now)
+                records, errors = machine.offsets.commit_in_transaction(request, now)
             ((_, ((_, error_code),)),) = errors
             return Decision(records, (Reply(token, error_code),), producer=producer)
 
@@ -240,7 +240,7 @@ class GroupConversation:
             ((topic, fields.get("topic_id"), (partition,)),),
             fields.get("require_stable", False),
         )
-        error_code, topics = self.shard.offsets.fetch(request)
+        error_code, topics = self.machine.offsets.fetch(request)
         if error_code is not ErrorCode.none:
             return error_code
         row = topics[0][1][0]

@@ -52,7 +52,7 @@ def test_timer_that_was_cancelled_does_nothing_and_may_be_scheduled_again() -> N
 
 
 def test_timers_that_come_and_go_take_no_memory() -> None:
-    """A shard that rebalances for years must not grow."""
+    """A partition that rebalances for years must not grow."""
     timers = Timers()
 
     def nothing(now: Now) -> Decision | None:

@@ -26,9 +26,9 @@ from sparklog.wire.requests import Api, Request
 
 
 class Origin:
-    """The shard that has markers sent."""
+    """The coordinator that has markers sent."""
 
-    partition = 3
+    partition_index = 3
     leader_epoch = 8
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Origin:
 
 
 def test_marker_is_sent_by_the_image_that_made_the_coordinator_lead() -> None:
-    """A shard loads while subscribers are still told: the partition is not deleted because they know none."""
+    """A coordinator loads before all subscribers have the image: its partitions are not deleted ones."""
     partition = PartitionRegistration(
         replicas=(5,),
         directories=(UNASSIGNED_DIRECTORY,),

@@ -1,6 +1,6 @@
 """The handlers of the consumer protocol: both versions of each API are read and answered.
 
-The shard is real; in place of the runtime stands one that appends to a list (`GroupConversation`).
+The machine is real; in place of the runtime stands one that appends to a list (`GroupConversation`).
 """
 
 from dataclasses import replace

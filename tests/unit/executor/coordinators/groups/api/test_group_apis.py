@@ -1,6 +1,6 @@
 """The handlers of the group coordinator's APIs: every version is read and answered, and what is refused is.
 
-The shard is real; in place of the runtime stands one that appends to a list (`GroupConversation`).
+The machine is real; in place of the runtime stands one that appends to a list (`GroupConversation`).
 """
 
 from collections.abc import Callable, Iterable
@@ -189,7 +189,7 @@ def test_member_of_any_version_joins_syncs_beats_and_leaves(version: int) -> Non
         assert groups.ask(ApiKey.JOIN_GROUP, version, **{**join, "member_id": answer.member_id}) is None
     else:
         assert answer is None
-    ((member_id, member),) = groups.shard.groups[GROUP].members.items()  # type: ignore[attr-defined]
+    ((member_id, member),) = groups.machine.groups[GROUP].members.items()  # type: ignore[attr-defined]
     assert member_id.startswith("client-")
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
     assert member.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
@@ -210,7 +210,7 @@ def test_member_of_any_version_joins_syncs_beats_and_leaves(version: int) -> Non
     else:
         again = groups.ask(ApiKey.LEAVE_GROUP, leave_version, group_id=GROUP, member_id=member_id)
         assert again.error_code is ErrorCode.unknown_member_id
-    assert groups.shard.groups[GROUP].is_empty
+    assert groups.machine.groups[GROUP].is_empty
 
 
 def test_join_that_names_a_protocol_twice_counts_it_once() -> None:
@@ -231,7 +231,7 @@ def test_join_that_names_a_protocol_twice_counts_it_once() -> None:
             is None
         )
     groups.pass_time(6_000)
-    group = groups.shard.groups[GROUP]
+    group = groups.machine.groups[GROUP]
     assert group.state_name == "CompletingRebalance"
     assert {member.metadata("range") for member in group.members.values()} == {b"first", b"second"}  # type: ignore[attr-defined]
 
@@ -458,7 +458,7 @@ def test_groups_are_deleted_in_any_version(api_key: ApiKey, version: int) -> Non
         "simple": ErrorCode.none,
         "none": ErrorCode.group_id_not_found,
     }
-    assert set(groups.shard.groups) == {GROUP}
+    assert set(groups.machine.groups) == {GROUP}
 
 
 def test_offsets_are_deleted_and_what_is_not_there_is_said() -> None:

@@ -1,10 +1,10 @@
-"""The classic protocol, decided about by a shard without a log."""
+"""The classic protocol, decided about by a machine without a log."""
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator_records.consumer_offsets import GroupMetadataValue
-from sparklog.executor.coordinators.groups.machine.shard import ACTIONS_AT_ONCE
+from sparklog.executor.coordinators.groups.machine.group_machine import ACTIONS_AT_ONCE
 from sparklog.executor.coordinators.machine.decision import NOTHING, Now
 from tests.unit.executor.coordinators.groups.group_conversation import (
     CONSUMER_METADATA,
@@ -17,7 +17,7 @@ STICKY = ("cooperative-sticky", CONSUMER_METADATA)
 
 
 def state(groups: GroupConversation) -> str:
-    return groups.shard.groups[GROUP].state_name
+    return groups.machine.groups[GROUP].state_name
 
 
 # ---- joining -----------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def test_sessions_that_run_out_together_are_ended_some_at_a_time() -> None:
     assert all(groups.answers[group_id].generation_id == 1 for group_id in ids)
     sessions_over = Now(groups.now.monotonic_ms + 300_000, groups.now.wall_ms + 300_000)
     for _ in range(3):
-        assert len(list(groups.shard.tick(sessions_over))) <= ACTIONS_AT_ONCE
-        due_ms = groups.shard.next_due_ms
+        assert len(list(groups.machine.tick(sessions_over))) <= ACTIONS_AT_ONCE
+        due_ms = groups.machine.next_due_ms
         assert due_ms == sessions_over.monotonic_ms + 1
         sessions_over = sessions_over._replace(monotonic_ms=due_ms)
 
@@ -265,7 +265,7 @@ def test_group_that_cannot_be_written_is_not_there() -> None:
     groups = GroupConversation()
     groups.append_error = ErrorCode.coordinator_not_available
     assert groups.join("first").error_code is ErrorCode.coordinator_not_available
-    assert GROUP not in groups.shard.groups
+    assert GROUP not in groups.machine.groups
     assert groups.join("second").error_code is ErrorCode.member_id_required
 
 
@@ -310,7 +310,7 @@ def test_last_member_that_leaves_makes_the_group_empty_for_the_next_coordinator_
     assert (last.generation, last.members) == (2, ())
     groups.restart()
     assert state(groups) == "Empty"
-    assert groups.shard.offsets.store.topics(GROUP) == {}
+    assert groups.machine.offsets.store.topics(GROUP) == {}
 
 
 def test_leave_of_several_answers_for_each() -> None:
@@ -459,8 +459,8 @@ def test_deleted_group_is_not_loaded() -> None:
     groups = GroupConversation()
     _, (a,) = groups.settle("a")
     groups.leave("bye", (a, None))
-    error_code, records, _ = groups.shard.delete_group(GROUP)
+    error_code, records, _ = groups.machine.delete_group(GROUP)
     assert error_code is ErrorCode.none
     groups.carry_out([NOTHING._replace(records=records)])
     groups.restart()
-    assert groups.shard.groups == {}
+    assert groups.machine.groups == {}

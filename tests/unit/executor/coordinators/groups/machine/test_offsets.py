@@ -16,7 +16,7 @@ from sparklog.coordinator_records.consumer_offsets import (
 )
 from sparklog.coordinator_records.framing import encode_key, encode_value
 from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE
@@ -38,13 +38,13 @@ TOPIC_ID, NEXT_TOPIC_ID = UUID(int=7), UUID(int=8)
 
 def delete(groups: GroupConversation, partition: int = 0, topic: str = "topic") -> ErrorCode:
     """Send OffsetDelete; return what the partition is answered."""
-    error_code, records, errors = groups.shard.offsets.delete(GROUP, ((topic, (partition,)),))
+    error_code, records, errors = groups.machine.offsets.delete(GROUP, ((topic, (partition,)),))
     groups.carry_out([NOTHING._replace(records=records)])
     return error_code if error_code is not ErrorCode.none else errors[0][1][0][1]
 
 
 def delete_group(groups: GroupConversation, group_id: str = GROUP) -> ErrorCode:
-    error_code, records, _ = groups.shard.delete_group(group_id)
+    error_code, records, _ = groups.machine.delete_group(group_id)
     groups.carry_out([NOTHING._replace(records=records)])
     return error_code
 
@@ -59,7 +59,7 @@ def test_offset_that_was_committed_is_read_back_from_the_next_coordinator() -> N
     assert groups.commit("later", 43) is ErrorCode.none
     groups.restart()
     assert groups.fetch() == 43
-    assert groups.shard.groups[GROUP].protocol_type is None
+    assert groups.machine.groups[GROUP].protocol_type is None
 
 
 def test_offset_that_could_not_be_written_is_not_read() -> None:
@@ -91,7 +91,7 @@ def test_commit_to_no_group_with_what_cannot_be_is_refused(commit: dict, error_c
     """Each with the error that Kafka gives, and no group is made of it."""
     groups = GroupConversation()
     assert groups.commit("c", 1, **commit) is error_code
-    assert groups.shard.groups == {}
+    assert groups.machine.groups == {}
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_load_of_raw_records_leaves_what_a_load_of_entities_does() -> None:
     groups.commit("pending", 4, partition=1, producer=PRODUCER)
     groups.commit("during", 5, partition=1)
     groups.commit("with a time to expire", 6, group_id="old", retention_ms=DAY_MS)
-    groups.carry_out([NOTHING._replace(records=groups.shard.delete_group("gone")[1])])
-    raw = GroupShard(groups.config)
+    groups.carry_out([NOTHING._replace(records=groups.machine.delete_group("gone")[1])])
+    raw = GroupMachine(groups.config)
     taken, runs = load_raw(raw, groups.log)
     list(raw.loaded(EMPTY_IMAGE, groups.now))
     raw.end_transaction(PRODUCER, committed=True)
@@ -210,12 +210,12 @@ def test_load_of_raw_records_leaves_what_a_load_of_entities_does() -> None:
     groups.restart()
     assert taken >= 105
     assert runs < 20
-    assert contents(raw) == contents(groups.shard)
-    assert raw.offsets.store.offset_count == groups.shard.offsets.store.offset_count
+    assert contents(raw) == contents(groups.machine)
+    assert raw.offsets.store.offset_count == groups.machine.offsets.store.offset_count
     assert set(raw.groups) == {GROUP, "old", "many"}
 
 
-def load_raw(shard: GroupShard, log: Sequence[Any]) -> tuple[int, int]:
+def load_raw(machine: GroupMachine, log: Sequence[Any]) -> tuple[int, int]:
     """Replay a log as it lies on a disk; return how many records were taken so, and in how many runs."""
     taken, runs = 0, 0
     for producer, entries in itertools.groupby(log, key=lambda entry: entry[1]):
@@ -224,12 +224,12 @@ def load_raw(shard: GroupShard, log: Sequence[Any]) -> tuple[int, int]:
         batch = build_batch([SimpleRecord(*pair) for pair in pairs])
         for run in read_key_runs(batch, read_header(batch)):
             these, records = records[: len(run.ends)], records[len(run.ends) :]
-            if producer is None and shard.replay_raw(run):
+            if producer is None and machine.replay_raw(run):
                 taken += len(run.ends)
                 runs += 1
                 continue
             for record in these:
-                shard.replay(record, producer)
+                machine.replay(record, producer)
     return taken, runs
 
 
@@ -239,16 +239,16 @@ def test_offsets_that_are_released_go_a_slice_at_a_time() -> None:
     for partition in range(5_000):
         groups.commit(partition, 1, partition=partition)
     groups.join("a", group_id="joined")
-    kept = weakref.ref(groups.shard.groups["joined"])
-    assert len(list(groups.shard.release())) == 4
-    assert len(groups.shard.timers) == 0
-    assert contents(groups.shard) == {}
-    assert list(groups.shard.groups) == []
+    kept = weakref.ref(groups.machine.groups["joined"])
+    assert len(list(groups.machine.release())) == 4
+    assert len(groups.machine.timers) == 0
+    assert contents(groups.machine) == {}
+    assert list(groups.machine.groups) == []
     assert kept() is None
 
 
-def contents(shard: GroupShard) -> object:
-    store = shard.offsets.store
+def contents(machine: GroupMachine) -> object:
+    store = machine.offsets.store
     return {
         (group_id, topic, partition): store.get(group_id, topic, partition)
         for group_id in store
@@ -264,7 +264,7 @@ def contents(shard: GroupShard) -> object:
 )
 def test_raw_record_that_is_no_known_offset_is_left_to_be_decoded(key: bytes, value: bytes | None) -> None:
     """Or refused, if it is of a version that only a newer broker understands."""
-    assert not GroupConversation().shard.replay_raw(KeyRun(key[:-4], (key[-4:],), (value,)))
+    assert not GroupConversation().machine.replay_raw(KeyRun(key[:-4], (key[-4:],), (value,)))
 
 
 # ---- transactions ------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_tombstone_takes_pending_offsets_with_it() -> None:
     assert delete(groups) is ErrorCode.none
     groups.end_transaction(PRODUCER, committed=True)
     assert groups.fetch(require_stable=True) is None
-    assert list(groups.shard.offsets.store) == []
+    assert list(groups.machine.offsets.store) == []
 
 
 def test_transactional_commit_of_an_older_generation_is_refused() -> None:
@@ -401,7 +401,7 @@ def test_group_is_deleted_with_its_offsets_when_nobody_is_in_it() -> None:
     assert delete_group(groups) is ErrorCode.group_id_not_found
     groups.end_transaction(PRODUCER, committed=True)
     groups.restart()
-    assert (groups.shard.groups, groups.fetch(), groups.fetch(1)) == ({}, None, None)
+    assert (groups.machine.groups, groups.fetch(), groups.fetch(1)) == ({}, None, None)
 
 
 def test_deletion_of_a_topic_removes_its_offsets_and_not_those_of_its_successor() -> None:
@@ -411,7 +411,7 @@ def test_deletion_of_a_topic_removes_its_offsets_and_not_those_of_its_successor(
     groups.commit("new", 2, topic_id=NEXT_TOPIC_ID, partition=1)
     groups.commit("other", 3, topic="other")
     delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
-    groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+    groups.carry_out(groups.machine.metadata_changed(EMPTY_IMAGE, delta, groups.now))
     groups.pass_time(10)
     assert (groups.fetch(0), groups.fetch(1), groups.fetch(topic="other")) == (None, 2, 3)
 
@@ -424,9 +424,9 @@ def test_deletions_of_two_topics_at_once_are_both_seen_to() -> None:
         groups.commit(f"other {number}", 1, group_id=f"group {number}", topic_id=NEXT_TOPIC_ID, topic="other")
     for topic_id, topic in ((TOPIC_ID, "topic"), (NEXT_TOPIC_ID, "other")):
         delta = MetadataDelta(deleted_topics={topic_id: topic})
-        groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+        groups.carry_out(groups.machine.metadata_changed(EMPTY_IMAGE, delta, groups.now))
     groups.pass_time(100)
-    assert not list(groups.shard.offsets.store)
+    assert not list(groups.machine.offsets.store)
 
 
 def test_deletion_of_a_topic_that_many_groups_read_is_done_in_steps() -> None:
@@ -435,12 +435,12 @@ def test_deletion_of_a_topic_that_many_groups_read_is_done_in_steps() -> None:
     for number in range(2_500):
         groups.commit(number, 1, group_id=f"group {number}", topic_id=TOPIC_ID)
     delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
-    at_once = [*groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now)]
+    at_once = [*groups.machine.metadata_changed(EMPTY_IMAGE, delta, groups.now)]
     assert sum(len(decision.records) for decision in at_once) == 0
     sizes = []
     for step in range(10):
         at = len(groups.log)
-        groups.carry_out(groups.shard.tick(groups.now))
+        groups.carry_out(groups.machine.tick(groups.now))
         sizes.append(len(groups.log) - at)
         if step == 0:  # a topic of the same name has come
             groups.commit("new", 9, group_id="group 2400", topic_id=NEXT_TOPIC_ID)
@@ -461,9 +461,9 @@ def test_offset_of_a_simple_group_expires_after_its_commit_and_the_group_with_th
     groups.pass_time(DAY_MS // 2 + 600_000)
     assert (groups.fetch(0), groups.fetch(1)) == (None, 1)
     groups.pass_time(DAY_MS // 2)
-    assert groups.shard.groups == {}
+    assert groups.machine.groups == {}
     groups.restart()
-    assert groups.shard.groups == {}
+    assert groups.machine.groups == {}
 
 
 def test_offsets_of_a_group_expire_since_it_is_empty_and_not_while_somebody_reads_them() -> None:
@@ -481,7 +481,7 @@ def test_offsets_of_a_group_expire_since_it_is_empty_and_not_while_somebody_read
     assert groups.fetch() == 1
     groups.pass_time(1_200_000)
     assert groups.fetch() is None
-    assert groups.shard.groups == {}
+    assert groups.machine.groups == {}
 
 
 def test_offset_with_a_retention_of_its_own_expires_when_its_client_said() -> None:
@@ -507,7 +507,7 @@ def test_offset_with_a_pending_one_does_not_expire() -> None:
 
 
 def test_expiry_of_many_is_done_in_batches_and_spares_what_was_committed_in_between() -> None:
-    """A batch beyond max.message.bytes cannot be written, and a shard must not stand still."""
+    """A batch beyond max.message.bytes cannot be written, and a partition must not stand still."""
     groups = GroupConversation(offsets_retention_minutes="60")  # or a week's checks of them all are made
     for partition in range(2_500):
         groups.commit(partition, 1, partition=partition)
@@ -516,7 +516,7 @@ def test_expiry_of_many_is_done_in_batches_and_spares_what_was_committed_in_betw
     sizes = []
     for step in range(10):
         at = len(groups.log)
-        groups.carry_out(groups.shard.tick(groups.now))
+        groups.carry_out(groups.machine.tick(groups.now))
         sizes.append(len(groups.log) - at)
         if step == 1:
             groups.commit("late", 9, partition=2_400)
@@ -558,12 +558,12 @@ def test_offsets_of_a_group_with_a_long_name_leave_in_batches_that_can_be_writte
         groups.pass_time(DAY_MS)
     elif goes == "topic deleted":
         delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
-        groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+        groups.carry_out(groups.machine.metadata_changed(EMPTY_IMAGE, delta, groups.now))
         groups.pass_time(100)
     else:
         while delete_group(groups, long) is ErrorCode.none:
             pass
     left = ["group 0"] if goes == "group deleted" else []
-    assert list(groups.shard.offsets.store)[:1] == left
-    assert long not in groups.shard.groups
+    assert list(groups.machine.offsets.store)[:1] == left
+    assert long not in groups.machine.groups
     assert 32_000 < groups.largest_bytes < 65_536

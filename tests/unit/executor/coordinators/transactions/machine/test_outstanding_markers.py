@@ -35,11 +35,11 @@ from sparklog.types import BrokerId, TopicPartition
 class Coordinator(NamedTuple):
     """The leadership of a partition."""
 
-    partition: int
+    partition_index: int
     leader_epoch: int
 
 
-COORDINATOR = Coordinator(partition=7, leader_epoch=3)
+COORDINATOR = Coordinator(partition_index=7, leader_epoch=3)
 P0, P1, P2 = (TopicPartition("t", partition) for partition in range(3))
 NONE = ErrorCode.none
 
@@ -142,12 +142,12 @@ def test_markers_go_to_the_leaders_together_and_complete_when_all_are_written(
 def test_partitions_without_a_marker_are_told_while_it_is_sent(outstanding: OutstandingMarkers) -> None:
     """An operator looks for the one partition of many that holds a decided transaction up."""
     outstanding.add(COORDINATOR, markers_of("a", 10, P0, P1, P2), 0)
-    assert outstanding.missing(COORDINATOR.partition, "a") == {P0, P1, P2}
+    assert outstanding.missing(COORDINATOR.partition_index, "a") == {P0, P1, P2}
     request = outstanding.next_request(1)
     outstanding.answered(1, answer(request, {P1: ErrorCode.not_enough_replicas}), 0)
-    assert outstanding.missing(COORDINATOR.partition, "a") == {P1, P2}
-    assert outstanding.missing(COORDINATOR.partition, "b") is None
-    assert outstanding.missing(COORDINATOR.partition + 1, "a") is None
+    assert outstanding.missing(COORDINATOR.partition_index, "a") == {P1, P2}
+    assert outstanding.missing(COORDINATOR.partition_index, "b") is None
+    assert outstanding.missing(COORDINATOR.partition_index + 1, "a") is None
 
 
 def test_markers_of_very_many_partitions_go_in_requests_that_brokers_take() -> None:
@@ -176,7 +176,7 @@ def test_markers_behind_many_that_are_forgotten_go_with_the_next_request(
     under_way = outstanding.next_request(1)
     for number in range(MOST_MARKERS + 1):
         outstanding.add(COORDINATOR, markers_of(f"old-{number}", 1 + number, P0), 0)
-    outstanding.forget(COORDINATOR.partition)
+    outstanding.forget(COORDINATOR.partition_index)
     mine = markers_of("mine", 9_999, P0)
     outstanding.add(Coordinator(8, 1), mine, 0)
     outstanding.answered(1, answer(under_way), 0)
@@ -303,10 +303,10 @@ def test_forgotten_coordinator_s_markers_end_silently(outstanding: OutstandingMa
     outstanding.add(other, markers_of("b", 11, P1), 0)
     under_way = outstanding.next_request(1)
     outstanding.add(COORDINATOR, markers_of("c", 12, P2), 0)
-    outstanding.forget(COORDINATOR.partition)
+    outstanding.forget(COORDINATOR.partition_index)
     assert outstanding.next_request(2) is None
     # It leads again at once, and sends what it finds prepared.
-    again = Coordinator(COORDINATOR.partition, 5)
+    again = Coordinator(COORDINATOR.partition_index, 5)
     outstanding.add(again, markers_of("a", 10, P0), 0)
     outstanding.answered(1, answer(under_way), 0)
     assert [coordinator for coordinator, _ in outstanding.completed] == [other]

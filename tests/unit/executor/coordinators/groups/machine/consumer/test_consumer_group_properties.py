@@ -19,7 +19,7 @@ from sparklog.coordinator_records.consumer_offsets import (
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.member import LEAVE_GROUP_STATIC_MEMBER_EPOCH
-from sparklog.executor.coordinators.groups.machine.shard import GroupShard
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,
     Partitions,
@@ -189,9 +189,9 @@ class Story:
     # ---- what always holds -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        group = self.talk.shard.groups.get(GROUP)
+        group = self.talk.machine.groups.get(GROUP)
         self.check_epochs()
-        again = GroupShard(self.talk.config)
+        again = GroupMachine(self.talk.config)
         for record in self.talk.records:
             again.replay(record, None)
         assert durable(again.groups.get(GROUP)) == durable(group)

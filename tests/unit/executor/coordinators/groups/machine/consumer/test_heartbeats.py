@@ -104,7 +104,7 @@ def test_last_member_leaves_an_empty_group_that_can_be_deleted() -> None:
     talk.send("a", -1)
 
     assert (talk.group.state_name, talk.group.validate_delete()) == ("Empty", ErrorCode.none)
-    assert talk.shard.delete_group(GROUP)[0] is ErrorCode.none
+    assert talk.machine.delete_group(GROUP)[0] is ErrorCode.none
 
 
 def test_member_silent_for_a_session_is_removed() -> None:
@@ -300,13 +300,13 @@ def test_topic_that_does_not_exist_yet_is_assigned_once_it_does() -> None:
 
 
 def test_change_of_a_topic_that_has_gone_since_hides_no_other_change() -> None:
-    """A shard that was being loaded is told what it missed with the newest image, which lacks the topic."""
+    """A machine that was being loaded hears of a change with the newest image, which lacks the topic."""
     talk = settled("a")
     grown = image_of({"t": 6}, offset=1)
     missed = MetadataDelta(changed_topics={id_of("gone"): frozenset({0}), id_of("t"): frozenset({4, 5})})
 
     talk.image = grown
-    talk.carry_out(talk.shard.metadata_changed(grown, missed, talk.now))
+    talk.carry_out(talk.machine.metadata_changed(grown, missed, talk.now))
 
     assert talk.settle_members("a") == {"a": {"t": {0, 1, 2, 3, 4, 5}}}
 
@@ -362,7 +362,7 @@ def test_assignor_is_the_one_that_most_members_name() -> None:
         talk.enter(member_id, "t", "u", server_assignor="range")
 
     assert talk.settle_members("a", "b") == {"a": {"t": {0}, "u": {0}}, "b": {"t": {1}, "u": {1}}}
-    assert talk.shard.consumer.describe(GROUP).assignor_name == "range"
+    assert talk.machine.consumer.describe(GROUP).assignor_name == "range"
 
 
 def test_big_group_is_assigned_beside_the_loop_and_goes_on_meanwhile() -> None:
@@ -430,7 +430,7 @@ def test_group_that_is_created_and_fails_to_be_written_down_does_not_exist() -> 
 
     talk.enter("a")
 
-    assert talk.shard.groups.get(GROUP) is None
+    assert talk.machine.groups.get(GROUP) is None
     assert talk.enter("a").member_epoch == 2
 
 
@@ -475,7 +475,7 @@ def test_empty_group_of_the_classic_protocol_is_replaced() -> None:
 
     assert talk.enter("a").error_code is ErrorCode.none
 
-    assert isinstance(talk.shard.groups[GROUP], ConsumerGroup)
+    assert isinstance(talk.machine.groups[GROUP], ConsumerGroup)
     assert talk.fetch(member_id="a", member_epoch=2) == 7
 
 
@@ -484,7 +484,7 @@ def test_description_tells_of_members_what_they_have_and_what_they_shall_have() 
     talk.enter("b", rack_id="r1")
     talk.beat("a")
 
-    group = talk.shard.consumer.describe(GROUP)
+    group = talk.machine.consumer.describe(GROUP)
 
     assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (
         ErrorCode.none,
@@ -499,7 +499,7 @@ def test_description_tells_of_members_what_they_have_and_what_they_shall_have() 
     assert (a.member_epoch, a.member_type, a.subscribed_topic_names) == (2, 1, ("t",))
     assert partitions_of(b.assignment) == {}
     assert (b.rack_id, b.client_id, b.client_host) == ("r1", "client", "/127.0.0.1")
-    missing = talk.shard.consumer.describe("other")
+    missing = talk.machine.consumer.describe("other")
     assert (missing.error_code, missing.error_message) == (
         ErrorCode.group_id_not_found,
         "Group other not found.",
@@ -509,10 +509,10 @@ def test_description_tells_of_members_what_they_have_and_what_they_shall_have() 
 def test_listing_tells_type_and_state() -> None:
     talk = settled("a")
 
-    assert talk.shard.list_groups([GROUP, "none"], (), {"consumer"}) == [
+    assert talk.machine.list_groups([GROUP, "none"], (), {"consumer"}) == [
         (GROUP, "consumer", "Stable", "consumer")
     ]
-    assert talk.shard.list_groups([GROUP], {"empty"}, ()) == []
+    assert talk.machine.list_groups([GROUP], {"empty"}, ()) == []
 
 
 # ---- commits -------------------------------------------------------------------------------------------
@@ -556,7 +556,7 @@ def test_commit_for_one_partition_that_is_not_the_members_any_more_takes_none() 
     rows = tuple(CommittedPartition(partition, 5, -1, "") for partition in (0, 2))
     request = OffsetCommit(GROUP, "a", None, 2, 9, (("t", id_of("t"), rows),))
 
-    records, errors = talk.shard.commit_offsets(request, talk.now)
+    records, errors = talk.machine.commit_offsets(request, talk.now)
 
     refused = ErrorCode.stale_member_epoch
     assert (records, errors) == ([], [("t", [(0, refused), (2, refused)])])

@@ -115,7 +115,7 @@ def test_classic_group_new_protocol_member_joins_becomes_a_consumer_group_in_whi
     answer = talk.enter("c")
 
     assert (answer.error_code, answer.member_epoch) == (ErrorCode.none, generation + 1)
-    assert isinstance(talk.shard.groups[GROUP], ConsumerGroup)
+    assert isinstance(talk.machine.groups[GROUP], ConsumerGroup)
     assert {name: set(one.assigned_partitions) != set() for name, one in talk.group.members.items()} == {
         "a-id": True,
         "b-id": True,
@@ -150,7 +150,7 @@ def test_last_member_of_the_new_protocol_leaves_gives_the_classic_group_back() -
 
     talk.send("c", -1)
 
-    group = talk.shard.groups[GROUP]
+    group = talk.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert (group.state_name, set(group.members)) == ("PreparingRebalance", set(members))
     assert talk.heartbeat("told", members[0], group.generation) is ErrorCode.rebalance_in_progress
@@ -169,7 +169,7 @@ def test_group_with_committed_offsets_goes_back_to_the_classic_protocol_with_all
 
     talk.send("c", -1)
 
-    group = talk.shard.groups[GROUP]
+    group = talk.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert (group.state_name, set(group.members)) == ("PreparingRebalance", {a})
     assert talk.heartbeat("told", a, group.generation) is ErrorCode.rebalance_in_progress
@@ -184,7 +184,7 @@ def test_downgrade_survives_its_coordinator() -> None:
 
     talk.restart()
 
-    group = talk.shard.groups[GROUP]
+    group = talk.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert set(group.members) == set(members)
 
@@ -210,7 +210,7 @@ def test_classic_member_joins_a_consumer_group_and_gets_its_share() -> None:
     assert talk.generations["a-id"] == talk.group.members["a-id"].member_epoch
     shares = talk.settle_both(["a-id"], ["c"])
     assert shared(shares)
-    assert talk.shard.consumer.describe(GROUP).members[1].member_type == 0
+    assert talk.machine.consumer.describe(GROUP).members[1].member_type == 0
 
 
 def test_classic_member_silent_for_its_own_session_is_removed() -> None:
@@ -330,7 +330,7 @@ def test_member_that_has_not_heard_what_to_give_up_keeps_it_while_its_group_chan
     (a,) = talk.classic_group({"a": {"t": {0, 1, 2, 3}}})
     talk.enter("c")
     talk.send("c", -1)
-    assert isinstance(talk.shard.groups[GROUP], ClassicGroup)
+    assert isinstance(talk.machine.groups[GROUP], ClassicGroup)
 
     talk.enter("d")
 
@@ -397,7 +397,7 @@ def test_policy_decides_whether_a_consumer_group_changes_back(policy: str, downg
 
     talk.send("c", -1)
 
-    assert isinstance(talk.shard.groups[GROUP], ClassicGroup) is downgrades
+    assert isinstance(talk.machine.groups[GROUP], ClassicGroup) is downgrades
     if not downgrades:
         assert shared(talk.settle_both(["a-id"], []))
 
@@ -420,7 +420,7 @@ def test_classic_group_of_a_custom_assignor_does_not_change_over() -> None:
 
     assert answer.error_code is ErrorCode.group_id_not_found
     assert "an unsupported custom assignor is in use" in answer.error_message
-    assert isinstance(talk.shard.groups[GROUP], ClassicGroup)
+    assert isinstance(talk.machine.groups[GROUP], ClassicGroup)
 
 
 def test_classic_group_that_is_none_of_consumers_does_not_change_over() -> None:
@@ -438,7 +438,7 @@ def test_classic_group_with_metadata_that_cannot_be_read_does_not_change_over() 
 
     answer = talk.enter("c")
 
-    assert (answer.error_code, isinstance(talk.shard.groups[GROUP], ClassicGroup)) == (
+    assert (answer.error_code, isinstance(talk.machine.groups[GROUP], ClassicGroup)) == (
         ErrorCode.group_id_not_found,
         True,
     )
@@ -486,7 +486,7 @@ def test_static_member_that_comes_back_with_the_classic_protocol_is_the_last_to_
     joined = talk.join("back", instance="i", protocols=(("range", subscription()),), new_member_id="a-id")
 
     assert (joined.error_code, joined.member_id) == (ErrorCode.none, "a-id")
-    group = talk.shard.groups[GROUP]
+    group = talk.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert (set(group.members), group.generation) == ({"a-id"}, joined.generation_id)
     synced = talk.sync("synced", "a-id", joined.generation_id, instance="i")
@@ -506,8 +506,8 @@ def test_group_that_goes_back_before_all_have_what_they_shall_has_them_join_agai
 
     talk.join("back", instance="i", protocols=(("range", subscription()),), new_member_id="b-id")
 
-    assert isinstance(talk.shard.groups[GROUP], ClassicGroup)
-    generation = talk.shard.groups[GROUP].generation
+    assert isinstance(talk.machine.groups[GROUP], ClassicGroup)
+    generation = talk.machine.groups[GROUP].generation
     assert talk.heartbeat("told", "a-id", generation) is ErrorCode.rebalance_in_progress
 
 
@@ -518,10 +518,10 @@ def test_upgrade_that_is_not_written_down_leaves_the_classic_group_as_it_was() -
 
     talk.enter("c")
 
-    assert isinstance(talk.shard.groups[GROUP], ClassicGroup)
+    assert isinstance(talk.machine.groups[GROUP], ClassicGroup)
     assert talk.heartbeat("goes on", a, talk.generations[a]) is ErrorCode.none
     talk.pass_time(10_000)
-    group = talk.shard.groups[GROUP]
+    group = talk.machine.groups[GROUP]
     assert (group.is_empty, group.state_name) == (True, "Empty"), "its session is that of a classic member"
 
 
@@ -541,7 +541,7 @@ def test_static_member_that_waited_when_an_upgrade_was_not_written_down_and_is_g
     talk.enter("c")
 
     talk.pass_time(300_000)
-    assert talk.shard.groups[GROUP].is_empty
+    assert talk.machine.groups[GROUP].is_empty
 
 
 def test_admin_removes_a_member_of_the_new_protocol_by_its_instance() -> None:
@@ -561,7 +561,7 @@ def test_empty_consumer_group_is_a_new_group_to_classic_members() -> None:
 
     talk.classic_group({"a": {"t": {0, 1, 2, 3}}})
 
-    group = talk.shard.groups[GROUP]
+    group = talk.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert group.state_name == "Stable"
 

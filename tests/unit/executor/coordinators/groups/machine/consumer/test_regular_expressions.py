@@ -170,13 +170,13 @@ def test_result_for_a_group_that_has_gone_is_dropped() -> None:
     talk.runs_beside = False
     talk.enter("a", subscribed_topic_regex="t.*")
     talk.send("a", -1)
-    _, tombstones, _ = talk.shard.delete_group(GROUP)
+    _, tombstones, _ = talk.machine.delete_group(GROUP)
     for record in tombstones:
-        talk.shard.replay(record, None)
+        talk.machine.replay(record, None)
 
     talk.finish_beside()
 
-    assert talk.shard.groups.get(GROUP) is None
+    assert talk.machine.groups.get(GROUP) is None
 
 
 def test_next_coordinator_knows_what_expressions_mean_and_looks_again() -> None:

@@ -67,7 +67,7 @@ class ListedGroup(NamedTuple):
     protocol_type: str
 
 
-class GroupShard:
+class GroupMachine:
     """Decides about the groups of one partition.
 
     A new protocol is one more membership in the constructor, and nothing else here.

@@ -1,4 +1,4 @@
-"""The shard under any order of events: everybody is answered once, and by what is committed."""
+"""The partition under any order of events: everybody is answered once, and by what is committed."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparklog.coordinator_records.transaction_state import TransactionLogKey
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    CoordinatorPartition,
+    CoordinatorState,
+)
 from sparklog.executor.coordinators.machine.decision import (
     CoordinatorRecord,
     Decision,
@@ -16,7 +20,6 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.executor.coordinators.machine.shard import Shard, ShardState
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 
@@ -50,7 +53,7 @@ class Counting:
         return None
 
 
-class ShardStories(RuleBasedStateMachine):
+class PartitionStories(RuleBasedStateMachine):
     """Requests, commits, failures, time and the end of a leadership, and loads after it."""
 
     def __init__(self) -> None:
@@ -73,7 +76,7 @@ class ShardStories(RuleBasedStateMachine):
         self.log += decision.records
         if self.commits_at_once:
             self.high_watermark = len(self.log)
-            self.shard.committed(self.high_watermark)
+            self.partition.committed(self.high_watermark)
         return len(self.log)
 
     def reply(self, token: Any, response: Any) -> None:
@@ -93,10 +96,10 @@ class ShardStories(RuleBasedStateMachine):
 
     def lead(self) -> None:
         self.machine = Counting()
-        self.shard = Shard("test", self.machine, self, WRITE_TIMEOUT_MS)
+        self.partition = CoordinatorPartition("test", self.machine, self, WRITE_TIMEOUT_MS)
         for record in self.log:
-            self.shard.replay(record, None)
-        self.shard.loaded(len(self.log), self.high_watermark, EMPTY_IMAGE, self.now)
+            self.partition.replay(record, None)
+        self.partition.loaded(len(self.log), self.high_watermark, EMPTY_IMAGE, self.now)
 
     @rule(count=st.integers(0, 3), is_parked=st.booleans(), answers_parked=st.booleans())
     def ask(self, count: int, is_parked: bool, answers_parked: bool) -> None:
@@ -115,12 +118,12 @@ class ShardStories(RuleBasedStateMachine):
             records = [CoordinatorRecord(TransactionLogKey(transactional_id="t"), None)] * count
             return Decision(records, replies, effects=[after])
 
-        self.shard.submit(token, decide, self.now)
+        self.partition.submit(token, decide, self.now)
 
     @rule(part=st.integers(0, 3))
     def commit(self, part: int) -> None:
         self.high_watermark = min(len(self.log), self.high_watermark + part)
-        self.shard.committed(self.high_watermark)
+        self.partition.committed(self.high_watermark)
 
     @rule(fails=st.booleans(), commits_at_once=st.booleans())
     def change(self, fails: bool, commits_at_once: bool) -> None:
@@ -129,9 +132,9 @@ class ShardStories(RuleBasedStateMachine):
     @rule(duration_ms=st.integers(1, 60))
     def wait(self, duration_ms: int) -> None:
         self.now = Now(self.now.monotonic_ms + duration_ms, 0)
-        due_ms = self.shard.next_due_ms
-        self.shard.tick(self.now)
-        assert due_ms is None or due_ms > self.now.monotonic_ms or self.shard.next_due_ms != due_ms
+        due_ms = self.partition.next_due_ms
+        self.partition.tick(self.now)
+        assert due_ms is None or due_ms > self.now.monotonic_ms or self.partition.next_due_ms != due_ms
 
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
@@ -139,12 +142,12 @@ class ShardStories(RuleBasedStateMachine):
         token = data.draw(st.sampled_from(sorted(self.answers)))
         if not self.answers[token]:
             self.abandoned.add(token)
-        self.shard.abandon(token)
+        self.partition.abandon(token)
 
     @rule(lost=st.integers(0, 2))
     def change_leader(self, lost: int) -> None:
         """Lose what was not committed, and load the rest."""
-        self.shard.close()
+        self.partition.close()
         assert all(self.answers[token] for token in self.answers if token not in self.abandoned)
         self.parked.clear()
         del self.log[max(self.high_watermark, len(self.log) - lost) :]
@@ -157,14 +160,14 @@ class ShardStories(RuleBasedStateMachine):
 
     @invariant()
     def state_is_that_of_the_log(self) -> None:
-        assert self.shard.state is ShardState.ACTIVE
-        assert self.machine.count == len(self.log) == self.shard.end_offset
+        assert self.partition.state is CoordinatorState.ACTIVE
+        assert self.machine.count == len(self.log) == self.partition.end_offset
 
     @invariant()
     def open_requests_are_those_without_an_answer(self) -> None:
         waiting = [token for token, answers in self.answers.items() if not answers]
-        assert self.shard.open_count == len([token for token in waiting if token not in self.abandoned])
+        assert self.partition.open_count == len([token for token in waiting if token not in self.abandoned])
 
 
-TestShardStories = ShardStories.TestCase
-TestShardStories.settings = settings(max_examples=60, stateful_step_count=40)
+TestPartitionStories = PartitionStories.TestCase
+TestPartitionStories.settings = settings(max_examples=60, stateful_step_count=40)

@@ -13,8 +13,13 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
-from tests.unit.executor.coordinators.transactions.shards import P0, P1, NotAppendedError, Partition
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
+from tests.unit.executor.coordinators.transactions.machine_conversation import (
+    P0,
+    P1,
+    NotAppendedError,
+    Partition,
+)
 
 COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 SETTLED = (TransactionState.EMPTY, *COMPLETE)
@@ -121,7 +126,7 @@ class Clients:
 
     def check(self) -> None:
         """Assert what must always be true."""
-        replayed = TransactionShard(self.partition.limits)
+        replayed = TransactionMachine(self.partition.limits)
         completed = 0
         for record in self.partition.log:
             replayed.replay(record, None)

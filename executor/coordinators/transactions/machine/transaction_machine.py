@@ -63,7 +63,7 @@ class _Bump(NamedTuple):
     from_epoch: ProducerEpoch
 
 
-class TransactionShard:
+class TransactionMachine:
     """The coordinator's machine for one partition."""
 
     def __init__(self, limits: TransactionLimits) -> None:

@@ -1,4 +1,4 @@
-"""The shard, over a log that is a list: what is told when, whatever fails in between."""
+"""The partition, over a log that is a list: what is told when, whatever fails in between."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -9,18 +9,18 @@ import pytest
 
 from sparklog.coordinator_records.transaction_state import TransactionLogKey
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    MAX_OPEN_TOKENS,
+    MAX_WAITING_FOR_OTHERS,
+    CoordinatorPartition,
+    CoordinatorState,
+)
 from sparklog.executor.coordinators.machine.decision import (
     CoordinatorRecord,
     Decision,
     Now,
     ProducerStamp,
     Reply,
-)
-from sparklog.executor.coordinators.machine.shard import (
-    MAX_OPEN_TOKENS,
-    MAX_WAITING_FOR_OTHERS,
-    Shard,
-    ShardState,
 )
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -76,7 +76,7 @@ class Log:
     """A port to a log in memory; whoever is told may say what is to happen then."""
 
     def __init__(self) -> None:
-        self.shard: Shard
+        self.partition: CoordinatorPartition
         self.appended: list[str] = []
         self.error: Exception | None = None
         self.commits_at_once = False
@@ -89,7 +89,7 @@ class Log:
             raise self.error
         self.appended += [key.transactional_id for key, _ in decision.records]  # type: ignore[attr-defined]
         if self.commits_at_once:
-            self.shard.committed(len(self.appended))
+            self.partition.committed(len(self.appended))
         return len(self.appended)
 
     def reply(self, token: Any, response: Any) -> None:
@@ -108,22 +108,24 @@ class Log:
 
 
 class Scene:
-    """A shard that is loaded and empty."""
+    """A partition that is loaded and empty."""
 
     def __init__(self, *, is_loaded: bool = True) -> None:
         self.machine, self.log = Machine(), Log()
-        self.shard = self.log.shard = Shard("test", self.machine, self.log, WRITE_TIMEOUT_MS)
+        self.partition = self.log.partition = CoordinatorPartition(
+            "test", self.machine, self.log, WRITE_TIMEOUT_MS
+        )
         self.now = Now(1000, 5000)
         if is_loaded:
-            self.shard.loaded(0, 0, EMPTY_IMAGE, self.now)
+            self.partition.loaded(0, 0, EMPTY_IMAGE, self.now)
 
     def decide(self, token: str, *ids: str, **fields: Any) -> None:
         """Have a request decided about by writing under these ids."""
-        self.shard.submit(token, lambda machine, token, now: write(*ids, token=token, **fields), self.now)
+        self.partition.submit(token, lambda machine, token, now: write(*ids, token=token, **fields), self.now)
 
     def pass_time(self, duration_ms: int) -> None:
         self.now = Now(self.now.monotonic_ms + duration_ms, self.now.wall_ms + duration_ms)
-        self.shard.tick(self.now)
+        self.partition.tick(self.now)
 
 
 def write(*ids: str, token: str | None = None, **fields: Any) -> Decision:
@@ -140,22 +142,22 @@ def fail(error: Exception) -> Callable[[Any, Any, Now], Decision]:
     return decide
 
 
-def test_shard_tells_in_order_what_is_committed_and_no_more() -> None:
+def test_partition_tells_in_order_what_is_committed_and_no_more() -> None:
     """An answer before the commit is one that the next leader may know nothing of."""
     scene = Scene()
     scene.decide("1", "a", effects=["effect of 1"])
     scene.decide("2")  # rests on what 1 wrote
     scene.decide("3", "b", "c")
     assert (scene.machine.replayed, scene.log.told) == (["a", "b", "c"], [])
-    scene.shard.committed(2)
+    scene.partition.committed(2)
     assert scene.log.told == [("1", "a"), "effect of 1", ("2", None)]
-    scene.shard.committed(3)
+    scene.partition.committed(3)
     assert scene.log.told[3:] == [("3", "c")]
     scene.decide("4")
     assert scene.log.told[4:] == [("4", None)]
 
 
-def test_shard_whose_append_commits_at_once_replays_before_it_answers() -> None:
+def test_partition_whose_append_commits_at_once_replays_before_it_answers() -> None:
     """With one replica the high watermark moves within the append, before the machine knows of it."""
     scene = Scene()
     scene.log.commits_at_once = True
@@ -165,7 +167,7 @@ def test_shard_whose_append_commits_at_once_replays_before_it_answers() -> None:
     assert (scene.log.told, replayed_then) == ([("1", "a")], [["a"]])
 
 
-def test_shard_asked_again_by_whom_it_answers_does_not_interrupt_the_machine() -> None:
+def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine() -> None:
     """The next request of a connection is handled within its last answer."""
     scene = Scene()
     scene.log.commits_at_once = True
@@ -184,16 +186,16 @@ def test_shard_asked_again_by_whom_it_answers_does_not_interrupt_the_machine() -
     scene.machine.changed = changed
     scene.log.on_told = ask_again
     for token in ("a", "b"):
-        scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now)
-    scene.shard.metadata_changed(EMPTY_IMAGE, MetadataDelta(), scene.now)
+        scene.partition.submit(token, lambda machine, token, now: Decision(), scene.now)
+    scene.partition.metadata_changed(EMPTY_IMAGE, MetadataDelta(), scene.now)
     assert order == ["decided a", "decided b", "asked again"]
     assert sorted(scene.log.told) == [("a", "a"), ("again", "c"), ("b", "b")]
 
 
-def test_shard_that_cannot_append_changes_nothing_and_says_why() -> None:
+def test_partition_that_cannot_append_changes_nothing_and_says_why() -> None:
     """The machine puts right what is volatile, and may answer others that waited for it."""
     scene = Scene()
-    scene.shard.submit("waits", lambda machine, token, now: Decision(), scene.now)
+    scene.partition.submit("waits", lambda machine, token, now: Decision(), scene.now)
     scene.machine.follow_up = Decision(replies=[Reply("waits", "no more")])
     scene.log.error = KafkaError(ErrorCode.not_enough_replicas, "one of three")
     scene.decide("1", "a")
@@ -212,7 +214,7 @@ def test_shard_that_cannot_append_changes_nothing_and_says_why() -> None:
         (ErrorCode.invalid_producer_epoch, ErrorCode.invalid_producer_epoch),
     ],
 )
-def test_shard_tells_of_the_logs_errors_as_kafkas_coordinator_does(
+def test_partition_tells_of_the_logs_errors_as_kafkas_coordinator_does(
     error_code: ErrorCode, told: ErrorCode
 ) -> None:
     """Clients look for the coordinator again on some codes, and give up on others."""
@@ -222,43 +224,43 @@ def test_shard_tells_of_the_logs_errors_as_kafkas_coordinator_does(
     assert scene.log.told == [("1", told)]
 
 
-def test_shard_whose_machine_cannot_decide_answers_that_one_and_goes_on() -> None:
+def test_partition_whose_machine_cannot_decide_answers_that_one_and_goes_on() -> None:
     """Named errors are answered as they are, mistakes with UNKNOWN_SERVER_ERROR."""
     scene = Scene()
-    scene.shard.submit("1", fail(RuntimeError("a mistake")), scene.now)
-    scene.shard.submit("2", fail(KafkaError(ErrorCode.group_id_not_found, "no")), scene.now)
+    scene.partition.submit("1", fail(RuntimeError("a mistake")), scene.now)
+    scene.partition.submit("2", fail(KafkaError(ErrorCode.group_id_not_found, "no")), scene.now)
     scene.decide("3")
     assert scene.log.told == [
         ("1", ErrorCode.unknown_server_error),
         ("2", ErrorCode.group_id_not_found),
         ("3", None),
     ]
-    assert scene.shard.open_count == 0
+    assert scene.partition.open_count == 0
 
 
-def test_shard_that_cannot_replay_ends_and_answers_everybody() -> None:
+def test_partition_that_cannot_replay_ends_and_answers_everybody() -> None:
     """Nothing goes on half-applied."""
     scene = Scene()
     scene.decide("1", "a")
     scene.machine.poison = "b"
     scene.decide("2", "b", "c")
-    assert (scene.shard.state, scene.log.broken_count) == (ShardState.CLOSED, 1)
+    assert (scene.partition.state, scene.log.broken_count) == (CoordinatorState.CLOSED, 1)
     assert scene.log.told == [("1", ErrorCode.not_coordinator), ("2", ErrorCode.not_coordinator)]
     scene.decide("3")
-    scene.shard.committed(9)
+    scene.partition.committed(9)
     assert scene.log.told[2:] == [("3", ErrorCode.not_coordinator)]
 
 
-def test_shard_that_does_not_know_whether_it_appended_ends() -> None:
+def test_partition_that_does_not_know_whether_it_appended_ends() -> None:
     """What is in the log and not in the machine would be there after a load, and nowhere before."""
     scene = Scene()
     scene.log.error = RuntimeError("in the middle of it")
     scene.decide("1", "a")
-    assert (scene.shard.state, scene.log.broken_count) == (ShardState.CLOSED, 1)
+    assert (scene.partition.state, scene.log.broken_count) == (CoordinatorState.CLOSED, 1)
     assert scene.log.told == [("1", ErrorCode.not_coordinator)]
 
 
-def test_shard_one_of_whose_answers_goes_wrong_gives_the_others() -> None:
+def test_partition_one_of_whose_answers_goes_wrong_gives_the_others() -> None:
     """A connection that fails in the middle of a turn must not take the answers of others with it."""
     scene = Scene()
 
@@ -269,22 +271,22 @@ def test_shard_one_of_whose_answers_goes_wrong_gives_the_others() -> None:
     scene.decide("a", "1")
     scene.decide("b", "2")
     scene.log.on_told = fail_once
-    scene.shard.committed(2)
+    scene.partition.committed(2)
     assert scene.log.told == [("a", "1"), ("b", "2")]
     scene.decide("c", "3")
     scene.decide("d", "4")
     scene.log.on_told = fail_once
-    scene.shard.close()
+    scene.partition.close()
     refusals = [("c", ErrorCode.not_coordinator), ("d", ErrorCode.not_coordinator)]
     assert scene.log.told[2:] == refusals
 
 
-def test_shard_loading_refuses_and_closed_refuses_otherwise() -> None:
+def test_partition_loading_refuses_and_closed_refuses_otherwise() -> None:
     """A client waits for the one and looks elsewhere for the other."""
     scene = Scene(is_loaded=False)
     scene.decide("1", "a")
-    scene.shard.append_marker(ProducerStamp(1, 0), True, lambda: 1, "2", scene.now)
-    scene.shard.close()
+    scene.partition.append_marker(ProducerStamp(1, 0), True, lambda: 1, "2", scene.now)
+    scene.partition.close()
     scene.decide("3", "a")
     assert scene.log.told == [
         ("1", ErrorCode.coordinator_load_in_progress),
@@ -294,60 +296,60 @@ def test_shard_loading_refuses_and_closed_refuses_otherwise() -> None:
     assert (scene.log.appended, scene.machine.ended) == ([], [])
 
 
-def test_shard_tells_its_machine_after_the_load_how_the_cluster_has_changed_meanwhile() -> None:
+def test_partition_tells_its_machine_after_the_load_how_the_cluster_has_changed_meanwhile() -> None:
     """A topic that is deleted during a load would keep its offsets until they expire."""
     scene = Scene(is_loaded=False)
     heard: list[tuple[MetadataImage, MetadataDelta]] = []
     scene.machine.metadata_changed = lambda image, delta, now: heard.append((image, delta)) or ()  # type: ignore
     deltas = [MetadataDelta(deleted_topics={UUID(int=number): "topic"}) for number in (1, 2)]
     for delta in deltas:
-        scene.shard.metadata_changed(EMPTY_IMAGE, delta, scene.now)
+        scene.partition.metadata_changed(EMPTY_IMAGE, delta, scene.now)
     newest = MetadataImage()
     assert heard == []
-    scene.shard.loaded(0, 0, newest, scene.now)
+    scene.partition.loaded(0, 0, newest, scene.now)
     assert [(image is newest, delta) for image, delta in heard] == [(True, delta) for delta in deltas]
 
 
-def test_shard_loaded_beyond_the_high_watermark_answers_when_that_is_committed() -> None:
+def test_partition_loaded_beyond_the_high_watermark_answers_when_that_is_committed() -> None:
     """What the last leader wrote and acknowledged to nobody may be lost with this one."""
     scene = Scene(is_loaded=False)
-    scene.shard.loaded(5, 3, EMPTY_IMAGE, scene.now)
+    scene.partition.loaded(5, 3, EMPTY_IMAGE, scene.now)
     scene.decide("1")
     scene.decide("2", at_once=True)
     assert scene.log.told == [("2", None)]
-    scene.shard.committed(5)
+    scene.partition.committed(5)
     assert scene.log.told[1:] == [("1", None)]
 
 
-def test_shard_answers_writes_that_take_too_long_and_still_carries_their_effects_out() -> None:
+def test_partition_answers_writes_that_take_too_long_and_still_carries_their_effects_out() -> None:
     """They may be committed later; whoever is to be told of a transaction must hear of it then."""
     scene = Scene()
     scene.decide("1", "a", effects=["send markers"])
-    assert scene.shard.next_due_ms == scene.now.monotonic_ms + WRITE_TIMEOUT_MS
+    assert scene.partition.next_due_ms == scene.now.monotonic_ms + WRITE_TIMEOUT_MS
     scene.pass_time(WRITE_TIMEOUT_MS - 1)
     assert scene.log.told == []
     scene.pass_time(1)
     assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
-    assert (scene.shard.next_due_ms, scene.shard.open_count) == (None, 0)
-    scene.shard.committed(1)
+    assert (scene.partition.next_due_ms, scene.partition.open_count) == (None, 0)
+    scene.partition.committed(1)
     assert scene.log.told[1:] == ["send markers"]
 
 
-def test_shard_answers_nobody_twice_and_nobody_who_is_gone() -> None:
+def test_partition_answers_nobody_twice_and_nobody_who_is_gone() -> None:
     """The machine may name a request that has been answered, or whose connection is lost."""
     scene = Scene()
-    scene.shard.submit("gone", lambda machine, token, now: Decision(), scene.now)
-    scene.shard.abandon("gone")
+    scene.partition.submit("gone", lambda machine, token, now: Decision(), scene.now)
+    scene.partition.abandon("gone")
     scene.decide("1")
-    scene.shard.decide(lambda machine: [Decision(replies=[Reply("gone", 1), Reply("1", 2)])], scene.now)
-    assert (scene.log.told, scene.shard.open_count) == ([("1", None)], 0)
+    scene.partition.decide(lambda machine: [Decision(replies=[Reply("gone", 1), Reply("1", 2)])], scene.now)
+    assert (scene.log.told, scene.partition.open_count) == ([("1", None)], 0)
 
 
-def test_shard_with_too_many_requests_that_wait_takes_no_more() -> None:
+def test_partition_with_too_many_requests_that_wait_takes_no_more() -> None:
     """Memory is bounded, whatever clients do."""
     scene = Scene()
     for token in range(MAX_OPEN_TOKENS):
-        scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now)
+        scene.partition.submit(token, lambda machine, token, now: Decision(), scene.now)
     scene.decide("1")
     assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
 
@@ -356,31 +358,33 @@ def test_requests_that_wait_for_other_clients_leave_room_for_those_that_do_not()
     """Members who join wait for as long as they like; the heartbeats and commits of others must not."""
     scene = Scene()
     for token in range(MAX_WAITING_FOR_OTHERS + 1):
-        scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now, waits_for_others=True)
+        scene.partition.submit(
+            token, lambda machine, token, now: Decision(), scene.now, waits_for_others=True
+        )
     scene.decide("1")
     refused, answered = scene.log.told
     assert refused == (MAX_WAITING_FOR_OTHERS, ErrorCode.coordinator_not_available)
     assert answered == ("1", None)
 
 
-def test_shard_obeys_a_marker_and_says_so_when_it_is_committed() -> None:
+def test_partition_obeys_a_marker_and_says_so_when_it_is_committed() -> None:
     """The transaction is over for its coordinator only when no leader can forget that."""
     scene = Scene()
     stamp = ProducerStamp(7, 1)
-    scene.shard.append_marker(stamp, True, lambda: 1, "1", scene.now)
+    scene.partition.append_marker(stamp, True, lambda: 1, "1", scene.now)
     assert (scene.machine.ended, scene.log.told) == ([(stamp, True)], [])
-    scene.shard.committed(1)
+    scene.partition.committed(1)
     assert scene.log.told == [("1", None)]
 
     def refused() -> int:
         raise KafkaError(ErrorCode.transaction_coordinator_fenced, "an older one")
 
-    scene.shard.append_marker(stamp, False, refused, "2", scene.now)
+    scene.partition.append_marker(stamp, False, refused, "2", scene.now)
     assert scene.log.told[1:] == [("2", ErrorCode.transaction_coordinator_fenced)]
     assert len(scene.machine.ended) == 1
 
 
-def test_shard_whose_machine_has_always_something_due_is_left_alone_for_a_while() -> None:
+def test_partition_whose_machine_has_always_something_due_is_left_alone_for_a_while() -> None:
     """A mistake there must not keep the loop from everything else."""
     scene = Scene()
     scene.machine.next_due_ms = 0
@@ -390,7 +394,7 @@ def test_shard_whose_machine_has_always_something_due_is_left_alone_for_a_while(
 
     scene.machine.due = raises
     scene.pass_time(1)
-    due_ms = scene.shard.next_due_ms
+    due_ms = scene.partition.next_due_ms
     assert due_ms is not None and due_ms > scene.now.monotonic_ms
     scene.decide("1")
     assert scene.log.told == [("1", None)]
@@ -404,11 +408,11 @@ def test_thousands_of_effects_each_of_which_has_the_machine_decide_are_all_carri
     def come_back(effect: str) -> None:
         carry_out(effect)
         if not effect.startswith("after"):
-            scene.shard.decide(lambda machine: [write(effect, effects=[f"after {effect}"])], scene.now)
+            scene.partition.decide(lambda machine: [write(effect, effects=[f"after {effect}"])], scene.now)
 
     scene.log.carry_out = come_back  # type: ignore[method-assign]
     scene.log.commits_at_once = True
     effects = [str(number) for number in range(5_000)]
-    scene.shard.decide(lambda machine: [write("all", effects=effects)], scene.now)
+    scene.partition.decide(lambda machine: [write("all", effects=effects)], scene.now)
     assert scene.log.told == [*effects, *(f"after {each}" for each in effects)]
     assert scene.machine.replayed == ["all", *effects]

@@ -17,7 +17,7 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
 )
 from sparklog.executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
 from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
-from tests.unit.executor.coordinators.transactions.shards import (
+from tests.unit.executor.coordinators.transactions.machine_conversation import (
     LIMITS,
     NONE,
     P0,
@@ -75,7 +75,7 @@ def test_ids_that_are_released_go_a_slice_at_a_time() -> None:
     partition = Partition()
     producers = [partition.given(f"id-{number}") for number in range(1_200)]
     partition.add(producers[7], P0, of="id-7")
-    slices = partition.shard.release()
+    slices = partition.machine.release()
     next(slices)
     assert 0 < len(partition.all_known()) < 1_200
     assert len(list(slices)) == 2
@@ -157,7 +157,7 @@ def test_nothing_happens_to_an_id_between_prepare_and_complete() -> None:
     assert partition.add(after, P1) is ErrorCode.concurrent_transactions
     assert partition.end(after, committed=False) == CONCURRENT
     event = VerifyPartitions("a", after, frozenset({P0}))
-    decision = partition.shard.verify_partitions(event, 0, partition.now)
+    decision = partition.machine.verify_partitions(event, 0, partition.now)
     assert decision.replies[0].response == {P0: ErrorCode.concurrent_transactions}
     assert len(partition.markers) == 1
 
@@ -298,7 +298,7 @@ def test_verification_knows_which_partitions_are_part() -> None:
 
     def verify(stamp: ProducerStamp, of: str = "a") -> object:
         event = VerifyPartitions(of, stamp, frozenset({P0, P1}))
-        return partition.shard.verify_partitions(event, 0, partition.now).replies[0].response
+        return partition.machine.verify_partitions(event, 0, partition.now).replies[0].response
 
     assert verify(producer) == {P0: NONE, P1: ErrorCode.transaction_abortable}
     assert verify(producer._replace(producer_epoch=3)) == dict.fromkeys((P0, P1), ErrorCode.producer_fenced)
@@ -336,7 +336,7 @@ def test_many_transactions_that_time_out_at_once_are_aborted_some_at_a_time() ->
         producer = partition.given(f"id-{number}", timeout_ms=1_000)
         assert partition.add(producer, P0, of=f"id-{number}") is NONE
     partition.now = Now(partition.now.monotonic_ms + 20_000, partition.now.wall_ms + 20_000)
-    assert len(list(partition.shard.tick(partition.now))) == DECIDED_AT_A_TIME
+    assert len(list(partition.machine.tick(partition.now))) == DECIDED_AT_A_TIME
     partition.pass_ms(1)
     assert len(partition.markers) == 120 - DECIDED_AT_A_TIME
     partition.pass_ms(LIMITS.abort_interval_ms)
@@ -352,7 +352,7 @@ def test_time_out_behind_many_open_transactions_waits_for_none_of_them() -> None
         )
     assert partition.add(partition.given("late", timeout_ms=1_000), P0, of="late") is NONE
     partition.now = Now(partition.now.monotonic_ms + 20_000, partition.now.wall_ms + 20_000)
-    assert len(list(partition.shard.tick(partition.now))) == 1
+    assert len(list(partition.machine.tick(partition.now))) == 1
 
 
 def test_time_out_with_the_last_epoch_takes_a_new_producer_id() -> None:
@@ -422,7 +422,7 @@ def test_tombstones_of_long_ids_go_in_batches_that_fit() -> None:
     now = partition.now._replace(
         monotonic_ms=LIMITS.expiration_interval_ms, wall_ms=partition.now.wall_ms + LIMITS.expiration_ms
     )
-    assert [len(decision.records) for decision in partition.shard.tick(now)] == [2] * 10
+    assert [len(decision.records) for decision in partition.machine.tick(now)] == [2] * 10
 
 
 def test_new_coordinator_sends_the_markers_of_what_was_prepared_and_completes_it() -> None:
@@ -450,7 +450,7 @@ def test_markers_of_an_earlier_decision_complete_nothing() -> None:
     partition.add(stale.producer, P0)
     partition.end(stale.producer)
     for event in (stale, stale._replace(transactional_id="b")):
-        assert partition.shard.markers_written(event, partition.now) == NOTHING
+        assert partition.machine.markers_written(event, partition.now) == NOTHING
 
 
 def test_upgrade_of_the_cluster_is_heard_of() -> None:

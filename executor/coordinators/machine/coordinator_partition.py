@@ -1,16 +1,16 @@
-"""A shard: one partition of an internal topic while its broker leads it, from its load to its end.
+"""One partition of an internal topic while its broker coordinates it, from its load to its end.
 
 Between the machine that decides and the log: it appends, replays, waits until what was appended is committed
 and tells the replies then, in that order. The rules it keeps:
 
-- What could not be appended changes nothing. What was appended and cannot be replayed ends the shard, which
-  its owner loads again: nothing goes on half-applied.
+- What could not be appended changes nothing. What was appended and cannot be replayed closes the partition,
+  which its owner loads again: nothing goes on half-applied.
 - Replies and effects leave in the order of the decisions, when all that they rest on is committed; at once
   those that rest on nothing. Nothing is told while the machine is at work, as whoever is told may ask for the
   next thing in the same breath.
-- Whoever waits is answered: by the machine, when the write takes too long, or when the shard ends.
+- Whoever waits is answered: by the machine, when the write takes too long, or when the partition ends.
 
-Pure: time comes with the calls, what is to be done goes to `ShardPort`. Order for the caller: `replay` and
+Pure: time comes with the calls, effects go to `PartitionPort`. Order for the caller: `replay` and
 `end_transaction` for every record of the log, then `loaded`; from then on requests and events, and
 `committed` whenever the high watermark moves; `close` when it leads no more. Nothing is done after `close`.
 
@@ -43,7 +43,7 @@ from sparklog.types import Offset
 logger = logging.getLogger(__name__)
 
 MAX_OPEN_TOKENS: Final = 100_000
-"""The most requests of one shard that wait at a time;"""
+"""The most requests of one partition that wait at a time;"""
 MAX_WAITING_FOR_OTHERS: Final = MAX_OPEN_TOKENS // 2
 """from so many on there is room only for those that wait for no other client, who may take minutes."""
 TICK_AFTER_FAILURE_MS: Final = 1000
@@ -71,16 +71,16 @@ def coordinator_error(error_code: ErrorCode) -> ErrorCode:
     return _CODES.get(error_code, error_code)
 
 
-class ShardState(Enum):
-    """Where a shard is in its life."""
+class CoordinatorState(Enum):
+    """The stages in the life of a partition's coordinator."""
 
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
 
 
-class ShardPort(Protocol):
-    """What a shard acts through."""
+class PartitionPort(Protocol):
+    """The effects of a partition, carried out by its coordinator."""
 
     def append(self, decision: Decision, now: Now) -> Offset:
         """Append a decision's records as one batch; return the offset after it.
@@ -101,7 +101,7 @@ class ShardPort(Protocol):
         """Do what a decision wants done."""
 
     def broken(self) -> None:
-        """What is in the log could not be applied: the shard is closed, and is to be loaded again."""
+        """What is in the log could not be applied: the partition is closed, and has to be loaded again."""
 
 
 class _Pending(NamedTuple):
@@ -117,13 +117,13 @@ class _Refusal(NamedTuple):
     error_code: ErrorCode
 
 
-class Shard:
+class CoordinatorPartition:
     """One machine, the requests that wait for it, and what it has decided that is not committed."""
 
     def __init__(
-        self, name: str, machine: CoordinatorMachine, port: ShardPort, write_timeout_ms: int
+        self, name: str, machine: CoordinatorMachine, port: PartitionPort, write_timeout_ms: int
     ) -> None:
-        self.state = ShardState.LOADING
+        self.state = CoordinatorState.LOADING
         self.machine: Final = machine
         self.end_offset: Offset = 0
         """All below it is replayed."""
@@ -150,7 +150,7 @@ class Shard:
     @property
     def next_due_ms(self) -> int | None:
         """The monotonic time at which `tick` is wanted next, if it is."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not CoordinatorState.ACTIVE:
             return None
         due_ms = self.machine.next_due_ms
         if due_ms is not None:
@@ -179,13 +179,13 @@ class Shard:
         """All below `end_offset` was replayed: serve from here on.
 
         Raises:
-            Exception: what the machine's `loaded` raises, which keeps the shard from serving.
+            Exception: what the machine's `loaded` raises, which keeps the partition from serving.
         """
-        assert self.state is ShardState.LOADING
+        assert self.state is CoordinatorState.LOADING
         self.end_offset = end_offset
         self._high_watermark = high_watermark
         with self._turn():
-            self.state = ShardState.ACTIVE
+            self.state = CoordinatorState.ACTIVE
             for decision in self.machine.loaded(image, now):
                 self._take(decision, now)
             missed, self._missed = self._missed, []
@@ -216,20 +216,20 @@ class Shard:
 
     def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
         """Have the machine decide about an event; what it raises is logged."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not CoordinatorState.ACTIVE:
             return
         with self._turn():
             try:
                 for decision in decide(self.machine):
                     self._take(decision, now)
-                    if self.state is not ShardState.ACTIVE:
+                    if self.state is not CoordinatorState.ACTIVE:
                         return
             except Exception:
                 logger.exception("%s: an event could not be decided about", self._name)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> None:
         """The cluster is another one; a machine that is loaded hears of it afterwards."""
-        if self.state is ShardState.LOADING:
+        if self.state is CoordinatorState.LOADING:
             self._missed.append(delta)
         self.decide(lambda machine: machine.metadata_changed(image, delta, now), now)
 
@@ -272,7 +272,7 @@ class Shard:
 
     def committed(self, high_watermark: Offset) -> None:
         """All below `high_watermark` is committed: tell what waited for it."""
-        if high_watermark <= self._high_watermark or self.state is not ShardState.ACTIVE:
+        if high_watermark <= self._high_watermark or self.state is not CoordinatorState.ACTIVE:
             return
         self._high_watermark = high_watermark
         with self._turn():
@@ -280,9 +280,9 @@ class Shard:
 
     def close(self) -> None:
         """Serve no more, and send those who wait elsewhere."""
-        if self.state is ShardState.CLOSED:
+        if self.state is CoordinatorState.CLOSED:
             return
-        self.state = ShardState.CLOSED
+        self.state = CoordinatorState.CLOSED
         self._missed.clear()
         self._pending.clear()
         waiting, self._open = self._open, {}
@@ -291,12 +291,12 @@ class Shard:
 
     def _is_taken_in(self, token: Token, most_open: int = MAX_OPEN_TOKENS) -> bool:
         """Have a request wait for its answer, or refuse it at once."""
-        if self.state is ShardState.ACTIVE and len(self._open) < most_open:
+        if self.state is CoordinatorState.ACTIVE and len(self._open) < most_open:
             self._open[token] = None
             return True
-        if self.state is ShardState.LOADING:
+        if self.state is CoordinatorState.LOADING:
             self._port.refuse(token, ErrorCode.coordinator_load_in_progress)
-        elif self.state is ShardState.CLOSED:
+        elif self.state is CoordinatorState.CLOSED:
             self._port.refuse(token, ErrorCode.not_coordinator)
         else:
             self._port.refuse(token, ErrorCode.coordinator_not_available)
@@ -316,7 +316,7 @@ class Shard:
                 self._tell()
 
     def _take(self, decision: Decision, now: Now) -> None:
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not CoordinatorState.ACTIVE:
             return
         if decision.records:
             assert not decision.at_once, "what is appended is waited for"
@@ -339,7 +339,7 @@ class Shard:
             self.machine.replay(record, decision.producer)
 
     def _applied(self, end_offset: Offset, apply: Callable[[], None]) -> None:
-        """Apply what was appended up to `end_offset`; what fails in that ends the shard."""
+        """Apply what was appended up to `end_offset`; what fails in that ends the partition."""
         try:
             apply()
         except Exception as error:
@@ -367,7 +367,7 @@ class Shard:
             self._take(follow_up, now)
 
     def _await_commit(self, replies: Sequence[Reply], effects: Sequence[Any], now: Now) -> None:
-        if self.state is ShardState.ACTIVE:
+        if self.state is CoordinatorState.ACTIVE:
             deadline_ms = now.monotonic_ms + self._write_timeout_ms
             self._pending.append(_Pending(self.end_offset, deadline_ms, replies, effects))
 
@@ -401,7 +401,7 @@ class Shard:
                 elif type(item) is _Refusal:
                     if self._open.pop(item.token, self) is not self:
                         self._say(self._port.refuse, *item)
-                elif self.state is not ShardState.CLOSED:
+                elif self.state is not CoordinatorState.CLOSED:
                     self._say(self._port.carry_out, item)
         finally:
             self._tells = False

@@ -1,4 +1,4 @@
-"""A transaction coordinator's partition without its runtime: a log in memory, replayed to a shard."""
+"""A transaction coordinator's partition without its runtime: a log in memory, replayed to a machine."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,8 +19,8 @@ from sparklog.executor.coordinators.transactions.machine.events import (
     SendMarkers,
 )
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
-from sparklog.executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId, TopicPartition
@@ -41,7 +41,7 @@ class NotAppendedError(Exception):
 
 
 class Partition:
-    """Appends what a shard decides and replays it, as the runtime does; everything is committed at once."""
+    """Appends what a machine decides and replays it, as the runtime does; everything is committed at once."""
 
     def __init__(self, limits: TransactionLimits = LIMITS, transaction_version: int = 2) -> None:
         self.limits = limits
@@ -52,27 +52,27 @@ class Partition:
         self.markers: list[SendMarkers] = []
         """Not yet said to be written."""
         self.appends = True
-        self.shard = self.load()
+        self.machine = self.load()
 
-    def load(self) -> TransactionShard:
-        """Return a shard that has the log from its beginning, and has begun what it has to."""
-        shard = TransactionShard(self.limits)
+    def load(self) -> TransactionMachine:
+        """Return a machine that has the log from its beginning, and has begun what it has to."""
+        machine = TransactionMachine(self.limits)
         for record in self.log:
-            shard.replay(record, None)
-        self.shard, self.markers = shard, []
-        self._carry_out_all(shard.loaded(self.image, self.now))
-        return shard
+            machine.replay(record, None)
+        self.machine, self.markers = machine, []
+        self._carry_out_all(machine.loaded(self.image, self.now))
+        return machine
 
     def upgrade(self, transaction_version: int) -> None:
         """Bring the cluster to another version of transactions."""
         self.image = MetadataImage(features={"transaction.version": transaction_version})
-        self._carry_out_all(self.shard.metadata_changed(self.image, MetadataDelta(), self.now))
+        self._carry_out_all(self.machine.metadata_changed(self.image, MetadataDelta(), self.now))
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, and do what is due."""
         self.now = Now(self.now.monotonic_ms + ms, self.now.wall_ms + ms)
-        while (due_ms := self.shard.next_due_ms) is not None and due_ms <= self.now.monotonic_ms:
-            self._carry_out_all(self.shard.tick(self.now))
+        while (due_ms := self.machine.next_due_ms) is not None and due_ms <= self.now.monotonic_ms:
+            self._carry_out_all(self.machine.tick(self.now))
             self.now = Now(self.now.monotonic_ms + 1, self.now.wall_ms)
 
     def spend_epochs(self, producer: ProducerStamp, epoch: ProducerEpoch) -> ProducerStamp:
@@ -81,7 +81,7 @@ class Partition:
         assert known is not None and known.producer == producer
         value = replace(known, producer_epoch=epoch).to_value()
         self.log.append(CoordinatorRecord(TransactionLogKey(transactional_id="a"), value))
-        self.shard.replay(self.log[-1], None)
+        self.machine.replay(self.log[-1], None)
         return producer._replace(producer_epoch=epoch)
 
     def init(
@@ -89,10 +89,10 @@ class Partition:
     ) -> ProducerOutcome:
         """Ask for a producer."""
         event = InitProducer(transactional_id, timeout_ms, expected)
-        outcome = self._answer_to(self.shard.init_producer(event, 0, self.now))
+        outcome = self._answer_to(self.machine.init_producer(event, 0, self.now))
         if outcome is NEEDS_PRODUCER_ID:
             event = event._replace(new_producer_id=self._new_producer_id())
-            outcome = self._answer_to(self.shard.init_producer(event, 0, self.now))
+            outcome = self._answer_to(self.machine.init_producer(event, 0, self.now))
         assert isinstance(outcome, ProducerOutcome)
         return outcome
 
@@ -107,7 +107,7 @@ class Partition:
     ) -> ErrorCode:
         """Add partitions to a transaction."""
         event = AddPartitions(of, producer, frozenset(partitions), version)
-        error_code = self._answer_to(self.shard.add_partitions(event, 0, self.now))
+        error_code = self._answer_to(self.machine.add_partitions(event, 0, self.now))
         assert isinstance(error_code, ErrorCode)
         return error_code
 
@@ -116,10 +116,10 @@ class Partition:
     ) -> ProducerOutcome:
         """Commit or abort."""
         event = EndTransaction(of, producer, committed, version)
-        outcome = self._answer_to(self.shard.end(event, 0, self.now))
+        outcome = self._answer_to(self.machine.end(event, 0, self.now))
         if outcome is NEEDS_PRODUCER_ID:
             event = event._replace(new_producer_id=self._new_producer_id())
-            outcome = self._answer_to(self.shard.end(event, 0, self.now))
+            outcome = self._answer_to(self.machine.end(event, 0, self.now))
         assert isinstance(outcome, ProducerOutcome)
         return outcome
 
@@ -128,18 +128,18 @@ class Partition:
         written, self.markers = self.markers, []
         for markers in written:
             event = MarkersWritten(markers.transactional_id, markers.producer)
-            self._carry_out(self.shard.markers_written(event, self.now))
+            self._carry_out(self.machine.markers_written(event, self.now))
         return written
 
     def known(self, transactional_id: str = "a") -> TransactionMetadata | None:
-        """Return what the shard knows of an id."""
-        known = self._carry_out(self.shard.describe(Describe(transactional_id), 0, self.now))
+        """Return what the partition knows of an id."""
+        known = self._carry_out(self.machine.describe(Describe(transactional_id), 0, self.now))
         assert known is None or isinstance(known, TransactionMetadata)
         return known
 
     def all_known(self) -> dict[str, TransactionMetadata]:
-        """Return what the shard knows."""
-        return dict(self._carry_out(self.shard.list_all(0, self.now)))
+        """Return what the partition knows."""
+        return dict(self._carry_out(self.machine.list_all(0, self.now)))
 
     def _new_producer_id(self) -> ProducerId:
         self.next_producer_id += 1
@@ -162,15 +162,15 @@ class Partition:
 
     def _carry_out(self, decision: Decision) -> Any:
         if decision.records and not self.appends:
-            assert self.shard.append_failed(decision, ErrorCode.coordinator_not_available, self.now) is None
+            assert self.machine.append_failed(decision, ErrorCode.coordinator_not_available, self.now) is None
             return None
         for record in decision.records:
             self.log.append(record)
-            self.shard.replay(record, None)
+            self.machine.replay(record, None)
         for effect in decision.effects:
             if isinstance(effect, AbortWithNewProducerId):
                 new = self._new_producer_id()
-                self._carry_out(self.shard.abort_timed_out(effect.transactional_id, new, self.now))
+                self._carry_out(self.machine.abort_timed_out(effect.transactional_id, new, self.now))
             else:
                 assert isinstance(effect, SendMarkers)
                 self.markers.append(effect)
