@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 
 from sparklog.config import BrokerConfig
 from sparklog.executor.coordinators.figures import group_samples, transaction_samples
-from sparklog.executor.coordinators.groups.kind import group_coordinator
+from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import NewProducerId

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_partition
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.kind import group_coordinator
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
+from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
-from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import Loading, read_batches, replay_batch
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
@@ -20,8 +20,8 @@ from sparklog.executor.coordinators.machine.coordinator_partition import (
 )
 from sparklog.executor.coordinators.machine.decision import Beside, Decision, Now, ProducerStamp, Reply, Token
 from sparklog.executor.coordinators.shard_log import ShardLog
-from sparklog.executor.coordinators.transactions.kind import transaction_coordinator
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.delta import MetadataDelta

@@ -18,8 +18,8 @@ from sparklog.executor.coordinators.transactions.api.describe_transactions impor
 from sparklog.executor.coordinators.transactions.api.end_txn import EndTxnHandler
 from sparklog.executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
 from sparklog.executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
-from sparklog.executor.coordinators.transactions.kind import transaction_coordinator
 from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable

@@ -19,7 +19,7 @@ from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
 from sparklog.executor.control.broker_connections import BrokerConnections
-from sparklog.executor.coordinators.kind import EffectOrigin
+from sparklog.executor.coordinators.coordinator_kind import EffectOrigin
 from sparklog.executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
 from sparklog.executor.partitions.replica import Replica

@@ -18,7 +18,7 @@ import pytest
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS, encode_key, encode_value
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.kind import CoordinatorKind
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import BUFFERS, SLICE_WORK
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import (

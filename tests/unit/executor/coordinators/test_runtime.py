@@ -8,8 +8,8 @@ from typing import Any
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
-from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import (
     Beside,

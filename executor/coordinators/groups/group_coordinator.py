@@ -4,9 +4,9 @@ from typing import Final
 
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.kind import CoordinatorKind
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.records.codecs import Codec
 

@@ -7,7 +7,7 @@ from typing import Any
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.errors import KafkaError
-from sparklog.executor.coordinators.kind import CoordinatorKind, EffectOrigin
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind, EffectOrigin
 from sparklog.executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
 from sparklog.executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
