@@ -1,7 +1,7 @@
 """What tells one kind of coordinator from another; all else is the runtime's."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sparklog.coordinator_records.framing import RecordTypes
@@ -26,11 +26,7 @@ class EffectOrigin(Protocol):
 
 
 CarryOut = Callable[[Any, EffectOrigin], None]
-"""Carries out an effect of a machine, other than `Beside`."""
-
-
-def _no_effects(effect: Any, origin: EffectOrigin) -> None:
-    raise AssertionError(f"nobody carries out {effect}")
+"""Carries out an effect of a machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +37,8 @@ class CoordinatorKind:
     records: RecordTypes
     new_machine: Callable[[int], CoordinatorMachine]
     """Makes the machine of a partition of the topic, with nothing loaded."""
-    carry_out: CarryOut = _no_effects
+    effects: Mapping[type[Any], CarryOut] = field(default_factory=dict)
+    """By their types: the effects of the machines, but for `Beside`, which is the runtime's."""
     write_timeout_ms: int
     """How long a request waits for what was appended to be committed."""
     load_buffer_bytes: int

@@ -14,17 +14,17 @@ Source: Kafka's CoordinatorRuntime, GroupCoordinatorService.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
+from sparklog.executor.coordinators.coordinator import Coordinator
+from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind, EffectOrigin
 from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_partition
 from sparklog.executor.coordinators.machine.coordinator_partition import (
-    CoordinatorPartition,
     CoordinatorState,
 )
 from sparklog.executor.coordinators.machine.decision import (
@@ -32,11 +32,9 @@ from sparklog.executor.coordinators.machine.decision import (
     CoordinatorMachine,
     Decision,
     Now,
-    ProducerStamp,
     Release,
 )
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
-from sparklog.executor.coordinators.shard_log import ShardLog
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.metadata.delta import MetadataDelta
@@ -44,7 +42,6 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.storage.files import may_pass
 from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import LeaderEpoch
 from sparklog.wire.requests import Deferred, Response
 
 logger = logging.getLogger(__name__)
@@ -63,9 +60,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
         does."""
         self.kind: Final = kind
         self.image: MetadataImage = EMPTY_IMAGE
+        self.obey_lease: Final = obey_lease
         self._executor = executor
-        self._obey_lease = obey_lease
+        self._effects: Mapping[type[Any], CarryOut] = {**kind.effects, Beside: self._begin_beside}
         self._coordinators: dict[int, Coordinator] = {}
+        self._loading: dict[Coordinator, asyncio.Task[None]] = {}
         self.failed: set[int] = set()
         """Partitions led here that could not be loaded: nobody coordinates them."""
         self._suspended: set[int] = set()
@@ -112,15 +111,15 @@ class CoordinatorRuntime(RoleListener[Replica]):
         waits_for_others: bool = False,
     ) -> Deferred:
         """Have the coordinator of a partition of the topic decide about a request."""
-        token = OpenRequest(refuse)
+        request = _OpenRequest(refuse)
         coordinator = self._coordinators.get(partition)
         if coordinator is None:
-            token.answer(refuse(ErrorCode.not_coordinator))
+            request.refuse(ErrorCode.not_coordinator)
         else:
-            token.deferred.on_abandoned = partial(coordinator.partition.abandon, token)
-            coordinator.partition.submit(token, decide, now(), waits_for_others=waits_for_others)
-            self._schedule(coordinator)
-        return token.deferred
+            request.deferred.on_abandoned = partial(coordinator.partition.abandon, request)
+            coordinator.partition.submit(request, decide, self.now(), waits_for_others=waits_for_others)
+            self.schedule(coordinator)
+        return request.deferred
 
     def complete_transaction(
         self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
@@ -129,14 +128,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
         `answer` hears when the marker is committed, or why it is not.
         """
-        token = OpenRequest(lambda error_code: error_code)
-        token.deferred.bind(lambda error_code: answer(error_code or ErrorCode.none))
         coordinator = self._coordinators.get(partition)
         if coordinator is None:
-            token.answer(ErrorCode.not_coordinator)
+            answer(ErrorCode.not_coordinator)
         else:
-            coordinator.complete_transaction(end, token)
-            self._schedule(coordinator)
+            coordinator.complete_transaction(end, _OpenMarker(answer))
 
     @property
     def partitions(self) -> dict[int, CoordinatorState]:
@@ -148,7 +144,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
         It is not while the lease of this broker is out, or while a partition of the topic awaits its leader.
         """
-        self._obey_lease()
+        self.obey_lease()
         return not self._suspended and not awaits_leader(self.image, self.kind.topic)
 
     @property
@@ -201,9 +197,10 @@ class CoordinatorRuntime(RoleListener[Replica]):
         previous = self._coordinators.get(replica.topic_partition.partition)
         if previous is not None:
             self._drop(previous)
-        coordinator = Coordinator(self, replica)
+        coordinator = Coordinator(replica, self.kind, self._effects, self)
         self._coordinators[coordinator.partition_index] = coordinator
-        coordinator.loading = self._start(self._load(coordinator))
+        self._loading[coordinator] = loading = self._start(self._load(coordinator))
+        loading.add_done_callback(lambda _: self._loading.pop(coordinator, None))
 
     def _end(self, replica: Replica) -> None:
         if replica.topic_partition.topic != self.kind.topic:
@@ -214,9 +211,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
         if coordinator is not None and coordinator.replica is replica:
             self._drop(coordinator)
 
-    def _drop(self, coordinator: "Coordinator") -> None:
+    def _drop(self, coordinator: Coordinator) -> None:
         if self._coordinators.get(coordinator.partition_index) is coordinator:
             del self._coordinators[coordinator.partition_index]
+        if (loading := self._loading.get(coordinator)) is not None:
+            loading.cancel()
         coordinator.close()
         machine = coordinator.partition.machine
         if isinstance(machine, Release):
@@ -241,7 +240,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _load(self, coordinator: "Coordinator") -> None:
+    async def _load(self, coordinator: Coordinator) -> None:
         replica, partition = coordinator.replica, coordinator.partition
         kind = self.kind
         queued_ms = monotonic_ms()
@@ -255,17 +254,17 @@ class CoordinatorRuntime(RoleListener[Replica]):
         )
         try:
             count = await load_partition(loading, partition, self._load_turns)
-            self._obey_lease()
+            self.obey_lease()
             if partition.state is not CoordinatorState.LOADING:
                 return
-            partition.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
+            partition.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, self.now())
         except Exception as error:
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)
             if may_pass(error) or _is_of_moved_start(error):
                 logger.warning("%s: its coordinator cannot be loaded for now: %s", replica, error)
                 await asyncio.sleep(RETRY_S)
-                self.reload(coordinator)
+                self._reload(coordinator)
                 return
             # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
             logger.exception("%s: its coordinator cannot be loaded", replica)
@@ -278,23 +277,31 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self.loads.append((monotonic_ms(), monotonic_ms() - queued_ms))
         level = logging.INFO if count else logging.DEBUG
         logger.log(level, "%s: %d records loaded in %d ms", replica, count, monotonic_ms() - queued_ms)
-        self._schedule(coordinator)
+        self.schedule(coordinator)
 
-    def reload(self, coordinator: "Coordinator") -> None:
-        """A coordinator broke, or loaded only half: make another one of what is in the log."""
+    def reload(self, coordinator: Coordinator) -> None:
+        """Load another one, in a later turn of the loop: this one has closed its partition."""
+        asyncio.get_running_loop().call_soon(self._reload, coordinator)
+
+    def _reload(self, coordinator: Coordinator) -> None:
+        """Make another coordinator of what is in the log."""
         if self._coordinators.get(coordinator.partition_index) is coordinator:
             self._begin(coordinator.replica)
 
     # --- metadata and time ----------------------------------------------------------------------
 
+    def now(self) -> Now:
+        """Return both times."""
+        return Now(monotonic_ms(), wall_clock_ms())
+
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell the machines that the cluster is another one."""
         self.image = image
         for coordinator in list(self._coordinators.values()):
-            coordinator.partition.metadata_changed(image, delta, now())
-            self._schedule(coordinator)
+            coordinator.partition.metadata_changed(image, delta, self.now())
+            self.schedule(coordinator)
 
-    def _schedule(self, coordinator: "Coordinator") -> None:
+    def schedule(self, coordinator: Coordinator) -> None:
         """See to it that the partition's `tick` is called in time."""
         due_ms = coordinator.partition.next_due_ms
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
@@ -308,40 +315,30 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def _tick(self) -> None:
         self._timer = None
         try:
-            self._obey_lease()
+            self.obey_lease()
             for coordinator in list(self._coordinators.values()):
                 due_ms = coordinator.partition.next_due_ms
                 if due_ms is not None and due_ms <= monotonic_ms():
-                    coordinator.partition.tick(now())
+                    coordinator.partition.tick(self.now())
         finally:  # whatever has gone wrong, time goes on
             for coordinator in list(self._coordinators.values()):
-                self._schedule(coordinator)
+                self.schedule(coordinator)
 
     # --- effects --------------------------------------------------------------------------------
 
-    def carry_out(self, effect: Any, coordinator: "Coordinator") -> None:
-        """Do what a machine wants done."""
-        if isinstance(effect, Beside):
-            self._start(self._beside(effect, coordinator))
-        else:
-            self.kind.carry_out(effect, coordinator)
+    def _begin_beside(self, effect: Beside, coordinator: EffectOrigin) -> None:
+        self._start(self._beside(effect, coordinator))
 
-    async def _beside(self, effect: Beside, coordinator: "Coordinator") -> None:
+    async def _beside(self, effect: Beside, coordinator: EffectOrigin) -> None:
         result: Any
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._executor, effect.function)
         except Exception as error:
-            logger.exception("%s: what was to be done beside it failed", coordinator.replica)
+            logger.exception(
+                "%s-%d: work beside the loop failed", self.kind.topic, coordinator.partition_index
+            )
             result = error
         coordinator.decide(lambda machine, now: effect.then(result, now))
-
-    def decided(self, coordinator: "Coordinator") -> None:
-        """A coordinator has decided something outside of any request."""
-        self._schedule(coordinator)
-
-    def obey_lease(self) -> None:
-        """See whether this broker may still coordinate."""
-        self._obey_lease()
 
     def _start(self, work: Any) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
@@ -350,85 +347,37 @@ class CoordinatorRuntime(RoleListener[Replica]):
         return task
 
 
-class Coordinator:
-    """The coordinator that one partition is: what its effects are given, and by what they come back to it."""
+class _OpenRequest:
+    """A request that waits for its coordinator."""
 
-    def __init__(self, runtime: CoordinatorRuntime, replica: Replica) -> None:
-        kind = runtime.kind
-        assert replica.leader_epoch is not None, "it leads"
-        self.replica: Final = replica
-        self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
-        """Of the partition: Kafka's coordinator epoch."""
-        self.loading: asyncio.Task[None] | None = None
-        self._runtime = runtime
-        machine = kind.new_machine(replica.topic_partition.partition)
-        self._log = ShardLog(replica, self.leader_epoch, kind.codec, self)
-        self.partition: Final = CoordinatorPartition(str(replica), machine, self._log, kind.write_timeout_ms)
-        replica.progress.add_reader(self._log)
+    __slots__ = ("_refusal", "deferred")
 
-    @property
-    def partition_index(self) -> int:
-        """The partition of the internal topic."""
-        return self.replica.topic_partition.partition
-
-    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what an effect led to; nothing happens once it is closed."""
-        self._runtime.obey_lease()
-        at = now()
-
-        def decisions(machine: Any) -> list[Decision]:
-            decision = decide(machine, at)
-            return [] if decision is None else [decision]
-
-        self.partition.decide(decisions, at)
-        self._runtime.decided(self)
-
-    def complete_transaction(self, end: EndTransaction, token: "OpenRequest") -> None:
-        """Append a marker, and have it obeyed."""
-        at = now()
-        producer = ProducerStamp(end.producer_id, end.producer_epoch)
-        append = partial(self._log.append_marker, end, at)
-        self.partition.append_marker(producer, end.committed, append, token, at)
-
-    def carry_out(self, effect: Any) -> None:
-        """Do what the machine wants done."""
-        self._runtime.carry_out(effect, self)
-
-    def broken(self) -> None:
-        """It could not go on: load another."""
-        asyncio.get_running_loop().call_soon(self._runtime.reload, self)
-
-    def committed(self) -> None:
-        """The partition's high watermark may have moved."""
-        self.partition.committed(self.replica.high_watermark)
-
-    def close(self) -> None:
-        """Close it."""
-        self.replica.progress.remove_reader(self._log)
-        if self.loading is not None:
-            self.loading.cancel()
-        self.partition.close()
-
-
-class OpenRequest:
-    """A request that waits for its coordinator: the token by which machines know it."""
-
-    __slots__ = ("deferred", "refuse")
-
-    def __init__(self, refuse: Callable[[ErrorCode], Response]) -> None:
+    def __init__(self, refusal: Callable[[ErrorCode], Response]) -> None:
         self.deferred = Deferred()
-        self.refuse = refuse
+        self._refusal = refusal
 
     def answer(self, response: Response) -> None:
         """Give the answer."""
         self.deferred.complete(response)
 
+    def refuse(self, error_code: ErrorCode) -> None:
+        """Answer with an error."""
+        self.deferred.complete(self._refusal(error_code))
+
+
+class _OpenMarker:
+    """A marker that waits until it is committed."""
+
+    __slots__ = ("refuse",)
+
+    def __init__(self, answer: Callable[[ErrorCode], None]) -> None:
+        self.refuse = answer
+
+    def answer(self, response: None) -> None:
+        """It is committed."""
+        self.refuse(ErrorCode.none)
+
 
 def _is_of_moved_start(error: Exception) -> bool:
     """Whether a log begins behind what was to be read: older records were deleted meanwhile."""
     return isinstance(error, KafkaError) and error.error_code is ErrorCode.offset_out_of_range
-
-
-def now() -> Now:
-    """Return both times."""
-    return Now(monotonic_ms(), wall_clock_ms())

@@ -1,8 +1,8 @@
-"""What a broker's process does as a coordinator: production's coordinators, machines and ways to the log.
+"""What a broker's process does as a coordinator: production's coordinators and machines.
 
 It mirrors the shell `sparklog.executor.coordinators.runtime`: the same steps in the same order, without
-asyncio. A log is loaded some batches at a time, and roles change meanwhile. Clients send the machine's own
-events.
+asyncio; each partition's coordinator is production's. A log is loaded some batches at a time, and roles
+change meanwhile. Clients send the machine's own events.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
@@ -18,8 +19,7 @@ from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
     CoordinatorState,
 )
-from sparklog.executor.coordinators.machine.decision import Beside, Decision, Now, ProducerStamp, Reply, Token
-from sparklog.executor.coordinators.shard_log import ShardLog
+from sparklog.executor.coordinators.machine.decision import Beside, Decision, Now, Reply, Token
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
@@ -123,7 +123,7 @@ class Coordinating(RoleListener[Replica]):
             transaction_coordinator(config, broker.marker_sender, broker.new_producer_id),
         )
         self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
-        self._coordinators: dict[tuple[str, int], Coordinator] = {}
+        self._coordinators: dict[tuple[str, int], WatchedCoordinator] = {}
 
     @property
     def is_asked(self) -> bool:
@@ -146,7 +146,7 @@ class Coordinating(RoleListener[Replica]):
         """Have a coordinator decide; return how to say that nobody waits for the answer any more."""
         coordinator = self._coordinators.get((asked.message.topic, asked.message.partition))
         if coordinator is None:
-            asked.answer(Coordinated(ErrorCode.not_coordinator, None, -1, None))
+            asked.refuse(ErrorCode.not_coordinator)
             return lambda: None
         coordinator.submit(asked)
         return partial(coordinator.partition.abandon, asked)
@@ -159,13 +159,13 @@ class Coordinating(RoleListener[Replica]):
         if coordinator is None:
             answer(ErrorCode.not_coordinator)
         else:
-            coordinator.complete_transaction(end, lambda told: answer(told.error_code))
+            coordinator.end_transaction(end, lambda told: answer(told.error_code))
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell the machines that the cluster is another one."""
         for coordinator in list(self._coordinators.values()):
-            coordinator.partition.metadata_changed(image, delta, coordinator.now())
-            coordinator.schedule()
+            coordinator.partition.metadata_changed(image, delta, self.now())
+            self.schedule(coordinator)
 
     def became_leader(self, replica: Replica) -> None:
         kind = self._kinds.get(replica.topic_partition.topic)
@@ -174,7 +174,7 @@ class Coordinating(RoleListener[Replica]):
         previous = self._coordinators.get(replica.topic_partition)
         if previous is not None:
             self.drop(previous)
-        self._coordinators[replica.topic_partition] = Coordinator(self, self._broker, replica, kind)
+        self._coordinators[replica.topic_partition] = WatchedCoordinator(self, self._broker, replica, kind)
 
     resumed = became_leader
 
@@ -185,11 +185,43 @@ class Coordinating(RoleListener[Replica]):
 
     became_follower = suspended = deleted = stopped
 
-    def drop(self, coordinator: "Coordinator") -> None:
+    def drop(self, coordinator: "WatchedCoordinator") -> None:
         """End a coordinator."""
         if self._coordinators.get(coordinator.replica.topic_partition) is coordinator:
             del self._coordinators[coordinator.replica.topic_partition]
         coordinator.close()
+
+    # --- what coordinators ask of their runtime ---------------------------------------------------
+
+    def now(self) -> Now:
+        """Return both times."""
+        return Now(self._broker.now_ms, START_MS + self._broker.scheduler.now_ms)
+
+    def obey_lease(self) -> None:
+        """See whether the broker may still coordinate."""
+        self._broker.obey_lease()
+
+    def schedule(self, coordinator: Coordinator) -> None:
+        """See to it that the partition's `tick` is called in time."""
+        assert isinstance(coordinator, WatchedCoordinator)
+        due_ms = coordinator.partition.next_due_ms
+        if due_ms is not None and (coordinator.due_ms is None or due_ms < coordinator.due_ms):
+            coordinator.due_ms = due_ms
+            self._broker.after(max(0, due_ms - self._broker.now_ms), self._tick, coordinator, due_ms)
+
+    def _tick(self, coordinator: "WatchedCoordinator", due_ms: int) -> None:
+        if coordinator.due_ms != due_ms:
+            return
+        coordinator.due_ms = None
+        self.obey_lease()
+        next_due_ms = coordinator.partition.next_due_ms
+        if next_due_ms is not None and next_due_ms <= self._broker.now_ms:
+            coordinator.partition.tick(self.now())
+        self.schedule(coordinator)
+
+    def reload(self, coordinator: Coordinator) -> None:
+        """A coordinator could not go on, which nothing that happens here is a reason for."""
+        raise AssertionError(f"the coordinator of {coordinator.replica} broke")
 
 
 class Asked:
@@ -197,159 +229,32 @@ class Asked:
 
     def __init__(self, message: AskCoordinator, answer: Answer) -> None:
         self.message: Final = message
-        self.answer: Final = answer
         self.end_offset: Offset | None = 0
         """All that the answer rests on is below it; None if it rests on nothing that is committed."""
         self.wrote = False
         """Whether it has written something itself."""
+        self.coordinator: WatchedCoordinator | None = None
+        """The one that was asked; None if there was none."""
+        self._answer = answer
 
+    def answer(self, response: Any) -> None:
+        """Answer with what the machine says, under the eyes of the observer."""
+        coordinator = self.coordinator
+        assert coordinator is not None, "without one it is refused"
+        broker = coordinator.broker
+        # What has just been committed has to be known.
+        broker.touched()
+        broker.world.coordinated(broker, coordinator.replica, coordinator.leader_epoch, self, response)
+        self._answer(Coordinated(ErrorCode.none, response, coordinator.leader_epoch, coordinator.replica.key))
 
-class Coordinator:
-    """The coordinator of one partition."""
-
-    def __init__(
-        self, owner: Coordinating, broker: "BrokerProcess", replica: Replica, kind: CoordinatorKind
-    ) -> None:
-        assert replica.leader_epoch is not None, "it leads"
-        self.replica: Final = replica
-        self.broker: Final = broker
-        self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
-        self._owner = owner
-        self._kind = kind
-        self._log = WatchedShardLog(replica, self.leader_epoch, kind.codec, self)
-        machine = kind.new_machine(replica.topic_partition.partition)
-        self.partition: Final = StrictPartition(str(replica), machine, self._log, kind.write_timeout_ms)
-        self._due_ms: int | None = None
-        replica.progress.add_reader(self._log)
-        self._read_later(replica.log.log_start_offset)
-
-    def now(self) -> Now:
-        """Return both times."""
-        return Now(self.broker.now_ms, START_MS + self.broker.scheduler.now_ms)
-
-    def submit(self, asked: Asked) -> None:
-        """Have the machine decide about a request."""
-        asked.end_offset = self.partition.end_offset
-        message = asked.message
-        self.partition.submit(
-            asked, lambda machine, token, now: message.decide(machine, message.event, token, now), self.now()
-        )
-        self.schedule()
-
-    @property
-    def partition_index(self) -> int:
-        """The partition of the internal topic."""
-        return self.replica.topic_partition.partition
-
-    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what an effect led to; nothing happens once it is closed."""
-        self.broker.obey_lease()
-        now = self.now()
-
-        def decisions(machine: Any) -> list[Decision]:
-            decision = decide(machine, now)
-            return [] if decision is None else [decision]
-
-        self.partition.decide(decisions, now)
-        self.schedule()
-
-    def complete_transaction(self, end: EndTransaction, answer: Answer) -> None:
-        """Append a marker, and have it obeyed."""
-        now = self.now()
-        asked = Asked(
-            AskCoordinator(self.replica.topic_partition.topic, self.partition_index, end, _NO_REQUEST), answer
-        )
-        producer = ProducerStamp(end.producer_id, end.producer_epoch)
-        append = partial(self._append_marker, asked, end, now)
-        self.partition.append_marker(producer, end.committed, append, asked, now)
-        self.schedule()
-
-    def _append_marker(self, asked: "Asked", end: EndTransaction, now: Now) -> Offset:
-        asked.end_offset, asked.wrote = self._log.append_marker(end, now), True
-        return asked.end_offset
-
-    # --- the load -------------------------------------------------------------------------------
-
-    def _read_later(self, offset: Offset) -> None:
-        self.broker.after(self.broker.scheduler.random.randint(1, _READ_MS), self._read, offset)
-
-    def _read(self, offset: Offset) -> None:
-        if self.partition.state is not CoordinatorState.LOADING:
-            return
-        log: Any = self.replica.log
-        loading = Loading(
-            log,
-            self._kind.records,
-            self._kind.skips_unknown_versions,
-            _MANY_BYTES if self.broker.world.transacts or self.broker.world.has_members else _READ_BYTES,
-            self._kind.rest_s,
-            _NO_EXECUTOR,
-        )
-        if offset < log.log_end_offset:
-            data = read_batches(loading, offset, log.log_end_offset)
-            if not data:
-                offset = log.log_end_offset
-            for position, header in iterate_headers(data):
-                offset = header.next_offset
-                for _ in replay_batch(loading, self.partition, header, data, position):
-                    pass
-            self._read_later(offset)
-            return
-        self.broker.obey_lease()
-        if self.partition.state is CoordinatorState.LOADING:
-            self.partition.loaded(
-                log.log_end_offset, self.replica.high_watermark, self.broker.image, self.now()
-            )
-            self.schedule()
-
-    # --- time -----------------------------------------------------------------------------------
-
-    def schedule(self) -> None:
-        """See to it that the partition's `tick` is called in time."""
-        due_ms = self.partition.next_due_ms
-        if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
-            self._due_ms = due_ms
-            self.broker.after(max(0, due_ms - self.broker.now_ms), self._tick, due_ms)
-
-    def _tick(self, due_ms: int) -> None:
-        if self._due_ms != due_ms:
-            return
-        self._due_ms = None
-        self.broker.obey_lease()
-        next_due_ms = self.partition.next_due_ms
-        if next_due_ms is not None and next_due_ms <= self.broker.now_ms:
-            self.partition.tick(self.now())
-        self.schedule()
-
-    # --- what its log tells ---------------------------------------------------------------------
-
-    def carry_out(self, effect: Any) -> None:
-        """Do what the machine wants done."""
-        if isinstance(effect, Beside):
-            within_ms = self.broker.scheduler.random.randint(1, _BESIDE_MS)
-            self.broker.after(within_ms, self._done_beside, effect)
-            return
-        if isinstance(effect, SendMarkers):
-            self.broker.touched()
-            self.broker.world.markers_sent(self.broker, self.replica, self.leader_epoch, effect)
-        self._kind.carry_out(effect, self)
-
-    def _done_beside(self, effect: Beside) -> None:
-        result = effect.function()
-        self.decide(lambda machine, now: effect.then(result, now))
-
-    def broken(self) -> None:
-        """The partition could not go on, which nothing that happens here is a reason for."""
-        raise AssertionError(f"the coordinator of {self.replica} broke")
-
-    def committed(self) -> None:
-        """The partition's high watermark may have moved."""
-        self.partition.committed(self.replica.high_watermark)
-
-    def close(self) -> None:
-        """End the partition."""
-        self.replica.progress.remove_reader(self._log)
-        self.partition.close()
+    def refuse(self, error_code: ErrorCode) -> None:
+        """Answer with an error."""
+        assert error_code is not ErrorCode.unknown_server_error, "a machine raised"
+        coordinator = self.coordinator
+        if coordinator is None:
+            self._answer(Coordinated(error_code, None, -1, None))
+        else:
+            self._answer(Coordinated(error_code, None, coordinator.leader_epoch, coordinator.replica.key))
 
 
 class StrictPartition(CoordinatorPartition):
@@ -384,35 +289,105 @@ class StrictPartition(CoordinatorPartition):
             assert due_ms is None or due_ms > now.monotonic_ms, "what was due is due still"
 
 
-class WatchedShardLog(ShardLog):
-    """Production's way of a partition to its log, under the eyes of the observer."""
+class WatchedCoordinator(Coordinator):
+    """Production's coordinator under the eyes of the observer; it loads itself."""
 
-    def __init__(self, replica: Replica, leader_epoch: LeaderEpoch, codec: Any, owner: Coordinator) -> None:
-        super().__init__(replica, leader_epoch, codec, owner)
-        self._coordinator = owner
+    partition_type = StrictPartition
+
+    def __init__(
+        self, runtime: Coordinating, broker: "BrokerProcess", replica: Replica, kind: CoordinatorKind
+    ) -> None:
+        super().__init__(replica, kind, {**kind.effects, Beside: self._begin_beside}, runtime)
+        self.broker: Final = broker
+        self.due_ms: int | None = None
+        """When its `tick` comes next; None if it does not."""
+        self._runtime = runtime
+        self._kind = kind
+        self._read_later(replica.log.log_start_offset)
+
+    def submit(self, asked: Asked) -> None:
+        """Have the machine decide about a request."""
+        asked.coordinator = self
+        asked.end_offset = self.partition.end_offset
+        message = asked.message
+        self.partition.submit(
+            asked,
+            lambda machine, token, now: message.decide(machine, message.event, token, now),
+            self._runtime.now(),
+        )
+        self._runtime.schedule(self)
+
+    def end_transaction(self, end: EndTransaction, answer: Answer) -> None:
+        """Append a marker, and have it obeyed."""
+        asked = Asked(
+            AskCoordinator(self.replica.topic_partition.topic, self.partition_index, end, _NO_REQUEST), answer
+        )
+        asked.coordinator = self
+        self._asked_marker = asked
+        self.complete_transaction(end, asked)
+
+    # --- what the partition wants done ----------------------------------------------------------
 
     def append(self, decision: Decision, now: Now) -> Offset:
-        replica, broker = self._coordinator.replica, self._coordinator.broker
-        before = replica.log.log_end_offset
+        before = self.replica.log.log_end_offset
         end_offset = super().append(decision, now)
-        broker.world.appended(broker, replica, before)
+        self.broker.world.appended(self.broker, self.replica, before)
         for asked in _askers(decision.replies):
             asked.end_offset, asked.wrote = end_offset, True
         return end_offset
 
-    def reply(self, token: Token, response: Any) -> None:
-        coordinator = self._coordinator
-        broker = coordinator.broker
-        # What has just been committed is to be known.
-        broker.touched()
-        broker.world.coordinated(broker, coordinator.replica, coordinator.leader_epoch, token, response)
-        key = coordinator.replica.key
-        token.answer(Coordinated(ErrorCode.none, response, coordinator.leader_epoch, key))
+    def append_marker(self, end: EndTransaction, now: Now) -> Offset:
+        end_offset = super().append_marker(end, now)
+        self._asked_marker.end_offset, self._asked_marker.wrote = end_offset, True
+        return end_offset
 
-    def refuse(self, token: Token, error_code: ErrorCode) -> None:
-        assert error_code is not ErrorCode.unknown_server_error, "a machine raised"
-        coordinator = self._coordinator
-        token.answer(Coordinated(error_code, None, coordinator.leader_epoch, coordinator.replica.key))
+    def carry_out(self, effect: Any) -> None:
+        if isinstance(effect, SendMarkers):
+            self.broker.touched()
+            self.broker.world.markers_sent(self.broker, self.replica, self.leader_epoch, effect)
+        super().carry_out(effect)
+
+    def _begin_beside(self, effect: Beside, coordinator: object) -> None:
+        within_ms = self.broker.scheduler.random.randint(1, _BESIDE_MS)
+        self.broker.after(within_ms, self._done_beside, effect)
+
+    def _done_beside(self, effect: Beside) -> None:
+        result = effect.function()
+        self.decide(lambda machine, now: effect.then(result, now))
+
+    # --- the load -------------------------------------------------------------------------------
+
+    def _read_later(self, offset: Offset) -> None:
+        self.broker.after(self.broker.scheduler.random.randint(1, _READ_MS), self._read, offset)
+
+    def _read(self, offset: Offset) -> None:
+        if self.partition.state is not CoordinatorState.LOADING:
+            return
+        log: Any = self.replica.log
+        loading = Loading(
+            log,
+            self._kind.records,
+            self._kind.skips_unknown_versions,
+            _MANY_BYTES if self.broker.world.transacts or self.broker.world.has_members else _READ_BYTES,
+            self._kind.rest_s,
+            _NO_EXECUTOR,
+        )
+        if offset < log.log_end_offset:
+            data = read_batches(loading, offset, log.log_end_offset)
+            if not data:
+                offset = log.log_end_offset
+            for position, header in iterate_headers(data):
+                offset = header.next_offset
+                for _ in replay_batch(loading, self.partition, header, data, position):
+                    pass
+            self._read_later(offset)
+            return
+        self._runtime.obey_lease()
+        if self.partition.state is CoordinatorState.LOADING:
+            self.partition.loaded(
+                log.log_end_offset, self.replica.high_watermark, self.broker.image, self._runtime.now()
+            )
+            self._runtime.schedule(self)
 
 
 def _askers(replies: Iterable[Reply]) -> Iterable[Asked]:

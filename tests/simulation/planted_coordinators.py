@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
     CoordinatorState,
 )
 from sparklog.executor.coordinators.machine.decision import Now
-from sparklog.executor.coordinators.shard_log import ShardLog
 from sparklog.types import Offset
 from tests.simulation import coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement
@@ -59,12 +59,10 @@ def _read_without_waiting() -> Sequence[Replacement]:
 
 
 def _answers_in_a_later_epoch() -> Sequence[Replacement]:
-    def committed_whoever_leads(self: ShardLog) -> None:
-        owner = self._owner()
-        if owner is not None:
-            owner.committed()
+    def committed_whoever_leads(self: Coordinator) -> None:
+        self.partition.committed(self.replica.high_watermark)
 
-    return [Replacement(ShardLog, "wake", committed_whoever_leads)]
+    return [Replacement(Coordinator, "wake", committed_whoever_leads)]
 
 
 def _applied_before_appended() -> Sequence[Replacement]:

@@ -79,8 +79,18 @@ class CoordinatorState(Enum):
     CLOSED = auto()
 
 
+class PendingRequest(Protocol):
+    """A request that waits for its answer: the token by which machines know it. Hashable."""
+
+    def answer(self, response: Any) -> None:
+        """Answer with a response."""
+
+    def refuse(self, error_code: ErrorCode) -> None:
+        """Answer with an error."""
+
+
 class PartitionPort(Protocol):
-    """The effects of a partition, carried out by its coordinator."""
+    """The log under a partition, and the way of its effects: its coordinator. Not called after `close`."""
 
     def append(self, decision: Decision, now: Now) -> Offset:
         """Append a decision's records as one batch; return the offset after it.
@@ -90,12 +100,6 @@ class PartitionPort(Protocol):
         Raises:
             KafkaError, OSError: nothing was appended.
         """
-
-    def reply(self, token: Token, response: Any) -> None:
-        """Answer a request."""
-
-    def refuse(self, token: Token, error_code: ErrorCode) -> None:
-        """Answer a request with an error."""
 
     def carry_out(self, effect: Any) -> None:
         """Do what a decision wants done."""
@@ -131,7 +135,7 @@ class CoordinatorPartition:
         self._port = port
         self._write_timeout_ms = write_timeout_ms
         self._high_watermark: Offset = 0
-        self._open: dict[Token, None] = {}
+        self._open: dict[PendingRequest, None] = {}
         self._pending: deque[_Pending] = deque()
         self._told: deque[Any] = deque()
         """Replies, refusals and effects that are to be told when the machine is not at work."""
@@ -196,23 +200,23 @@ class CoordinatorPartition:
 
     def submit(
         self,
-        token: Token,
+        request: PendingRequest,
         decide: Callable[[Any, Token, Now], Decision],
         now: Now,
         *,
         waits_for_others: bool = False,
     ) -> None:
         """Have the machine decide about a request, which may wait for other clients or for disks alone."""
-        if not self._is_taken_in(token, MAX_WAITING_FOR_OTHERS if waits_for_others else MAX_OPEN_TOKENS):
+        if not self._is_taken_in(request, MAX_WAITING_FOR_OTHERS if waits_for_others else MAX_OPEN_TOKENS):
             return
         with self._turn():
             try:
-                self._take(decide(self.machine, token, now), now)
+                self._take(decide(self.machine, request, now), now)
             except KafkaError as error:
-                self._refuse(token, coordinator_error(error.error_code))
+                self._refuse(request, coordinator_error(error.error_code))
             except Exception:
                 logger.exception("%s: a request could not be decided about", self._name)
-                self._refuse(token, ErrorCode.unknown_server_error)
+                self._refuse(request, ErrorCode.unknown_server_error)
 
     def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
         """Have the machine decide about an event; what it raises is logged."""
@@ -248,27 +252,32 @@ class CoordinatorPartition:
                 self._tick_again_ms = now.monotonic_ms + TICK_AFTER_FAILURE_MS
 
     def append_marker(
-        self, producer: ProducerStamp, committed: bool, append: Callable[[], Offset], token: Token, now: Now
+        self,
+        producer: ProducerStamp,
+        committed: bool,
+        append: Callable[[], Offset],
+        request: PendingRequest,
+        now: Now,
     ) -> None:
         """End a producer's transaction: `append` appends its marker, and returns the offset after it.
 
-        The token is answered with None when the marker is committed.
+        The request is answered with None when the marker is committed.
         """
-        if not self._is_taken_in(token):
+        if not self._is_taken_in(request):
             return
         with self._turn():
             try:
                 self._applied(append(), lambda: self.machine.end_transaction(producer, committed))
             except (KafkaError, OSError) as error:
-                self._refuse(token, coordinator_error(kafka_error(error).error_code))
+                self._refuse(request, coordinator_error(kafka_error(error).error_code))
             except Exception as error:
                 self._break("it is not known whether a marker was appended", error)
             else:
-                self._await_commit((Reply(token, None),), (), now)
+                self._await_commit((Reply(request, None),), (), now)
 
-    def abandon(self, token: Token) -> None:
+    def abandon(self, request: PendingRequest) -> None:
         """Nobody waits for the answer any more."""
-        self._open.pop(token, None)
+        self._open.pop(request, None)
 
     def committed(self, high_watermark: Offset) -> None:
         """All below `high_watermark` is committed: tell what waited for it."""
@@ -283,23 +292,24 @@ class CoordinatorPartition:
         if self.state is CoordinatorState.CLOSED:
             return
         self.state = CoordinatorState.CLOSED
+        del self._port  # in a circle with its owner the files of a partition that went elsewhere stay open
         self._missed.clear()
         self._pending.clear()
         waiting, self._open = self._open, {}
-        for token in waiting:
-            self._say(self._port.refuse, token, ErrorCode.not_coordinator)
+        for request in waiting:
+            self._say(request.refuse, ErrorCode.not_coordinator)
 
-    def _is_taken_in(self, token: Token, most_open: int = MAX_OPEN_TOKENS) -> bool:
+    def _is_taken_in(self, request: PendingRequest, most_open: int = MAX_OPEN_TOKENS) -> bool:
         """Have a request wait for its answer, or refuse it at once."""
         if self.state is CoordinatorState.ACTIVE and len(self._open) < most_open:
-            self._open[token] = None
+            self._open[request] = None
             return True
         if self.state is CoordinatorState.LOADING:
-            self._port.refuse(token, ErrorCode.coordinator_load_in_progress)
+            request.refuse(ErrorCode.coordinator_load_in_progress)
         elif self.state is CoordinatorState.CLOSED:
-            self._port.refuse(token, ErrorCode.not_coordinator)
+            request.refuse(ErrorCode.not_coordinator)
         else:
-            self._port.refuse(token, ErrorCode.coordinator_not_available)
+            request.refuse(ErrorCode.coordinator_not_available)
         return False
 
     # --- from decision to answer ----------------------------------------------------------------
@@ -349,8 +359,9 @@ class CoordinatorPartition:
     def _break(self, why: str, error: Exception) -> None:
         """Go no further, and be loaded again from what the log has."""
         logger.error("%s: %s, it is loaded again", self._name, why, exc_info=error)
+        port = self._port
         self.close()
-        self._port.broken()
+        port.broken()
 
     def _append_failed(self, decision: Decision, error: KafkaError, now: Now) -> None:
         logger.info("%s: nothing is appended: %s", self._name, error)
@@ -397,10 +408,10 @@ class CoordinatorPartition:
             while (item := self._next_told()) is not None:
                 if type(item) is Reply:
                     if self._open.pop(item.token, self) is not self:
-                        self._say(self._port.reply, *item)
+                        self._say(item.token.answer, item.response)
                 elif type(item) is _Refusal:
                     if self._open.pop(item.token, self) is not self:
-                        self._say(self._port.refuse, *item)
+                        self._say(item.token.refuse, item.error_code)
                 elif self.state is not CoordinatorState.CLOSED:
                     self._say(self._port.carry_out, item)
         finally:

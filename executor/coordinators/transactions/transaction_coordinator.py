@@ -1,8 +1,7 @@
-"""What makes a coordinator one of transactions: its topic, its machine, and who does what that wants done."""
+"""The transaction coordinator, as the runtime knows it: its topic, its machine and that machine's effects."""
 
 import asyncio
 import logging
-from typing import Any
 
 from sparklog.config import BrokerConfig
 from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
@@ -34,30 +33,25 @@ def transaction_coordinator(
         topic=TRANSACTION_STATE_TOPIC,
         records=TRANSACTION_STATE_RECORDS,
         new_machine=lambda partition: TransactionMachine(limits),
-        carry_out=_Effects(sender, new_producer_id).carry_out,
+        effects={SendMarkers: sender.send, AbortWithNewProducerId: _Aborts(new_producer_id).begin},
         write_timeout_ms=config.request_timeout_ms,
         load_buffer_bytes=config.transaction_state_log_load_buffer_size,
         skips_unknown_versions=True,
     )
 
 
-class _Effects:
-    """Carries out what the machines want done."""
+class _Aborts:
+    """Aborts transactions that need a new producer id for that."""
 
-    def __init__(self, sender: MarkerSender, new_producer_id: NewProducerId) -> None:
-        self._sender = sender
+    def __init__(self, new_producer_id: NewProducerId) -> None:
         self._new_producer_id = new_producer_id
         self._aborts: set[asyncio.Task[None]] = set()
 
-    def carry_out(self, effect: Any, origin: EffectOrigin) -> None:
-        """Do what a machine wants."""
-        if isinstance(effect, SendMarkers):
-            self._sender.send(effect, origin)
-        else:
-            assert isinstance(effect, AbortWithNewProducerId), effect
-            abort = asyncio.get_running_loop().create_task(self._abort(effect.transactional_id, origin))
-            self._aborts.add(abort)
-            abort.add_done_callback(self._aborts.discard)
+    def begin(self, effect: AbortWithNewProducerId, origin: EffectOrigin) -> None:
+        """Obtain an id and abort with it."""
+        abort = asyncio.get_running_loop().create_task(self._abort(effect.transactional_id, origin))
+        self._aborts.add(abort)
+        abort.add_done_callback(self._aborts.discard)
 
     async def _abort(self, transactional_id: str, origin: EffectOrigin) -> None:
         """Abort a transaction that takes a producer id; if there is none, it is asked for again when due."""

@@ -8,6 +8,7 @@ from typing import Any
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
@@ -19,7 +20,7 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.executor.coordinators.runtime import Coordinator, CoordinatorRuntime
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.metadata.delta import MetadataDelta
@@ -98,7 +99,7 @@ class Runtime:
             topic=TOPIC,
             records=CONSUMER_OFFSETS_RECORDS,
             new_machine=new_machine,
-            carry_out=lambda effect, origin: self.carried_out.append((effect, origin.partition_index)),
+            effects={str: lambda effect, origin: self.carried_out.append((effect, origin.partition_index))},
             write_timeout_ms=write_timeout_ms,
             load_buffer_bytes=4096,
         )

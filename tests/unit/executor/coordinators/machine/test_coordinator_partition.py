@@ -92,19 +92,32 @@ class Log:
             self.partition.committed(len(self.appended))
         return len(self.appended)
 
-    def reply(self, token: Any, response: Any) -> None:
-        self.told.append((token, response))
-        self.on_told()
-
-    def refuse(self, token: Any, error_code: ErrorCode) -> None:
-        self.told.append((token, error_code))
-        self.on_told()
-
     def carry_out(self, effect: Any) -> None:
         self.told.append(effect)
 
     def broken(self) -> None:
         self.broken_count += 1
+
+
+class Asked:
+    """A request, which notes its answer in the log's order of events. Those of one name are one."""
+
+    def __init__(self, name: object, log: Log) -> None:
+        self.name = name
+        self.log = log
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Asked) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def answer(self, response: Any) -> None:
+        self.log.told.append((self.name, response))
+        self.log.on_told()
+
+    def refuse(self, error_code: ErrorCode) -> None:
+        self.answer(error_code)
 
 
 class Scene:
@@ -119,16 +132,22 @@ class Scene:
         if is_loaded:
             self.partition.loaded(0, 0, EMPTY_IMAGE, self.now)
 
-    def decide(self, token: str, *ids: str, **fields: Any) -> None:
+    def asked(self, name: object) -> Asked:
+        return Asked(name, self.log)
+
+    def submit(self, name: object, decide: Callable[[Any, Any, Now], Decision], **fields: Any) -> None:
+        self.partition.submit(self.asked(name), decide, self.now, **fields)
+
+    def decide(self, name: str, *ids: str, **fields: Any) -> None:
         """Have a request decided about by writing under these ids."""
-        self.partition.submit(token, lambda machine, token, now: write(*ids, token=token, **fields), self.now)
+        self.submit(name, lambda machine, token, now: write(*ids, token=token, **fields))
 
     def pass_time(self, duration_ms: int) -> None:
         self.now = Now(self.now.monotonic_ms + duration_ms, self.now.wall_ms + duration_ms)
         self.partition.tick(self.now)
 
 
-def write(*ids: str, token: str | None = None, **fields: Any) -> Decision:
+def write(*ids: str, token: Asked | None = None, **fields: Any) -> Decision:
     """Write under these ids, and answer the token with the last one."""
     records = [CoordinatorRecord(TransactionLogKey(transactional_id=each), None) for each in ids]
     replies = [] if token is None else [Reply(token, ids[-1] if ids else None)]
@@ -175,7 +194,7 @@ def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine
 
     def changed() -> Iterator[Decision]:
         for each in ("a", "b"):
-            yield write(each, token=each)
+            yield write(each, token=scene.asked(each))
             order.append(f"decided {each}")
 
     def ask_again() -> None:
@@ -186,7 +205,7 @@ def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine
     scene.machine.changed = changed
     scene.log.on_told = ask_again
     for token in ("a", "b"):
-        scene.partition.submit(token, lambda machine, token, now: Decision(), scene.now)
+        scene.submit(token, lambda machine, token, now: Decision())
     scene.partition.metadata_changed(EMPTY_IMAGE, MetadataDelta(), scene.now)
     assert order == ["decided a", "decided b", "asked again"]
     assert sorted(scene.log.told) == [("a", "a"), ("again", "c"), ("b", "b")]
@@ -195,8 +214,8 @@ def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine
 def test_partition_that_cannot_append_changes_nothing_and_says_why() -> None:
     """The machine puts right what is volatile, and may answer others that waited for it."""
     scene = Scene()
-    scene.partition.submit("waits", lambda machine, token, now: Decision(), scene.now)
-    scene.machine.follow_up = Decision(replies=[Reply("waits", "no more")])
+    scene.submit("waits", lambda machine, token, now: Decision())
+    scene.machine.follow_up = Decision(replies=[Reply(scene.asked("waits"), "no more")])
     scene.log.error = KafkaError(ErrorCode.not_enough_replicas, "one of three")
     scene.decide("1", "a")
     assert scene.machine.replayed == []
@@ -227,8 +246,8 @@ def test_partition_tells_of_the_logs_errors_as_kafkas_coordinator_does(
 def test_partition_whose_machine_cannot_decide_answers_that_one_and_goes_on() -> None:
     """Named errors are answered as they are, mistakes with UNKNOWN_SERVER_ERROR."""
     scene = Scene()
-    scene.partition.submit("1", fail(RuntimeError("a mistake")), scene.now)
-    scene.partition.submit("2", fail(KafkaError(ErrorCode.group_id_not_found, "no")), scene.now)
+    scene.submit("1", fail(RuntimeError("a mistake")))
+    scene.submit("2", fail(KafkaError(ErrorCode.group_id_not_found, "no")))
     scene.decide("3")
     assert scene.log.told == [
         ("1", ErrorCode.unknown_server_error),
@@ -285,7 +304,7 @@ def test_partition_loading_refuses_and_closed_refuses_otherwise() -> None:
     """A client waits for the one and looks elsewhere for the other."""
     scene = Scene(is_loaded=False)
     scene.decide("1", "a")
-    scene.partition.append_marker(ProducerStamp(1, 0), True, lambda: 1, "2", scene.now)
+    scene.partition.append_marker(ProducerStamp(1, 0), True, lambda: 1, scene.asked("2"), scene.now)
     scene.partition.close()
     scene.decide("3", "a")
     assert scene.log.told == [
@@ -338,10 +357,13 @@ def test_partition_answers_writes_that_take_too_long_and_still_carries_their_eff
 def test_partition_answers_nobody_twice_and_nobody_who_is_gone() -> None:
     """The machine may name a request that has been answered, or whose connection is lost."""
     scene = Scene()
-    scene.partition.submit("gone", lambda machine, token, now: Decision(), scene.now)
-    scene.partition.abandon("gone")
+    scene.submit("gone", lambda machine, token, now: Decision())
+    scene.partition.abandon(scene.asked("gone"))
     scene.decide("1")
-    scene.partition.decide(lambda machine: [Decision(replies=[Reply("gone", 1), Reply("1", 2)])], scene.now)
+    scene.partition.decide(
+        lambda machine: [Decision(replies=[Reply(scene.asked("gone"), 1), Reply(scene.asked("1"), 2)])],
+        scene.now,
+    )
     assert (scene.log.told, scene.partition.open_count) == ([("1", None)], 0)
 
 
@@ -349,7 +371,7 @@ def test_partition_with_too_many_requests_that_wait_takes_no_more() -> None:
     """Memory is bounded, whatever clients do."""
     scene = Scene()
     for token in range(MAX_OPEN_TOKENS):
-        scene.partition.submit(token, lambda machine, token, now: Decision(), scene.now)
+        scene.submit(token, lambda machine, token, now: Decision())
     scene.decide("1")
     assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
 
@@ -358,9 +380,7 @@ def test_requests_that_wait_for_other_clients_leave_room_for_those_that_do_not()
     """Members who join wait for as long as they like; the heartbeats and commits of others must not."""
     scene = Scene()
     for token in range(MAX_WAITING_FOR_OTHERS + 1):
-        scene.partition.submit(
-            token, lambda machine, token, now: Decision(), scene.now, waits_for_others=True
-        )
+        scene.submit(token, lambda machine, token, now: Decision(), waits_for_others=True)
     scene.decide("1")
     refused, answered = scene.log.told
     assert refused == (MAX_WAITING_FOR_OTHERS, ErrorCode.coordinator_not_available)
@@ -371,7 +391,7 @@ def test_partition_obeys_a_marker_and_says_so_when_it_is_committed() -> None:
     """The transaction is over for its coordinator only when no leader can forget that."""
     scene = Scene()
     stamp = ProducerStamp(7, 1)
-    scene.partition.append_marker(stamp, True, lambda: 1, "1", scene.now)
+    scene.partition.append_marker(stamp, True, lambda: 1, scene.asked("1"), scene.now)
     assert (scene.machine.ended, scene.log.told) == ([(stamp, True)], [])
     scene.partition.committed(1)
     assert scene.log.told == [("1", None)]
@@ -379,7 +399,7 @@ def test_partition_obeys_a_marker_and_says_so_when_it_is_committed() -> None:
     def refused() -> int:
         raise KafkaError(ErrorCode.transaction_coordinator_fenced, "an older one")
 
-    scene.partition.append_marker(stamp, False, refused, "2", scene.now)
+    scene.partition.append_marker(stamp, False, refused, scene.asked("2"), scene.now)
     assert scene.log.told[1:] == [("2", ErrorCode.transaction_coordinator_fenced)]
     assert len(scene.machine.ended) == 1
 

@@ -1,7 +1,7 @@
 """The partition under any order of events: everybody is answered once, and by what is committed."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -53,6 +53,23 @@ class Counting:
         return None
 
 
+class Asked(NamedTuple):
+    """A request by its number, and the story it is part of."""
+
+    number: int
+    story: "PartitionStories"
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def answer(self, response: Any) -> None:
+        assert response <= self.story.high_watermark, "it rests on what is not committed"
+        self.story.answers[self.number].append(response)
+
+    def refuse(self, error_code: ErrorCode) -> None:
+        self.story.answers[self.number].append(error_code)
+
+
 class PartitionStories(RuleBasedStateMachine):
     """Requests, commits, failures, time and the end of a leadership, and loads after it."""
 
@@ -62,7 +79,7 @@ class PartitionStories(RuleBasedStateMachine):
         self.high_watermark = 0
         self.answers: dict[int, list[Any]] = {}
         self.abandoned: set[int] = set()
-        self.parked: list[int] = []
+        self.parked: list[Asked] = []
         self.fails = False
         self.commits_at_once = False
         self.now = Now(0, 0)
@@ -78,13 +95,6 @@ class PartitionStories(RuleBasedStateMachine):
             self.high_watermark = len(self.log)
             self.partition.committed(self.high_watermark)
         return len(self.log)
-
-    def reply(self, token: Any, response: Any) -> None:
-        assert response <= self.high_watermark, "it rests on what is not committed"
-        self.answers[token].append(response)
-
-    def refuse(self, token: Any, error_code: ErrorCode) -> None:
-        self.answers[token].append(error_code)
 
     def carry_out(self, effect: Any) -> None:
         assert effect <= self.high_watermark
@@ -118,7 +128,7 @@ class PartitionStories(RuleBasedStateMachine):
             records = [CoordinatorRecord(TransactionLogKey(transactional_id="t"), None)] * count
             return Decision(records, replies, effects=[after])
 
-        self.partition.submit(token, decide, self.now)
+        self.partition.submit(Asked(token, self), decide, self.now)
 
     @rule(part=st.integers(0, 3))
     def commit(self, part: int) -> None:
@@ -142,7 +152,7 @@ class PartitionStories(RuleBasedStateMachine):
         token = data.draw(st.sampled_from(sorted(self.answers)))
         if not self.answers[token]:
             self.abandoned.add(token)
-        self.partition.abandon(token)
+        self.partition.abandon(Asked(token, self))
 
     @rule(lost=st.integers(0, 2))
     def change_leader(self, lost: int) -> None:

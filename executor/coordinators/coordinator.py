@@ -1,0 +1,183 @@
+"""The coordinator of one partition, in one leader epoch: from its machine's decisions to the log, and back.
+
+`CoordinatorPartition` decides what is appended, answered and carried out, and when. The coordinator appends
+to the replica's log, hands effects to their kind, and reports how far the log is committed.
+
+A batch is written with acks=all: not at all while fewer than min.insync.replicas are in sync, and it counts
+as committed when the high watermark has passed it.
+
+Source: Kafka's CoordinatorPartitionWriter.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, Protocol
+
+from sparklog.coordinator_records.framing import encode_key, encode_value
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition, PendingRequest
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
+from sparklog.executor.partitions.replica import Replica
+from sparklog.records.batch import read_header
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.storage.transaction_markers import EndTransaction
+from sparklog.types import LeaderEpoch, Offset
+
+
+class CoordinatorOwner(Protocol):
+    """The runtime of a coordinator."""
+
+    def now(self) -> Now:
+        """Return both times."""
+
+    def obey_lease(self) -> None:
+        """Close the coordinators if the lease is out."""
+
+    def schedule(self, coordinator: "Coordinator") -> None:
+        """Call the partition's `tick` in time; it has decided something."""
+
+    def reload(self, coordinator: "Coordinator") -> None:
+        """Load another one, in a later turn of the loop: this one has closed its partition."""
+
+
+class Coordinator:
+    """One partition's coordinator: the port of its `CoordinatorPartition`, and a reader of its replica."""
+
+    is_follower: Final = False
+    """It hears of its partition's progress as a consumer does."""
+
+    partition_type: ClassVar[type[CoordinatorPartition]] = CoordinatorPartition
+    """The simulator has one that forgives its machine nothing."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        kind: CoordinatorKind,
+        effects: Mapping[type[Any], CarryOut],
+        owner: CoordinatorOwner,
+    ) -> None:
+        """`effects` has a function for each type of effect that the kind's machines have."""
+        assert replica.leader_epoch is not None, "it leads"
+        self.replica: Final = replica
+        self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
+        """Of the partition: Kafka's coordinator epoch."""
+        self.partition_index: Final = replica.topic_partition.partition
+        self.partition: Final = self.partition_type(
+            str(replica), kind.new_machine(self.partition_index), self, kind.write_timeout_ms
+        )
+        self._codec = kind.codec
+        self._effects = effects
+        self._owner = owner
+        replica.progress.add_reader(self)
+
+    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
+        """Have the machine decide about what came of an effect; nothing happens once this is closed."""
+        self._owner.obey_lease()
+        now = self._owner.now()
+
+        def decisions(machine: Any) -> list[Decision]:
+            decision = decide(machine, now)
+            return [] if decision is None else [decision]
+
+        self.partition.decide(decisions, now)
+        self._owner.schedule(self)
+
+    def complete_transaction(self, end: EndTransaction, request: PendingRequest) -> None:
+        """Append a marker, and have it obeyed."""
+        now = self._owner.now()
+        producer = ProducerStamp(end.producer_id, end.producer_epoch)
+        append = partial(self.append_marker, end, now)
+        self.partition.append_marker(producer, end.committed, append, request, now)
+        self._owner.schedule(self)
+
+    def close(self) -> None:
+        """Close the partition, and read the replica no more."""
+        self.replica.progress.remove_reader(self)
+        self.partition.close()
+
+    # --- the partition's port -------------------------------------------------------------------
+
+    def append(self, decision: Decision, now: Now) -> Offset:
+        """Append a decision's records as one batch; return the offset after it.
+
+        Raises:
+            KafkaError, OSError: nothing was appended.
+        """
+        replica = self._leading()
+        batch = self._batch(decision.records, decision.producer, now)
+        limit_bytes = replica.settings.log.max_message_bytes
+        if len(batch) > limit_bytes:
+            raise KafkaError(
+                ErrorCode.message_too_large,
+                f"{replica}: {len(batch)} bytes of records exceed max.message.bytes, which is {limit_bytes}",
+            )
+        header = read_header(batch)
+        appended = replica.append(batch, header, now.monotonic_ms, now.wall_ms, None, decision.verification)
+        return appended.last_offset + 1
+
+    def append_marker(self, end: EndTransaction, now: Now) -> Offset:
+        """Append a transaction's marker; return the offset after it.
+
+        Raises:
+            KafkaError, OSError: nothing was appended.
+        """
+        appended = self._leading().append_marker(end, now.monotonic_ms, now.wall_ms, None)
+        return appended.last_offset + 1
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what a decision wants done."""
+        self._effects[type(effect)](effect, self)
+
+    def broken(self) -> None:
+        """Have another one loaded."""
+        self._owner.reload(self)
+
+    def _leading(self) -> Replica:
+        """Return the replica, which takes acks=all.
+
+        Raises:
+            KafkaError: it does not lead, or in another epoch, or with too few replicas in sync.
+        """
+        replica = self.replica
+        leader = replica.leading_in(self.leader_epoch)
+        if leader.is_under_min_isr:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{replica} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}",
+            )
+        return replica
+
+    def _batch(self, records: Sequence[CoordinatorRecord], producer: ProducerStamp | None, now: Now) -> bytes:
+        try:
+            encoded = [
+                SimpleRecord(encode_key(key), None if value is None else encode_value(value), (), now.wall_ms)
+                for key, value in records
+            ]
+        except Exception as error:
+            # A value that does not fit its field is a mistake, and nothing is written of it.
+            raise KafkaError(ErrorCode.unknown_server_error, f"{self.replica}: {error!r}") from error
+        return build_batch(
+            encoded,
+            producer_id=None if producer is None else producer.producer_id,
+            producer_epoch=None if producer is None else producer.producer_epoch,
+            codec=self._codec,
+            transactional=producer is not None,
+        )
+
+    # --- the replica's reader -------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """The log start offset moved, which is nothing to a coordinator."""
+
+    def wake(self) -> None:
+        """The high watermark moved.
+
+        A leader may commit as it begins another epoch, before its listeners hear of that: then nothing is
+        answered as of this one.
+        """
+        if self.replica.leader_epoch == self.leader_epoch:
+            self.partition.committed(self.replica.high_watermark)
+
+    def unwatch(self) -> None:
+        """The replica is no more; the role listener says so too."""
