@@ -36,7 +36,7 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.decision import Decision
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.executor.replicas import Replicas
+from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -189,7 +189,11 @@ class Survivor:
         )
         self._image: MetadataImage = EMPTY_IMAGE
         self.replicas = Replicas(
-            broker_id, lambda: 1, [self._directory], config, _NoIsrProposals(), BrokerSuspicions(loop)
+            ClusterMembership(broker_id=broker_id, broker_epoch=lambda: 1),
+            ControllerRequests(isr_proposer=_NoIsrProposals()),
+            [self._directory],
+            config,
+            BrokerSuspicions(loop),
         )
 
     async def take(self, batch: bytes) -> dict[str, Cost]:

@@ -29,7 +29,7 @@ from sparklog.executor.logs.directories import DataDirectories
 from sparklog.executor.loop.concurrency import end, result_of, until_first_ends
 from sparklog.executor.metadata.quorum_member import QuorumMember
 from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
-from sparklog.executor.replicas import Replicas
+from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
@@ -94,17 +94,16 @@ class Broker:
         closing.push_async_callback(senders.close)
         suspicions = BrokerSuspicions(asyncio.get_running_loop())
         replicas = Replicas(
-            node_id,
-            life.broker_epoch,
+            ClusterMembership(node_id, life.broker_epoch, life.holds_lease, self.secret),
+            ControllerRequests(
+                isr_proposer=senders.alter_partition,
+                assign_directory=senders.assign_directories.assign,
+                new_producer_id=senders.producer_id_blocks.next,
+            ),
             directories.logs,
             config,
-            senders.alter_partition,
             suspicions,
-            assign=senders.assign_directories.assign,
             on_directory_failed=lambda failed: life.directory_failed(failed, directories.needs(failed)),
-            holds_lease=life.holds_lease,
-            new_producer_id=senders.producer_id_blocks.next,
-            secret=self.secret,
         )
         quorum = await QuorumMember.open(directories, config, link, life.broker_epoch, life.caught_up)
         closing.push_async_callback(quorum.close)

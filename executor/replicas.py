@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -59,126 +60,166 @@ EXAMINERS: Final = 2
 """How many threads look into batches: so many are decompressed at a time, at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterMembership:
+    """The broker as a member of its cluster."""
+
+    broker_id: BrokerId
+    broker_epoch: Callable[[], BrokerEpoch | None]
+    holds_lease: Callable[[int], bool] = lambda now_ms: True
+    """Asked, with the monotonic time in milliseconds, before anything is done as a leader."""
+    secret: ApplicationSecret | None = None
+    """By which other brokers know this one; None if they do not ask."""
+
+    def insider(self, config: BrokerConfig) -> Insider:
+        """Return how other brokers are connected to."""
+        return STRANGER if self.secret is None else Insider.to(config.inter_broker_protocol, self.secret)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRequests:
+    """Requests of the replicas to the controller."""
+
+    isr_proposer: IsrProposer
+    assign_directory: Callable[[TopicIdPartition, UUID], None] = lambda key, directory_id: None
+    """Tells in which directory a replica lies."""
+    new_producer_id: NewProducerId = nobody_allocates
+    """Obtains an id that no producer has had."""
+
+
+class ThreadPools:
+    """The threads of a broker's replicas."""
+
+    def __init__(self, config: BrokerConfig, directory_count: int) -> None:
+        self.background = ThreadPoolExecutor(config.background_threads, "sparklog-log")
+        """Waits for disks."""
+        self.examiners = ThreadPoolExecutor(EXAMINERS, "sparklog-examiner")
+        """Look into batches before they are appended."""
+        self.copied_at_a_time: Final = config.num_replica_alter_log_dirs_threads or directory_count
+        self.copiers = ThreadPoolExecutor(self.copied_at_a_time, "sparklog-alter-log-dirs")
+        """Copy replicas into other directories."""
+
+    def shutdown(self) -> None:
+        """End all threads; one that waits for a disk is not waited for."""
+        for pool in (self.background, self.copiers, self.examiners):
+            pool.shutdown(wait=False)
+
+
+class LogKeeping:
+    """The logs of a broker in their directories: loaded, maintained, and given up with a failing disk."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        table: PartitionTable,
+        directories: Sequence[LogDirectory],
+        config: BrokerConfig,
+        reports: DirectoryReports,
+        metrics: MetricRegistry,
+        executor: Executor,
+        on_directory_failed: Callable[[LogDirectory], None],
+    ) -> None:
+        self.store = LogStore(
+            directories,
+            executor,
+            lambda failed, error: self.failures.directory_failed(failed, error),  # noqa: PLW0108
+        )
+        self.failures = StorageFailures(
+            broker_id, table, reports, self.store.directory_of, on_directory_failed
+        )
+        self.upkeep = LogUpkeep(
+            broker_id,
+            table,
+            directories,
+            self.store.directory_of,
+            self.failures.directory_failed,
+            config,
+            metrics,
+        )
+
+
 class Replicas:
     """All replicas of one broker."""
 
     def __init__(
         self,
-        node_id: BrokerId,
-        broker_epoch: Callable[[], BrokerEpoch | None],
+        membership: ClusterMembership,
+        controller: ControllerRequests,
         directories: Sequence[LogDirectory],
         config: BrokerConfig,
-        isr_proposer: IsrProposer,
         suspicions: BrokerSuspicions,
         *,
-        assign: Callable[[TopicIdPartition, UUID], None] = lambda key, directory_id: None,
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
-        holds_lease: Callable[[int], bool] = lambda now_ms: True,
-        new_producer_id: NewProducerId = nobody_allocates,
-        secret: ApplicationSecret | None = None,
     ) -> None:
-        """Serve what lies in `directories`.
-
-        `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
-        each directory that goes offline; `new_producer_id` obtains an id that nobody has had. `holds_lease`
-        is asked, with the monotonic time in milliseconds, before anything is done as a leader. By the
-        `secret` other brokers know this one; None to those that do not ask.
-        """
-        insider = STRANGER if secret is None else Insider.to(config.inter_broker_protocol, secret)
+        """Serve what lies in `directories`; `on_directory_failed` hears once of each that goes offline."""
+        broker_id, insider = membership.broker_id, membership.insider(config)
         self.metrics = MetricRegistry()
         """The broker's instruments: whoever works on replicas adds its own."""
-        self.executor = ThreadPoolExecutor(config.background_threads, "sparklog-log")
-        """Waits for disks."""
-        self.examiners = ThreadPoolExecutor(EXAMINERS, "sparklog-examiner")
-        """Look into batches before they are appended."""
+        self._threads = threads = ThreadPools(config, len(directories))
+        self.executor = threads.background
+        self.examiners = threads.examiners
         self.delayed = DelayedOperations(asyncio.get_running_loop())
-        self.table = PartitionTable(config.inter_broker_listener)
-        self.reports = DirectoryReports(node_id, assign)
-        self.store = LogStore(
-            directories,
-            self.executor,
-            lambda failed, error: self.failures.directory_failed(failed, error),  # noqa: PLW0108
-        )
-        self.failures = StorageFailures(
-            node_id, self.table, self.reports, self.store.directory_of, self._directory_failed
-        )
+        self.table = table = PartitionTable(config.inter_broker_listener)
+        self.reports = DirectoryReports(broker_id, controller.assign_directory)
         self._on_directory_failed = on_directory_failed
-        self.lease = Lease(self.table, holds_lease, monotonic_ms)
+        keeping = LogKeeping(
+            broker_id,
+            table,
+            directories,
+            config,
+            self.reports,
+            self.metrics,
+            threads.background,
+            self._directory_failed,
+        )
+        self.store, self.failures, self._upkeep = keeping.store, keeping.failures, keeping.upkeep
+        self.lease = Lease(table, membership.holds_lease, monotonic_ms)
         self._config = config
         self._settings = TopicSettings(config)
-        self._upkeep = LogUpkeep(
-            node_id,
-            self.table,
-            directories,
-            self.store.directory_of,
-            self.failures.directory_failed,
-            config,
-            self.metrics,
-        )
-        self._isr_checks = IsrChecks(self.table, isr_proposer, config.replica_lag_time_max_ms)
-        self.replication_quotas = ReplicationQuotas(node_id, config)
+        self._isr_checks = IsrChecks(table, controller.isr_proposer, config.replica_lag_time_max_ms)
+        self.replication_quotas = ReplicationQuotas(broker_id, config)
         self._fetchers = Fetchers(
-            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower, insider
+            broker_id,
+            membership.broker_epoch,
+            table,
+            config,
+            suspicions,
+            self.replication_quotas.follower,
+            insider,
         )
         self._producer_loads = ProducerLoads(
-            self.table,
+            table,
             self.store.directory_of,
             self._upkeep.lower_checkpoints,
             self._fetchers.add,
-            self.executor,
+            threads.background,
         )
         self.coordinators = Coordinators(
-            node_id, config, self.executor, self.lease.obey, self.table, new_producer_id, insider
+            broker_id,
+            config,
+            threads.background,
+            self.lease.obey,
+            table,
+            controller.new_producer_id,
+            insider,
         )
-        copied_at_a_time = config.num_replica_alter_log_dirs_threads or len(directories)
-        self._copiers = ThreadPoolExecutor(copied_at_a_time, "sparklog-alter-log-dirs")
-        self.directory_moves = DirectoryMoves(
-            CopyServices(
-                broker_id=node_id,
-                table=self.table,
-                store=self.store,
-                reports=self.reports,
-                quota=self.replication_quotas.alter_log_dirs,
-                turns=asyncio.Semaphore(copied_at_a_time),
-                executor=self._copiers,
-                lower_checkpoints=self._upkeep.lower_checkpoints,
-                checkpoint=self._upkeep.checkpoint,
-                on_failed=self.failures.directory_failed,
-            )
-        )
-        counts = PartitionCounts()
+        self.directory_moves = DirectoryMoves(self._copy_services(broker_id))
+        self._counts = PartitionCounts()
         self.listeners: list[RoleListener[Replica]] = [
             self._fetchers,
             self._isr_checks,
             self._producer_loads,
-            counts,
+            self._counts,
             *self.coordinators.listeners,
             self.directory_moves,
         ]
         """Whoever hears of roles, in this order; more may be added before the first image."""
-
-        def connections(purpose: str) -> BrokerConnections:
-            client_id = f"broker-{node_id}-{purpose}"
-            return BrokerConnections(client_id, self._endpoint_of, config.request_timeout_ms, insider)
-
-        self.transaction_verifier = TransactionVerifier(
-            AddPartitionsSender(
-                connections("transactions"),
-                connections("slow-transactions"),
-                lambda: self.table.image,
-                self.metrics,
-            ),
-            wall_clock_ms,
-            retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
-            retry_timeout_ms=min(
-                config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms
-            ),
-        )
+        self.transaction_verifier = _transaction_verifier(broker_id, table, config, self.metrics, insider)
         """Asks coordinators whether transactions may begin in partitions that are led here."""
         traffic = BrokerTraffic()
         host = ReplicaHost(
-            broker_id=node_id,
-            broker_epoch=broker_epoch,
+            broker_id=broker_id,
+            broker_epoch=membership.broker_epoch,
             replica_lag_time_max_ms=config.replica_lag_time_max_ms,
             now_ms=monotonic_ms,
             listeners=self.listeners,
@@ -188,19 +229,8 @@ class Replicas:
             log_damaged=self.failures.log_damaged,
             traffic=traffic,
         )
-        self.metrics.gauge(server.PARTITION_COUNT, lambda: len(self.table))
-        self.metrics.gauge(server.PURGATORY_SIZE, lambda: len(self.delayed))
-        meters = TrafficMeters(traffic, self.table.has_topic)
-        for source in (
-            counts,
-            meters,
-            self._isr_checks,
-            self._fetchers,
-            self.directory_moves,
-            self.coordinators,
-        ):
-            self.metrics.add_source(source.samples)
-        self._roles = Roles(host, self.table, self.store, self._settings, self.reports, self.lease)
+        self._measure(traffic)
+        self._roles = Roles(host, table, self.store, self._settings, self.reports, self.lease)
         self.subscribers: Sequence[MetadataSubscriber] = (
             self.replication_quotas,
             self._roles,
@@ -209,11 +239,34 @@ class Replicas:
             self.coordinators,
             self.directory_moves,
         )
-        """Whoever is to be told of metadata, in this order."""
+        """Whoever hears of metadata, in this order."""
 
-    def _endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
-        found = self.table.endpoint(broker_id)
-        return None if found is None else found[0]
+    def _copy_services(self, broker_id: BrokerId) -> CopyServices:
+        return CopyServices(
+            broker_id=broker_id,
+            table=self.table,
+            store=self.store,
+            reports=self.reports,
+            quota=self.replication_quotas.alter_log_dirs,
+            turns=asyncio.Semaphore(self._threads.copied_at_a_time),
+            executor=self._threads.copiers,
+            lower_checkpoints=self._upkeep.lower_checkpoints,
+            checkpoint=self._upkeep.checkpoint,
+            on_failed=self.failures.directory_failed,
+        )
+
+    def _measure(self, traffic: BrokerTraffic) -> None:
+        self.metrics.gauge(server.PARTITION_COUNT, lambda: len(self.table))
+        self.metrics.gauge(server.PURGATORY_SIZE, lambda: len(self.delayed))
+        for source in (
+            self._counts,
+            TrafficMeters(traffic, self.table.has_topic),
+            self._isr_checks,
+            self._fetchers,
+            self.directory_moves,
+            self.coordinators,
+        ):
+            self.metrics.add_source(source.samples)
 
     async def start(self) -> None:
         """Load every log of every directory, off the loop."""
@@ -265,7 +318,30 @@ class Replicas:
         )
         await self._upkeep.write_checkpoints()
         self._upkeep.close()
-        self.executor.shutdown(wait=False)
-        self._copiers.shutdown(wait=False)
-        self.examiners.shutdown(wait=False)
+        self._threads.shutdown()
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)
+
+
+def _transaction_verifier(
+    broker_id: BrokerId,
+    table: PartitionTable,
+    config: BrokerConfig,
+    metrics: MetricRegistry,
+    insider: Insider,
+) -> TransactionVerifier:
+    def endpoint_of(other_id: BrokerId) -> Endpoint | None:
+        found = table.endpoint(other_id)
+        return None if found is None else found[0]
+
+    def connections(purpose: str) -> BrokerConnections:
+        client_id = f"broker-{broker_id}-{purpose}"
+        return BrokerConnections(client_id, endpoint_of, config.request_timeout_ms, insider)
+
+    return TransactionVerifier(
+        AddPartitionsSender(
+            connections("transactions"), connections("slow-transactions"), lambda: table.image, metrics
+        ),
+        wall_clock_ms,
+        retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
+        retry_timeout_ms=min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms),
+    )

@@ -24,7 +24,7 @@ from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.executor.partitions.replica import Replica
-from sparklog.executor.replicas import Replicas
+from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
@@ -126,16 +126,22 @@ class Brokers:
             broker.directories.append(directory)
         broker.directory = broker.directories[0]
         broker.replicas = Replicas(
-            broker_id,
-            lambda: broker.broker_epoch,
+            ClusterMembership(
+                broker_id=broker_id,
+                broker_epoch=lambda: broker.broker_epoch,
+                holds_lease=lambda now_ms: broker.holds_lease,
+            ),
+            ControllerRequests(
+                isr_proposer=_Proposer(self, broker_id),
+                assign_directory=lambda key, directory_id: broker.told_directories.append(
+                    (key, directory_id)
+                ),
+                new_producer_id=self.new_producer_id,
+            ),
             broker.directories,
             self.config,
-            _Proposer(self, broker_id),
             broker.suspicions,
-            assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
             on_directory_failed=broker.failed_directories.append,
-            holds_lease=lambda now_ms: broker.holds_lease,
-            new_producer_id=self.new_producer_id,
         )
         await broker.replicas.start()
         broker.quotas = RequestQuotas(self.config.quota_windows)

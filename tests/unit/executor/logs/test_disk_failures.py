@@ -21,7 +21,7 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.executor.replicas import Replicas
+from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from sparklog.storage.machine.recovery_rules import PreviousStop
@@ -391,7 +391,13 @@ async def test_start_without_descriptors_fails_and_leaves_every_directory_as_it_
         directory.close()
     opened = [LogDirectory.open(path) for path in paths]
     suspicions = BrokerSuspicions(asyncio.get_running_loop())
-    replicas = Replicas(0, lambda: None, opened, brokers.config, NoProposals(), suspicions)
+    replicas = Replicas(
+        ClusterMembership(broker_id=0, broker_epoch=lambda: None),
+        ControllerRequests(isr_proposer=NoProposals()),
+        opened,
+        brokers.config,
+        suspicions,
+    )
     with (
         failing("open", errno.EMFILE, of=f"{refused}/"),
         pytest.raises(KafkaError, match="RLIMIT_NOFILE"),

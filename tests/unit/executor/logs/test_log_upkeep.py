@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.executor.replicas import Replicas
+from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets
 from sparklog.storage.log_directory import LogDirectory
@@ -200,7 +200,13 @@ async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Br
     assert len(before) == 3
     opened = LogDirectory.open(directory)
     loop = asyncio.get_running_loop()
-    replicas = Replicas(0, lambda: None, [opened], brokers.config, NoProposals(), BrokerSuspicions(loop))
+    replicas = Replicas(
+        ClusterMembership(broker_id=0, broker_epoch=lambda: None),
+        ControllerRequests(isr_proposer=NoProposals()),
+        [opened],
+        brokers.config,
+        BrokerSuspicions(loop),
+    )
     await replicas.start()
     replicas.tick(int(loop.time() * 1000) + 10**6)
     await replicas.shutdown()
