@@ -104,7 +104,7 @@ class ControllerServer:
         self._candidate = Candidate(expected_brokers, new_cluster_id)
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
         self._wanted_voters = first_voters(expected_brokers)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._cluster_id: str | None = None
         self._image: MetadataImage = EMPTY_IMAGE
         self._live_brokers = LiveBrokers()
@@ -128,7 +128,8 @@ class ControllerServer:
         """
         self._thread.start()
         self._started.wait()
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure
 
     @property
     def bootstrap_servers(self) -> str:
@@ -174,27 +175,6 @@ class ControllerServer:
         """Why the controller stopped by itself, if it did."""
         return self._failure
 
-    def wait_until_unfenced(self, broker_count: int, timeout_s: float) -> None:
-        """Return when `broker_count` brokers or more are live and know each other, and clients are served.
-
-        Raises:
-            TimeoutError: they are not within `timeout_s`; the message says who is registered.
-            BaseException: the controller's failure.
-        """
-        with self._changed:
-            in_time = self._changed.wait_for(
-                lambda: self._failure is not None or self.serves_with(broker_count), timeout_s
-            )
-        self._raise_failure()
-        if not in_time:
-            image = self._image
-            missing = self.missing
-            raise TimeoutError(
-                f"{len(_unfenced(image, self._inherited))} of {broker_count} brokers are unfenced; "
-                f"registered are {sorted(image.brokers) or 'none'}"
-                + ("" if missing is None else f"; {missing}")
-            )
-
     def serves_with(self, broker_count: int) -> bool:
         """Whether `broker_count` brokers or more are live and know each other, and clients are served."""
         running = self._running
@@ -232,12 +212,12 @@ class ControllerServer:
         It is called on the controller's loop, so it may take note and nothing more; with the image it is
         given why each broker was last fenced or told to leave.
         """
-        with self._changed:
+        with self._lock:
             self._subscribers = (*self._subscribers, subscriber)
 
     def unsubscribe(self, subscriber: CommitSubscriber) -> None:
         """Call it no more."""
-        with self._changed:
+        with self._lock:
             self._subscribers = tuple(each for each in self._subscribers if each != subscriber)
 
     def ask(self, question: Callable[[ActiveController], Answer], timeout_s: float) -> Answer | None:
@@ -278,10 +258,6 @@ class ControllerServer:
 
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             running.loop.call_soon_threadsafe(act)
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def _run_thread(self) -> None:
         try:
@@ -397,9 +373,6 @@ class ControllerServer:
             metrics.tick(late_s)
             due_s = time.monotonic() + TICK_MS / 1000
             self._serve_clients_when_due(running, active_controller, startup_grace)
-            with self._changed:
-                # What brokers know changes with their fetches, of which nobody is told.
-                self._changed.notify_all()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
@@ -415,10 +388,9 @@ class ControllerServer:
         running.serves_clients.set()
 
     def _committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        with self._changed:
+        with self._lock:
             self._image = image
             self._live_brokers.committed(image)
-            self._changed.notify_all()
             subscribers = self._subscribers
         for subscriber in subscribers:
             subscriber(image, departure_reasons)
@@ -436,9 +408,8 @@ class ControllerServer:
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("The controller ends: %s", error)
-        with self._changed:
+        with self._lock:
             self._failure = self._failure or error
-            self._changed.notify_all()
         if self._running is not None:
             self._running.stop_requested.set()
 
