@@ -10,7 +10,6 @@ Source: Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and h
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -80,7 +79,8 @@ class TransactionVerifier:
     def verify_in_steps(self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]) -> Steps:
         """Have it known of each batch, if it is not known now; who waits no more asks no more.
 
-        What fails in asking is raised: what could not be asked is not verified.
+        No two of the batches are of one partition. What fails in asking is raised: what could not be asked is
+        not verified.
         """
         asked = self._to_ask(transaction, batches)
         if asked:
@@ -126,10 +126,9 @@ class TransactionVerifier:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._retry_timeout_ms / 1000
         while asked:
-            # A request may name a partition twice: what is said of it is said of all its batches.
-            by_name: defaultdict[TopicPartition, list[BatchToVerify]] = defaultdict(list)
-            for batch in asked:
-                by_name[batch.replica.topic_partition].append(batch)
+            by_name: dict[TopicPartition, BatchToVerify] = {
+                batch.replica.topic_partition: batch for batch in asked
+            }
             unverified = await self._sender.ask(*transaction[:3], list(by_name), transaction.operation)
             if (
                 transaction.operation.supports_epoch_bump
@@ -140,8 +139,8 @@ class TransactionVerifier:
                 asked = self._to_ask(transaction, asked)
                 continue
             for name, error_code in unverified.items():
-                for batch in by_name.get(name, ()):
-                    _refuse(batch, error_code)
+                if name in by_name:
+                    _refuse(by_name[name], error_code)
             return
 
 
