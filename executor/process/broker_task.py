@@ -26,6 +26,7 @@ from sparklog.config import BrokerConfig, ConfigError
 from sparklog.executor.broker import Broker, BrokerState
 from sparklog.executor.control.machine.broker_lifecycle import RegistrationRefusedError
 from sparklog.executor.loop.concurrency import end
+from sparklog.executor.process.barrier_socket import strangers_of_socket
 from sparklog.executor.process.garbage import freezing_survivors
 from sparklog.executor.process.watched import watched
 from sparklog.hosting import BrokerAssignment, BrokerEnd
@@ -76,6 +77,8 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
 async def _serve(assignment: BrokerAssignment) -> None:
     config = BrokerConfig.from_mapping(assignment.configuration)
     task = BarrierTaskContext.get()
+    if not config.sparklog_trusted_network:
+        _warn_of_strangers(getattr(task, "_conn_info", None))  # since PySpark 4.1
     address = task.getTaskInfos()[task.partitionId()].address
     broker = Broker(
         node_id=assignment.node_id,
@@ -99,6 +102,17 @@ async def _serve(assignment: BrokerAssignment) -> None:
     if not broker.life.cluster_ended:
         reason = broker.life.stop_reason or "the controller told it to"
         raise BrokerLeftError(f"broker {broker.node_id} left alone: {reason}")
+
+
+def _warn_of_strangers(barrier_socket: str | int | None) -> None:
+    """Warn if others can end this executor by its socket file; ports are looked at before a start."""
+    if isinstance(barrier_socket, str) and (strangers := strangers_of_socket(Path(barrier_socket))):
+        logger.warning(
+            "This executor can be ended by %s: they may connect to %s. Start Spark's processes with "
+            "umask 022 or 077, or set sparklog.trusted.network=true (docs/security.md)",
+            strangers,
+            barrier_socket,
+        )
 
 
 def host_name(executor_address: str, controller_host: str) -> str:
