@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,6 +18,7 @@ from pyspark.sql.types import (
 from sparklog.dataframe.errors import DataSourceSchemaError
 from sparklog.dataframe.schemas import check_read_schema, check_write_schema, record_schema
 from sparklog.records.decode import COLUMN_TYPES
+from sparklog.spark_versions import arrow_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -38,7 +38,7 @@ def test_record_schema_is_the_connectors() -> None:
 
 def test_record_schema_has_the_arrow_types_that_records_decode_to() -> None:
     """Spark compares the schemas for equality: a difference fails every read."""
-    assert to_arrow_schema(record_schema(include_headers=True), timezone="UTC") == pa.schema(COLUMN_TYPES)
+    assert arrow_schema(record_schema(include_headers=True)) == pa.schema(COLUMN_TYPES)
 
 
 def test_read_schema_of_some_columns_in_any_order_is_accepted() -> None:
