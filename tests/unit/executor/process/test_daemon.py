@@ -1,7 +1,13 @@
 """The daemon that brokers are forked from, as a process of its own."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+from sparklog.executor.process import daemon
+
+REPOSITORY = Path(__file__).parents[4]
 
 LOADED = """
 import os, sys
@@ -33,3 +39,10 @@ def test_daemon_when_it_begins_to_fork_has_frozen_what_it_loaded_and_collects_ga
     """Its workers inherit both: without collections a broker's cycles would never go."""
     done = subprocess.run([sys.executable, "-c", STARTED], check=True, capture_output=True, text=True)
     assert done.stdout == "True True\n"
+
+
+def test_daemon_that_the_properties_file_names_is_in_the_wheel() -> None:
+    """In the repository a module at its top level is found, too; the wheel has none of that name."""
+    properties = (REPOSITORY / "conf" / "spark-defaults.conf").read_text()
+    (module,) = re.findall(r"^spark\.python\.daemon\.module\s+(\S+)$", properties, re.MULTILINE)
+    assert module == daemon.__name__
