@@ -1,7 +1,8 @@
 """One broker as a process without Spark, forked from one that has a broker's code loaded already.
 
-Loading it takes longer than all else that a start of a broker does, and tests start hundreds. Who forks is
-multiprocessing's own server; it ends with the process that had it started.
+Loading it, with the schemas (`loaded_broker.py`), takes longer than all else that a start of a broker does,
+and tests start hundreds. Brokers are forked by multiprocessing's own server; it ends with the process that
+started it.
 
 A broker ends like a broker task: SIGTERM and SIGHUP begin a controlled shutdown, and so does the end of who
 started it, so that a test run that is killed leaves nothing running.
@@ -33,7 +34,7 @@ REPOSITORY: Final = Path(__file__).parents[1]
 
 def prepare() -> None:
     """Start the process that brokers are forked from, unless it runs; it holds some descriptors here."""
-    multiprocessing.set_forkserver_preload([__name__])
+    multiprocessing.set_forkserver_preload(["tests.loaded_broker"])
     forkserver.ensure_running()
 
 
