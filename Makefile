@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help demo test pytest check check-spark serve bench bench-cleaning bench-failover simulate chaos fuzz package lock clean \
-	quick-start collected
+	quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -15,6 +15,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Spark's scripts and JVM find their home and Java through these; every recipe that starts Spark sources them.
 SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
+# Written when the tests that there are were loaded.
+COLLECTED := .pytest_cache/collected
 # Where the archive of Spark's classes lies, and the properties that name it; gone, all goes on without.
 SPARK_ARCHIVE := $(VENV)/spark
 # Spark without its zips of Python sources, which it would put before what is installed here: every Python process
@@ -39,13 +41,15 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 test:  ## lint, format, types, layers, and every test
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
-pytest: quick-start collected
+pytest: quick-start $(COLLECTED)
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
-# Each process of the tests loads all of them. In a new clone what pytest makes of their assertions is made once for
-# all of these, beside what makes quick starts; also where the environment has Python keep nothing.
-collected: $(READY)
-	@[[ -d .pytest_cache ]] || env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
+# Each process of the tests loads all of them. What pytest makes of their assertions, which takes three times as
+# long, is made once for all of these, beside what makes quick starts; also where the environment has Python keep
+# nothing.
+$(COLLECTED): $(READY) $(shell find tests -name '*.py')
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
+	@mkdir -p $(@D) && touch $@
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
 	$(BIN)/ruff check .

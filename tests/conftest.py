@@ -11,6 +11,7 @@ longer in all: two processors have nothing to spare.
 
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the groups of many tests begun before files of their own, longest first."""
     rank = {group: number for number, group in enumerate(FIRST)}
     items.sort(key=lambda item: rank.get(group_of(item.path), len(FIRST)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Have no garbage looked for while the tests are loaded: all that is made stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
