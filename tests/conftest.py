@@ -2,11 +2,12 @@
 
 Starting Spark is most of what the tests compute, and clusters of processes are most of what they wait for. So
 there is one Spark session at a time in a process of the tests, beside one application with processes of its
-own, beside one cluster of processes; everything else, which is a unit a file, fills what is left.
+own, beside one cluster of processes that the tests share, beside one of those that a test breaks; everything
+else, which is a unit a file, fills what is left.
 
-These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
-Who is through with his takes what is left, and gives way with it to those who are not. A fourth process takes
-longer in all: two processors have nothing to spare.
+These four are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
+A process that is through with its own takes what is left, simulations first, since they take longest; and
+gives way with it to those that are not through.
 """
 
 import gc
@@ -24,6 +25,7 @@ TESTS: Final = Path(__file__).parent
 SESSIONS: Final = "sessions"
 APPLICATIONS: Final = "applications"
 CLUSTERS: Final = "clusters"
+BROKEN_CLUSTERS: Final = "broken clusters"
 GROUP_OF: Final = {
     Path("spark"): SESSIONS,
     Path("chaos"): APPLICATIONS,
@@ -31,11 +33,22 @@ GROUP_OF: Final = {
     Path("spark/test_other_hosts.py"): APPLICATIONS,
     Path("spark/test_standalone.py"): APPLICATIONS,
     Path("compat"): CLUSTERS,
+    **{
+        Path(f"compat/test_{name}.py"): BROKEN_CLUSTERS
+        for name in (
+            *("all_brokers_killed", "bad_directories", "consumer_protocol", "data_directories"),
+            *("dataframe_leader_failure", "descriptors", "failing_disks", "failover", "moves_under_kills"),
+            *("new_driver", "power_cut", "sink_with_lost_partitions", "snapshots", "starvation"),
+            "unclean_start",
+        )
+    },
     Path("unit/executor/monitoring/test_telemetry.py"): CLUSTERS,
     Path("unit/executor/process/test_stopped_cluster.py"): CLUSTERS,
 }
 """Of files and directories; the longest path says. Most of `compat` runs against one cluster for them all."""
-FIRST: Final = (APPLICATIONS, SESSIONS, CLUSTERS)
+FIRST: Final = (APPLICATIONS, SESSIONS, BROKEN_CLUSTERS, CLUSTERS)
+LONGEST: Final = "simulation"
+"""The directory whose files are next."""
 GIVES_WAY: Final = 5
 """How nice a process of the tests is, and what it starts, once it has come to what is in no group."""
 ALONE: Final = frozenset({Path("spark/test_class_archive.py")})
@@ -64,8 +77,14 @@ def group_of(file: Path) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the groups of many tests begun before files of their own, longest first."""
-    rank = {group: number for number, group in enumerate(FIRST)}
-    items.sort(key=lambda item: rank.get(group_of(item.path), len(FIRST)))
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(file: Path) -> int:
+    group = group_of(file)
+    if group in FIRST:
+        return FIRST.index(group)
+    return len(FIRST) + (file.parent.name != LONGEST)
 
 
 @pytest.hookimpl(wrapper=True)
