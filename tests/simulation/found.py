@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from tests.simulation.cluster import run_seed
 from tests.simulation.invariant import alone
 from tests.simulation.invariants import INVARIANTS
+from tests.simulation.many_seeds import SEEDS
 from tests.simulation.planted import PLANTED
 from tests.simulation.sink_invariants import SINK_INVARIANTS
 from tests.simulation.transaction_invariants import SinksAreWatched
@@ -185,4 +186,5 @@ def _try(task: _Task) -> Found | None:
 
 @cache
 def _is_clean(seed: int) -> bool:
-    return run_seed(seed).violation is None
+    """Return whether a seed finds nothing without a bug; `test_seeds` shows that of `SEEDS`."""
+    return seed in SEEDS or run_seed(seed).violation is None

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.cluster import run_seed
+from tests.simulation.many_seeds import SEEDS
 
-ROLLING = 248
-"""The first seed in which nothing happens to groups but a restart of all brokers."""
-SEEDS = (*range(200), ROLLING)
 ONCE_FAILED = (103376, 103824)
 """Seeds that found a defect which none of `SEEDS` finds."""
 ORDERED_BY_HASH = 50584
