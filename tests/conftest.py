@@ -42,8 +42,8 @@ GROUP_OF: Final = {
             "unclean_start",
         )
     },
-    Path("unit/executor/monitoring/test_telemetry.py"): CLUSTERS,
-    Path("unit/executor/process/test_stopped_cluster.py"): CLUSTERS,
+    Path("component/test_broker_telemetry.py"): CLUSTERS,
+    Path("component/test_stopped_cluster.py"): CLUSTERS,
 }
 """Of files and directories; the longest path says. Most of `compat` runs against one cluster for them all."""
 FIRST: Final = (APPLICATIONS, SESSIONS, BROKEN_CLUSTERS, CLUSTERS)

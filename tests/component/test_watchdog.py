@@ -12,7 +12,7 @@ import pytest
 from sparklog.executor.process.watchdog import is_stopped
 from tests.cluster import wait_for
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[2]
 LIMIT_MS = 400
 WATCHED = f"""
 import sys, time
