@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sparklog.acls.acl import Acl
 from sparklog.metadata.registrations import BrokerRegistration, FeatureRange, PartitionRegistration
-from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
+from sparklog.metadata.schemas import LeaderRecoveryState, ResourceType
 from sparklog.metadata.scram_records import ScramKey
 from sparklog.security.sasl.scram import ScramCredential
 from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
@@ -73,8 +73,7 @@ class TopicsImage:
 class MetadataImage:
     """All metadata at `offset`, the offset of the last record that went in (`None` before the first).
 
-    `leader_epoch` is that of the controller that wrote it. `open_transaction` holds the records of a metadata
-    transaction whose end has not been seen; none of them shows in the rest of the image.
+    `leader_epoch` is that of the controller that wrote it.
     """
 
     offset: Offset | None = None
@@ -88,7 +87,6 @@ class MetadataImage:
     acls: Mapping[UUID, Acl] = field(default_factory=dict)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
     """By user's name and mechanism."""
-    open_transaction: tuple[MetadataRecord, ...] | None = None
 
     @property
     def end_offset(self) -> Offset:

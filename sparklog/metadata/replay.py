@@ -10,7 +10,7 @@ one) raises a `MetadataReplayError` instead of being skipped: log and image have
 must stop.
 
 Order for callers: replay every batch exactly once and in order; publish the new image before acting on the
-delta. Records between BeginTransaction and EndTransaction (KIP-868) take effect together at its end.
+delta.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,18 +26,13 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import ClientQuotaEntity, ConfigResource, MetadataImage, TopicImage, TopicsImage
 from sparklog.metadata.registrations import BrokerRegistration, PartitionRegistration
 from sparklog.metadata.schemas import (
-    AbortTransactionRecord,
     AccessControlEntryRecord,
-    BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
-    EndTransactionRecord,
     FeatureLevelRecord,
-    FenceBrokerRecord,
     MetadataRecord,
-    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -47,7 +42,6 @@ from sparklog.metadata.schemas import (
     RemoveUserScramCredentialRecord,
     ResourceType,
     TopicRecord,
-    UnfenceBrokerRecord,
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
@@ -95,10 +89,6 @@ class MalformedRecordError(MetadataReplayError):
     """A field of the record has a value that the field cannot have."""
 
 
-class TransactionRecordError(MetadataReplayError):
-    """A transaction begins inside another, or one ends that never began."""
-
-
 class _OwnTopic(NamedTuple):
     """A topic of the new image that differs from the old one's."""
 
@@ -126,9 +116,6 @@ class _Replay:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._open_transaction: list[MetadataRecord] | None = (
-            None if image.open_transaction is None else list(image.open_transaction)
-        )
         self._features: dict[str, int] | None = None
         self._brokers: dict[BrokerId, BrokerRegistration] | None = None
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
@@ -151,22 +138,13 @@ class _Replay:
         Raises:
             MetadataReplayError: it contradicts what is there.
         """
-        match record:
-            case BeginTransactionRecord():
-                if self._open_transaction is not None:
-                    raise TransactionRecordError("a metadata transaction begins while another is open")
-                self._open_transaction = []
-            case EndTransactionRecord() | AbortTransactionRecord():
-                if self._open_transaction is None:
-                    raise TransactionRecordError(f"{type(record).__name__} without a metadata transaction")
-                held, self._open_transaction = self._open_transaction, None
-                if isinstance(record, EndTransactionRecord):
-                    for held_record in held:
-                        self._take_effect(held_record)
-            case _ if self._open_transaction is not None:
-                self._open_transaction.append(record)
-            case _:
-                self._take_effect(record)
+        handler = _HANDLERS.get(type(record))
+        if handler is None:
+            raise MalformedRecordError(f"{type(record).__name__} cannot be replayed")
+        try:
+            handler(self, record)
+        except ValueError as error:
+            raise MalformedRecordError(f"{record}: {error}") from error
 
     def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
         """Return the new image and what it changed."""
@@ -186,7 +164,6 @@ class _Replay:
             next_producer_id=self._next_producer_id,
             acls=image.acls if self._acls is None else self._acls,
             scram_credentials=image.scram_credentials if self._scram is None else self._scram,
-            open_transaction=None if self._open_transaction is None else tuple(self._open_transaction),
         )
         delta = MetadataDelta(
             changed_topics={topic_id: topic.changed for topic_id, topic in self._own_topics.items()},
@@ -197,15 +174,6 @@ class _Replay:
             changed_client_quotas=self._changed_client_quotas,
         )
         return new_image, delta
-
-    def _take_effect(self, record: MetadataRecord) -> None:
-        handler = _HANDLERS.get(type(record))
-        if handler is None:
-            raise MalformedRecordError(f"{type(record).__name__} cannot be replayed")
-        try:
-            handler(self, record)
-        except ValueError as error:
-            raise MalformedRecordError(f"{record}: {error}") from error
 
     # Brokers
 
@@ -236,12 +204,6 @@ class _Replay:
         registration = self._registered(record.broker_id, record.broker_epoch, "unregister")
         del self._writable_brokers()[registration.broker_id]
         self._changed_brokers.add(registration.broker_id)
-
-    def _fence_broker(self, record: FenceBrokerRecord) -> None:
-        self._put_broker(replace(self._registered(record.id, record.epoch, "fence"), fenced=True))
-
-    def _unfence_broker(self, record: UnfenceBrokerRecord) -> None:
-        self._put_broker(replace(self._registered(record.id, record.epoch, "unfence"), fenced=False))
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
         registration = self._registered(record.broker_id, record.broker_epoch, "change")
@@ -409,16 +371,11 @@ class _Replay:
         else:
             self._features[record.name] = record.feature_level
 
-    def _do_nothing(self, record: NoOpRecord) -> None:
-        pass
-
 
 _HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] = MappingProxyType(
     {
         RegisterBrokerRecord: _Replay._register_broker,
         UnregisterBrokerRecord: _Replay._unregister_broker,
-        FenceBrokerRecord: _Replay._fence_broker,
-        UnfenceBrokerRecord: _Replay._unfence_broker,
         BrokerRegistrationChangeRecord: _Replay._change_broker,
         TopicRecord: _Replay._create_topic,
         PartitionRecord: _Replay._put_partition,
@@ -433,6 +390,5 @@ _HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] 
         RemoveUserScramCredentialRecord: _Replay._remove_scram,
         ProducerIdsRecord: _Replay._hand_out_producer_ids,
         FeatureLevelRecord: _Replay._set_feature,
-        NoOpRecord: _Replay._do_nothing,
     }
 )

@@ -195,24 +195,6 @@ class PartitionChangeRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FenceBrokerRecord(MetadataRecord):
-    """A broker may not lead or be in sync any longer."""
-
-    __api_key__: ClassVar[int] = 7
-    id: int = field(metadata=_INT32)
-    epoch: int = field(metadata=_INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfenceBrokerRecord(MetadataRecord):
-    """A broker has caught up with the metadata log and may serve."""
-
-    __api_key__: ClassVar[int] = 8
-    id: int = field(metadata=_INT32)
-    epoch: int = field(metadata=_INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord(MetadataRecord):
     """A topic is gone, with its partitions and its configuration."""
 
@@ -323,36 +305,6 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoOpRecord(MetadataRecord):
-    """Changes nothing but the offset."""
-
-    __api_key__: ClassVar[int] = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginTransactionRecord(MetadataRecord):
-    """What follows takes effect at the matching end record, or never."""
-
-    __api_key__: ClassVar[int] = 23
-    name: str | None = field(metadata=_tagged("string", 0), default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionRecord(MetadataRecord):
-    """The open transaction takes effect."""
-
-    __api_key__: ClassVar[int] = 24
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortTransactionRecord(MetadataRecord):
-    """The open transaction never happened."""
-
-    __api_key__: ClassVar[int] = 25
-    reason: str | None = field(metadata=_tagged("string", 0), default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClearElrRecord(MetadataRecord):
     """Forget the eligible leader replicas of a topic, or of all topics if the name is empty."""
 
@@ -370,8 +322,6 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
             PartitionRecord,
             ConfigRecord,
             PartitionChangeRecord,
-            FenceBrokerRecord,
-            UnfenceBrokerRecord,
             RemoveTopicRecord,
             FeatureLevelRecord,
             ClientQuotaRecord,
@@ -381,10 +331,6 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
             RemoveAccessControlEntryRecord,
             UserScramCredentialRecord,
             RemoveUserScramCredentialRecord,
-            NoOpRecord,
-            BeginTransactionRecord,
-            EndTransactionRecord,
-            AbortTransactionRecord,
             ClearElrRecord,
         )
     }

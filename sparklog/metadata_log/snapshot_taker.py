@@ -37,7 +37,7 @@ class SnapshotTaker:
     def applied(self, metadata: MetadataSnapshot, size_bytes: int) -> None:
         """Take note that so many committed bytes of the log led to `metadata`; write that if it is time."""
         self._schedule.replayed(size_bytes)
-        if self._taking is None and self._schedule.is_due(metadata.image, self._now_ms()):
+        if self._taking is None and self._schedule.is_due(self._now_ms()):
             self._schedule.taken(self._now_ms())
             self._taking = asyncio.get_running_loop().create_task(self._take(metadata))
 

@@ -6,20 +6,15 @@ from uuid import UUID
 
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.schemas import (
-    AbortTransactionRecord,
     AccessControlEntryRecord,
-    BeginTransactionRecord,
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
-    EndTransactionRecord,
     FeatureLevelRecord,
-    FenceBrokerRecord,
     MetadataRecord,
-    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -28,7 +23,6 @@ from sparklog.metadata.schemas import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
-    UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
@@ -55,8 +49,6 @@ RECORDS: tuple[MetadataRecord, ...] = (
         log_dirs=(DIRECTORY,),
         cordoned_log_dirs=(DIRECTORY,),
     ),
-    UnfenceBrokerRecord(id=3, epoch=12),
-    FenceBrokerRecord(id=3, epoch=12),
     BrokerRegistrationChangeRecord(
         broker_id=3,
         broker_epoch=12,
@@ -65,7 +57,6 @@ RECORDS: tuple[MetadataRecord, ...] = (
         log_dirs=(DIRECTORY,),
         cordoned_log_dirs=(),
     ),
-    BeginTransactionRecord(name="create"),
     TopicRecord(name="flights", topic_id=TOPIC_ID),
     PartitionRecord(
         partition_id=0,
@@ -82,7 +73,6 @@ RECORDS: tuple[MetadataRecord, ...] = (
         eligible_leader_replicas=(2,),
         last_known_elr=(3,),
     ),
-    EndTransactionRecord(),
     PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=(2,), leader=2),
     PartitionChangeRecord(
         partition_id=0,
@@ -117,9 +107,6 @@ RECORDS: tuple[MetadataRecord, ...] = (
     ClearElrRecord(topic_name="flights"),
     RemoveTopicRecord(topic_id=TOPIC_ID),
     UnregisterBrokerRecord(broker_id=3, broker_epoch=12),
-    BeginTransactionRecord(),
-    AbortTransactionRecord(reason="lost"),
-    NoOpRecord(),
 )
 
 

@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sparklog.config import SnapshotLimits
-from sparklog.metadata.image import MetadataImage
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
 
@@ -33,9 +32,9 @@ class SnapshotSchedule:
         """Take note that so many bytes of record batches have gone into the image."""
         self._replayed_bytes += size_bytes
 
-    def is_due(self, image: MetadataImage, now_ms: TimestampMs) -> bool:
-        """Whether a snapshot of `image`, the newest committed one, is to be written now."""
-        if image.open_transaction is not None or not self._replayed_bytes:
+    def is_due(self, now_ms: TimestampMs) -> bool:
+        """Whether a snapshot of the newest committed image is due."""
+        if not self._replayed_bytes:
             return False
         limits = self._limits
         waited_ms = now_ms - self._last_snapshot_ms

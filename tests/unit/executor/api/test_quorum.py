@@ -28,7 +28,7 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import NoOpRecord
+from sparklog.metadata.schemas import FeatureLevelRecord
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
 from sparklog.metadata_log.machine.voter_set import VoterKey
@@ -47,7 +47,7 @@ LATEST = -1
 
 
 def batch(base_offset: int, leader_epoch: int, count: int = 1) -> bytes:
-    records = [SimpleRecord(value=encode_record(NoOpRecord()))] * count
+    records = [SimpleRecord(value=encode_record(FeatureLevelRecord(name="gone", feature_level=0)))] * count
     return build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch)
 
 
@@ -334,7 +334,7 @@ def test_describe_quorum_says_what_the_broker_knows(scene: Scene) -> None:
 
 def test_copy_that_begins_behind_a_snapshot_is_served_with_it(scene: Scene, tmp_path: Path) -> None:
     """A candidate with an empty disk gets the snapshot, file and all, and then the log from its end on."""
-    image, _ = replay_records(EMPTY_IMAGE, [NoOpRecord()], 2, 1)
+    image, _ = replay_records(EMPTY_IMAGE, [FeatureLevelRecord(name="gone", feature_level=0)], 2, 1)
     snapshot = MetadataSnapshot(image, None, 7)
 
     async def scenario() -> None:

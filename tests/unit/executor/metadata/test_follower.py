@@ -16,9 +16,7 @@ from sparklog.executor.metadata.machine.quorum_voter import ElectionState, Metad
 from sparklog.executor.metadata.quorum_state_file import read_election
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import (
-    NoOpRecord,
-)
+from sparklog.metadata.schemas import FeatureLevelRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from tests.unit.executor.metadata.metadata_scene import (
@@ -49,7 +47,7 @@ def test_follower_publishes_nothing_before_its_own_registration(scene: Scene) ->
         scene.broker_epoch = 4
         scene.answers = [
             answer(batch(0, 1, registration(0), topic(0), topic(1)), 3),
-            answer(batch(3, 1, NoOpRecord(), registration(4)), 5),
+            answer(batch(3, 1, FeatureLevelRecord(name="gone", feature_level=0), registration(4)), 5),
             answer(batch(5, 1, topic(2)), 6),
         ]
         async with scene.running():

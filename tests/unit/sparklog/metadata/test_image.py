@@ -20,31 +20,24 @@ from sparklog.metadata.replay import (
     MetadataReplayError,
     StaleBrokerEpochRecordError,
     TopicExistsRecordError,
-    TransactionRecordError,
     UnknownBrokerRecordError,
     UnknownPartitionRecordError,
     UnknownTopicRecordError,
     replay_records,
 )
 from sparklog.metadata.schemas import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
-    EndTransactionRecord,
     FeatureLevelRecord,
-    FenceBrokerRecord,
     MetadataRecord,
-    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
-    UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
 
@@ -116,7 +109,11 @@ def test_register_broker_record_adds_a_fenced_broker() -> None:
 
 def test_register_broker_record_of_a_known_broker_replaces_it() -> None:
     """A restarted broker begins anew, fenced, under its new epoch."""
-    image = image_of(register(1), UnfenceBrokerRecord(id=1, epoch=1), register(1, broker_epoch=9))
+    image = image_of(
+        register(1),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=-1),
+        register(1, broker_epoch=9),
+    )
     assert (image.brokers[1].broker_epoch, image.brokers[1].fenced) == (9, True)
 
 
@@ -132,7 +129,11 @@ def test_broker_change_records_change_what_they_name_only() -> None:
     assert delta == MetadataDelta()
     moved = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(UUID(int=5),))
     assert applied(moved, image=image)[0].brokers[1].log_directories == (UUID(int=5),)
-    assert applied(FenceBrokerRecord(id=1, epoch=1), image=image)[0].brokers[1].fenced
+    assert (
+        applied(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=1), image=image)[0]
+        .brokers[1]
+        .fenced
+    )
 
 
 def test_unregister_broker_record_removes_it_and_the_delta_names_it() -> None:
@@ -283,9 +284,9 @@ def test_producer_ids_record_moves_on_and_never_back() -> None:
         applied(ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=999), image=image)
 
 
-def test_no_op_record_moves_the_offset_only() -> None:
+def test_removal_of_an_unknown_feature_moves_the_offset_only() -> None:
     """Brokers see from it that they are up to date."""
-    image, delta = applied(NoOpRecord())
+    image, delta = applied(FeatureLevelRecord(name="gone", feature_level=0))
     assert image == MetadataImage(offset=0, leader_epoch=1)
     assert delta == MetadataDelta()
 
@@ -303,19 +304,6 @@ def test_apply_shares_what_the_batch_did_not_touch() -> None:
     assert applied(register(2), image=before)[0].topics is before.topics
 
 
-def test_transaction_takes_effect_at_its_end_even_across_batches() -> None:
-    """Nobody may act on half of it."""
-    begun, delta = applied(BeginTransactionRecord(), *TOPIC_RECORDS)
-    assert begun.topics.by_id == {}
-    assert delta == MetadataDelta()
-    ended, delta = applied(EndTransactionRecord(), image=begun)
-    assert set(ended.topics.by_name) == {"flights"}
-    assert (delta.created_topics, ended.open_transaction) == ({FLIGHTS}, None)
-    aborted, delta = applied(AbortTransactionRecord(), image=begun)
-    assert aborted.topics.by_id == {}
-    assert (delta, aborted.open_transaction) == (MetadataDelta(), None)
-
-
 @pytest.mark.parametrize(
     ("record", "error"),
     [
@@ -326,8 +314,7 @@ def test_transaction_takes_effect_at_its_end_even_across_batches() -> None:
         (ClearElrRecord(topic_name="planes"), UnknownTopicRecordError),
         (TopicRecord(name="flights", topic_id=PLANES), TopicExistsRecordError),
         (TopicRecord(name="planes", topic_id=FLIGHTS), TopicExistsRecordError),
-        (FenceBrokerRecord(id=2, epoch=1), UnknownBrokerRecordError),
-        (UnfenceBrokerRecord(id=1, epoch=2), StaleBrokerEpochRecordError),
+        (BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=1), UnknownBrokerRecordError),
         (UnregisterBrokerRecord(broker_id=1, broker_epoch=0), StaleBrokerEpochRecordError),
         (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2, fenced=1), StaleBrokerEpochRecordError),
         (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=5), MalformedRecordError),
@@ -339,8 +326,6 @@ def test_transaction_takes_effect_at_its_end_even_across_batches() -> None:
             PartitionChangeRecord(partition_id=0, topic_id=FLIGHTS, leader_recovery_state=7),
             MalformedRecordError,
         ),
-        (EndTransactionRecord(), TransactionRecordError),
-        (AbortTransactionRecord(), TransactionRecordError),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, MetadataRecord) else value.__name__,
 )
@@ -350,14 +335,8 @@ def test_record_that_contradicts_the_image_is_refused_by_name(
     """Going on after it would let images drift apart; the image it was tried on stays as it was."""
     image = image_of(register(1), *TOPIC_RECORDS)
     with pytest.raises(error):
-        applied(NoOpRecord(), record, image=image)
+        applied(FeatureLevelRecord(name="gone", feature_level=0), record, image=image)
     assert image == image_of(register(1), *TOPIC_RECORDS)
-
-
-def test_transaction_inside_a_transaction_is_refused() -> None:
-    """The controller writes one at a time."""
-    with pytest.raises(TransactionRecordError):
-        image_of(BeginTransactionRecord(), BeginTransactionRecord())
 
 
 def test_any_split_of_the_records_into_batches_gives_the_same_image() -> None:
@@ -365,12 +344,10 @@ def test_any_split_of_the_records_into_batches_gives_the_same_image() -> None:
     records: list[MetadataRecord] = [
         FeatureLevelRecord(name="metadata.version", feature_level=30),
         register(1),
-        UnfenceBrokerRecord(id=1, epoch=1),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=-1),
         *TOPIC_RECORDS,
-        BeginTransactionRecord(),
         ConfigRecord(resource_type=ResourceType.TOPIC, resource_name="flights", name="a", value="1"),
         PartitionChangeRecord(partition_id=1, topic_id=FLIGHTS, leader=2),
-        EndTransactionRecord(),
         TopicRecord(name="planes", topic_id=PLANES),
         RemoveTopicRecord(topic_id=FLIGHTS),
     ]

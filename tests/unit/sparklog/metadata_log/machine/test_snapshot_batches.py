@@ -8,7 +8,7 @@ from hypothesis import given
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import ConfigRecord, NoOpRecord, ResourceType
+from sparklog.metadata.schemas import ConfigRecord, FeatureLevelRecord, ResourceType
 from sparklog.metadata_log.machine.control_records import SnapshotFooterRecord, control_record
 from sparklog.metadata_log.machine.snapshot_batches import (
     BATCH_BYTES,
@@ -113,6 +113,6 @@ def test_snapshot_under_another_epochs_name_is_refused() -> None:
 
 def test_snapshot_of_control_records_alone_holds_the_offset() -> None:
     """A young cluster may have nothing but a leader."""
-    image, _ = replay_records(EMPTY_IMAGE, [NoOpRecord()], 3, 2)
+    image, _ = replay_records(EMPTY_IMAGE, [FeatureLevelRecord(name="gone", feature_level=0)], 3, 2)
     snapshot = MetadataSnapshot(image, VOTERS, 7)
     assert decode_snapshot(SnapshotId(4, 2), encode_snapshot(snapshot)) == snapshot

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 
 from sparklog.config import SnapshotLimits
-from sparklog.metadata.image import EMPTY_IMAGE
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import BeginTransactionRecord
 from sparklog.metadata_log.machine.snapshot_schedule import (
     KeptSnapshot,
     SegmentSize,
@@ -52,37 +49,29 @@ def test_snapshot_is_due_after_so_many_bytes_and_then_again_after_as_many() -> N
     """What a restart has to replay stays bounded."""
     schedule = schedule_of(1000, None, now_ms=0)
     schedule.replayed(999)
-    assert not schedule.is_due(EMPTY_IMAGE, 10)
+    assert not schedule.is_due(10)
     schedule.replayed(1)
-    assert schedule.is_due(EMPTY_IMAGE, 10)
+    assert schedule.is_due(10)
     schedule.taken(10)
-    assert not schedule.is_due(EMPTY_IMAGE, 11)
+    assert not schedule.is_due(11)
     schedule.replayed(1000)
-    assert schedule.is_due(EMPTY_IMAGE, 12)
+    assert schedule.is_due(12)
 
 
 def test_snapshot_is_due_after_a_time_if_there_is_anything_new() -> None:
     """An idle cluster writes no snapshots of the same state over and over."""
     schedule = schedule_of(1000, HOUR_MS, now_ms=5)
-    assert not schedule.is_due(EMPTY_IMAGE, 5 + 2 * HOUR_MS)
+    assert not schedule.is_due(5 + 2 * HOUR_MS)
     schedule.replayed(1)
-    assert not schedule.is_due(EMPTY_IMAGE, 4 + HOUR_MS)
-    assert schedule.is_due(EMPTY_IMAGE, 5 + HOUR_MS)
+    assert not schedule.is_due(4 + HOUR_MS)
+    assert schedule.is_due(5 + HOUR_MS)
 
 
 def test_snapshot_is_never_due_by_time_without_an_interval() -> None:
     """Some would rather count bytes alone."""
     schedule = schedule_of(1000, None, now_ms=0)
     schedule.replayed(999)
-    assert not schedule.is_due(EMPTY_IMAGE, 1000 * HOUR_MS)
-
-
-def test_snapshot_waits_for_the_end_of_a_transaction() -> None:
-    """Half a transaction is in no image."""
-    schedule = schedule_of(1, None, now_ms=0)
-    schedule.replayed(1000)
-    open_image, _ = replay_records(EMPTY_IMAGE, [BeginTransactionRecord()], 0, 1)
-    assert not schedule.is_due(open_image, 10)
+    assert not schedule.is_due(1000 * HOUR_MS)
 
 
 def test_log_within_its_limits_keeps_everything() -> None:
