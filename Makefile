@@ -51,11 +51,12 @@ $(COLLECTED): $(READY) $(shell find tests -name '*.py')
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
 	@mkdir -p $(@D) && touch $@
 
-check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
+check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house.prose
 
 VERSION ?= 4.0.5
 INTERPRETER ?= $(BIN)/python
