@@ -1,6 +1,6 @@
-"""Writing to a log exactly once from many tasks: what tasks, driver and operator do, and in which order.
+"""Exactly-once writes to a log from many tasks: the duties of tasks, driver and operator, and their order.
 
-Tasks write in transactions of their own, which they leave prepared; the driver makes one decision durable,
-that names them, and then ends them. `machine/` says what may be done when, without I/O; `client` carries it
-out. What of it is Spark's is in `sparklog/dataframe/`.
+Tasks write in transactions of their own and leave them prepared. The driver makes one decision durable, which
+names these transactions, and then ends them. `machine/` holds the protocols, without I/O; `client` carries
+them out. The part that is Spark's is in `sparklog/dataframe/`.
 """

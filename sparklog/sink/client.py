@@ -1,7 +1,8 @@
-"""Carries out the steps of a sink's protocols, and what its tasks ask, over connections that are kept.
+"""Client of the target cluster that carries out the steps of a sink's protocols and the requests of its
+tasks.
 
-`perform` is where every step of a commit goes through, one at a time: whoever wants to know what comes of a
-process that ends there, or is stopped, puts himself in front of it.
+Every step of a commit goes through `perform`, one at a time: a test that stops a process between two steps,
+or observes them, wraps it.
 """
 
 import logging
@@ -55,20 +56,24 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _USUAL_MAX_TIMEOUT_MS: Final = 900_000
-"""What other clusters allow, if they are as Kafka is without being configured."""
+"""Kafka's default of `transaction.max.timeout.ms`, used if the cluster allows no transactions without a
+time-out."""
 _DECIDER_TIMEOUT_MS: Final = 10_000
-"""For what takes milliseconds. Where a driver dies in them, the next run's tasks are held up for as long, and
-other sinks' whose decisions lie in the same partition. Who takes longer begins again."""
+"""Time-out of a decision's transaction, which takes milliseconds.
+
+If a driver dies during one, the next run's tasks wait for this long, and so do other sinks whose decisions
+lie in the same partition. A slower decider has to begin again.
+"""
 _OLD_MS: Final = 10_000
-"""What is known of the topic of decisions for longer is asked for anew by who becomes a decider."""
+"""Metadata of the decisions' topic that is older is fetched again before a decider is initialized."""
 _MOST_TOLD: Final = 5
-"""So many partitions are named in a warning."""
+"""Partitions named in one warning."""
 _LEFTOVERS_ENDED_BY: Final = {
     SinkKind.QUERY: "The query's next batch ends it; where none comes, {command} does",
     SinkKind.APPLICATION: (
         "The next write with this txnAppId to the same topic ends it; where none comes, {command} does"
     ),
-    SinkKind.JOB: "Only {command} ends it: until then, rows that anybody writes there later stay hidden",
+    SinkKind.JOB: "Only {command} ends it: until then, rows that are written there later stay hidden",
 }
 _OPEN_STATES: Final = ("Empty", "Ongoing")
 _ABORTED_STATES: Final = ("PrepareAbort", "CompleteAbort")
@@ -82,7 +87,8 @@ _FENCED: Final = frozenset(
         ErrorCode.transactional_id_not_found,
     }
 )
-"""The decider's transaction is not its own any more, or was aborted: it is to begin anew."""
+"""The decider's transaction was aborted or belongs to a newer decider; the caller has to initialize the
+decider again."""
 _ENDS: Final = {
     ErrorCode.none: TransactionEnd.DONE,
     ErrorCode.invalid_producer_epoch: TransactionEnd.MOVED_ON,
@@ -94,7 +100,7 @@ _ENDS: Final = {
 
 
 class TransactionTimeoutError(KafkaError):
-    """The cluster does not let transactions be open for as long as they may have to be."""
+    """The cluster's `transaction.max.timeout.ms` is below the time-out that the transactions need."""
 
     def __init__(self, timeout_ms: int) -> None:
         super().__init__(
@@ -106,17 +112,18 @@ class TransactionTimeoutError(KafkaError):
 
 
 class SinkClient:
-    """A client of the cluster that is written to; for one thread."""
+    """A client of the target cluster; not thread-safe."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
         self.last_producer: ProducerIdentity | None = None
-        """As whom a task without a transaction wrote last, if nobody has gone on from there."""
+        """Identity with which a task wrote last without a transaction; None once another task has
+        continued its sequences."""
         self._coordinators = Coordinators(cluster)
         self._transactions = Transactions(cluster, self._coordinators)
         self._decisions = DecisionsTopic(cluster)
         self._timeout_ms = NO_TRANSACTION_TIMEOUT_MS
-        """The longest that the cluster is known to allow, or not known not to."""
+        """The longest time-out that the cluster has not refused."""
         self._performed: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
             InitializeDecider: self._initialize_decider,
             FindAbortedDecider: self._find_aborted_decider,
@@ -134,7 +141,7 @@ class SinkClient:
         }
 
     def carry_out(self, protocol: Protocol[Result]) -> Result:
-        """Return what a protocol returns.
+        """Run a protocol to its end and return its result.
 
         Raises:
             SinkError: as the protocol does.
@@ -143,36 +150,37 @@ class SinkClient:
         return carry_out(protocol, self.perform)
 
     def perform(self, step: Step) -> Any:
-        """Carry out one step; return what comes of it.
+        """Carry out one step and return its result.
 
         Raises:
-            DeciderFencedError: it is one of the decider's, who is not it any more.
-            KafkaError: it can't be carried out.
+            DeciderFencedError: the step is the decider's, and another decider has been initialized.
+            KafkaError: the step can't be carried out.
         """
         return self._performed[type(step)](step)
 
     def check(self) -> None:
-        """Return if the cluster can be written to exactly once; it is asked once.
+        """Check that the cluster supports exactly-once writes; it is asked once.
 
         Raises:
-            TransactionsUnsupportedError: it can't.
-            KafkaError: nobody answered.
+            TransactionsUnsupportedError: it does not.
+            KafkaError: no broker answered.
         """
         self._transactions.check()
 
-    # What tasks ask.
+    # Requests of tasks.
 
     def initialize_writer(
         self, sink: SinkId, writer_ids: Iterator[str], timeout_ms: int | None
     ) -> tuple[WriterTransaction, bool]:
-        """Return a transaction that nothing was written in yet, and whether it is without a time-out.
+        """Return an empty transaction, and whether it has no time-out.
 
-        It has the first transactional id, or the next each time that it is not known what becomes of one.
-        `timeout_ms` None: without one, where the cluster allows that; else the longest that is usual.
+        It has the first transactional id of `writer_ids`, or the next one each time the fate of an
+        initialization is unknown. `timeout_ms` None asks for no time-out, and for Kafka's default maximum
+        from a cluster that refuses that.
 
         Raises:
             TransactionsUnsupportedError, TransactionTimeoutError: the cluster has no such transactions.
-            KafkaError: it could not be asked, or refused.
+            KafkaError: the coordinator could not be asked, or refused.
         """
         self.check()
         wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -197,22 +205,22 @@ class SinkClient:
         """Return the transactions of all sinks that have begun and not ended.
 
         Raises:
-            KafkaError: some broker can't be asked.
+            KafkaError: a broker can't be asked.
         """
         return self._transactions.described(NAMES_PREFIX, ("Ongoing",))
 
     def index_entry(self, sink: SinkId) -> IndexEntry | None:
-        """Return what is said of a sink's last decision; what is just being decided may be missing.
+        """Return the index entry of a sink's last decision; it may lag behind a decision in progress.
 
         Raises:
-            UnreadableDecisionError: a newer version of this software says it.
+            UnreadableDecisionError: a newer version of this software wrote it.
             KafkaError: the group's coordinator could not be asked.
         """
         found = self._indexed(sink, stable=False)
         return None if found is None else found[0]
 
     def undecided(self, sink: SinkId) -> DeciderStamp | None:
-        """Return who is a sink's decider, if he has decided nothing.
+        """Return a sink's decider if it has decided nothing.
 
         Raises:
             KafkaError: the coordinator could not be asked.
@@ -223,7 +231,7 @@ class SinkClient:
 
     def _initialize_decider(self, step: InitializeDecider) -> DeciderStamp:
         decider_id = step.sink.decider_id
-        # A decision that lies in a partition which this process does not know of would be taken for none.
+        # A decision in a partition that is missing from stale metadata would be overlooked.
         self.cluster.forget_older(_OLD_MS)
         self._look_up(step.sink, [])
         response = self._transactions.initialize(decider_id, _DECIDER_TIMEOUT_MS)
@@ -279,7 +287,7 @@ class SinkClient:
             _check_indexed(index)
         assert record.outcome is not None, "it is answered"
         if record.outcome < since.offset:
-            raise DeciderFencedError(f"{DECISIONS_TOPIC} was made anew since the last decision")
+            raise DeciderFencedError(f"{DECISIONS_TOPIC} was created again since the last decision")
         return Position(topic_partition.partition, record.outcome)
 
     def _index_decision(self, step: IndexDecision) -> None:
@@ -317,13 +325,13 @@ class SinkClient:
         return ends
 
     def _await_ends(self, step: AwaitEnds) -> Sequence[WriterTransaction]:
-        # Asked again for what it has decided, the coordinator says when all partitions have their markers.
+        # Asked to end a transaction again, the coordinator answers once all partitions have their markers.
         try:
             self._transactions.end(step.transactions, commit=step.commit)
         except KafkaError as error:
-            # It is durable: to say that it failed would have it done twice.
+            # The end is durable: if this step failed, the batch would be written a second time.
             logger.warning(
-                "%d transactions of %s are %s, and %s. Brokers go on with it, whoever waits: %s",
+                "%d transactions of %s are %s, and %s. Brokers go on writing the markers: %s",
                 len(step.transactions),
                 sink_of(step.transactions[0].transactional_id),
                 "committed" if step.commit else "aborted",
@@ -334,34 +342,35 @@ class SinkClient:
         return ()
 
     def _not_seen(self, ids: Sequence[str]) -> str:
-        """Return where readers do not see the end of transactions, in words."""
+        """Describe the partitions in which readers do not see the end of transactions yet, for a log line."""
         try:
             unmarked = self._transactions.unmarked(ids)
         except KafkaError:
-            return "it is not known where readers do not see that yet"
+            return "the partitions that still lack markers are unknown"
         if not unmarked:
             return "all readers may see that by now"
         return f"readers do not see that yet in {some_of([str(each) for each in unmarked], _MOST_TOLD)}"
 
     def _await_decision(self, step: AwaitDecision) -> None:
-        if not step.sink.is_indexed:  # who looks has become the decider, which awaits the one before
+        if not step.sink.is_indexed:  # the next decider awaits this one's transaction
             return
-        # By their names: it may be the sink's first, or its first where decisions are since there are more.
+        # Partitions are named: this may be the sink's first decision, or its first since the topic got more
+        # partitions.
         partitions = self._decisions.partitions_of(step.sink)
         committed_offsets(self._coordinators, step.sink.decider_id, stable=True, of=partitions)
 
     def _forget_decision(self, step: ForgetDecision) -> None:
         try:
             self._decisions.forget(step.sink)
-        except KafkaError as error:  # nobody asks for it
+        except KafkaError as error:  # no reader needs it
             logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
 
     def _warn_of_leftovers(self, step: WarnOfLeftovers) -> None:
         sink = step.sink
         logger.log(
-            logging.ERROR if sink.kind is SinkKind.JOB else logging.WARNING,  # somebody has to act
-            "A batch of %s is written. What tasks may have left open beside it could not be ended (%s), and "
-            "readers of committed records wait behind that. %s",
+            logging.ERROR if sink.kind is SinkKind.JOB else logging.WARNING,  # an operator has to act
+            "A batch of %s is written. Transactions that tasks may have left open could not be ended (%s), "
+            "and readers of committed records wait behind that. %s",
             sink.text,
             step.cause,
             _LEFTOVERS_ENDED_BY[sink.kind].format(command=f"sparklog-sinks BOOTSTRAP --end {sink.text}"),
@@ -371,7 +380,7 @@ class SinkClient:
         self.cluster.retry("finding coordinators", lambda: self._find(sink, writer_ids))
 
     def _find(self, sink: SinkId, writer_ids: list[str]) -> None:
-        """Find whom the next steps ask, too: each look takes its time."""
+        """Find the coordinators of the next steps as well: each look-up costs a request."""
         keys = {
             CoordinatorKind.TRANSACTION: [sink.decider_id, *writer_ids],
             CoordinatorKind.GROUP: [sink.decider_id] if sink.is_indexed else [],
@@ -388,7 +397,7 @@ class SinkClient:
         ]
         if len(found) < 2:
             return found[0] if found else None
-        # The topic was given more partitions: what is decided since then may lie in another one.
+        # The topic was given more partitions: later decisions may lie in another one.
         newest_first = [each.partition for each in self._decisions.partitions_of(sink)]
         return newest_entry(found, newest_first)
 

@@ -1,8 +1,8 @@
-"""Where decisions lie: a compacted topic of the cluster that is written to, made when it is first needed.
+"""The decisions' topic: compacted, in the target cluster, created on first use.
 
-A decision's record is appended in its decider's transaction, with sequence 0: in version 2 of transactions
-each has an epoch of its own. It is found by reading its partition from where it can lie at the earliest, or
-from the beginning: compaction keeps that short.
+A decision's record is appended in its decider's transaction with sequence 0: in version 2 of transactions
+each transaction has its own epoch. It is found by reading its partition from the earliest offset that it can
+have, or from the start: compaction keeps that short.
 """
 
 import logging
@@ -36,31 +36,30 @@ logger = logging.getLogger(__name__)
 _PARTITIONS: Final = 8
 _REPLICAS: Final = 3
 _COMPRESSED_FROM_BYTES: Final = 4_096
-"""A decision of so many tasks is worth it: ids have much in common."""
+"""Size from which a decision is compressed: the ids of many tasks have long common prefixes."""
 _FETCH: Final = FetchConfig(read_committed=True)
 
 
 class DecisionsTopic:
-    """The topic in one cluster."""
-
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
     def partition_of(self, sink: SinkId) -> TopicPartition:
-        """Return where a sink's decisions go; the topic is made if there is none.
+        """Return the partition of a sink's decisions; create the topic if it is missing.
 
         Raises:
-            KafkaError: it can't be made.
+            KafkaError: it can't be created.
         """
         return self.partitions_of(sink)[0]
 
     def partitions_of(self, sink: SinkId) -> list[TopicPartition]:
-        """Return where a sink's decisions go, and then where they may have gone before, the latest first.
+        """Return the partition of a sink's decisions, then its former partitions, latest first.
 
-        Of a topic that is as it was made here, that is one partition; else it may have been given more.
+        A topic as created here has one; if it was given more partitions since, each earlier count maps to a
+        former one.
 
         Raises:
-            KafkaError: it can't be made.
+            KafkaError: the topic can't be created.
         """
         try:
             topic = self._cluster.topic(DECISIONS_TOPIC, timeout_ms=0)
@@ -73,7 +72,7 @@ class DecisionsTopic:
         return [TopicPartition(DECISIONS_TOPIC, each) for each in partitions]
 
     def appending(self, sink: SinkId, decider: DeciderStamp, decision: Decision) -> "AppendedRecord":
-        """Return how to have a record appended in the decider's transaction.
+        """Return the question that appends a decision's record in the decider's transaction.
 
         Raises:
             KafkaError: the topic can't be made.
@@ -90,7 +89,7 @@ class DecisionsTopic:
         return AppendedRecord(self._cluster, self.partition_of(sink), batch, sink.decider_id)
 
     def forget(self, sink: SinkId) -> None:
-        """Write a tombstone.
+        """Write the tombstone of a sink's decision.
 
         Raises:
             ApiTimeoutError: it could not be appended within `api_timeout_ms`.
@@ -100,12 +99,12 @@ class DecisionsTopic:
         ask_until_answered(self._cluster, [appended], doing="forgetting a decision")
 
     def find(self, sink: SinkId, since: Position, entry: IndexEntry) -> tuple[Position, Decision]:
-        """Return the decision of an index's entry, which lies somewhere from a position on.
+        """Return the decision of an index entry and its position, which is `since` or later.
 
-        To be asked by whoever has become the decider: then there is none after it.
+        The caller is the current decider, so no later decision exists.
 
         Raises:
-            UnreadableDecisionError: it is not there, or not of this version.
+            UnreadableDecisionError: it is missing, or of another version.
             KafkaError: the partition can't be read.
         """
         topic_partition = TopicPartition(DECISIONS_TOPIC, since.partition)
@@ -122,12 +121,13 @@ class DecisionsTopic:
         return self._cluster.retry("reading a decision", look)
 
     def scan(self, sink: SinkId) -> tuple[Position, Decision] | None:
-        """Return a sink's last decision by reading all that is committed in its partition, or one of before.
+        """Return a sink's last decision by reading all committed records of its partition, or of a former
+        one.
 
-        To be asked by whoever has become the decider, as `find`.
+        The caller is the current decider.
 
         Raises:
-            UnreadableDecisionError: it is not of this version.
+            UnreadableDecisionError: it is of another version.
             KafkaError: the partition can't be read.
         """
         for topic_partition in self.partitions_of(sink):
@@ -148,7 +148,8 @@ class DecisionsTopic:
         return self._records(sink, topic_partition, 0, end)
 
     def _ends(self, topic_partition: TopicPartition) -> "_Ends":
-        """Return the ends, the plain one asked for first: what is committed meanwhile counts as seen."""
+        """Return both ends; the log end comes first, so that commits in between only move the stable end
+        past it."""
 
         def end(*, read_committed: bool) -> Offset:
             query = {topic_partition: SpecialOffset.LATEST}
@@ -161,7 +162,7 @@ class DecisionsTopic:
     def _records(
         self, sink: SinkId, topic_partition: TopicPartition, first: Offset, end: Offset
     ) -> list[tuple[Offset, bytes | None]]:
-        """Return a sink's committed records, with their offsets."""
+        """Return the offset and value of a sink's committed records."""
         start = list_offsets(self._cluster, {topic_partition: SpecialOffset.EARLIEST})[topic_partition].offset
         assert start is not None, "every partition has a start"
         first = max(first, start)
@@ -183,9 +184,9 @@ class DecisionsTopic:
             if error_code is ErrorCode.invalid_replication_factor:
                 error_code, message = self._ask_to_create(-1, {})
             if error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-                raise KafkaError(error_code, f"topic {DECISIONS_TOPIC} could not be made: {message}")
+                raise KafkaError(error_code, f"topic {DECISIONS_TOPIC} could not be created: {message}")
 
-        self._cluster.retry(f"making topic {DECISIONS_TOPIC}", attempt)
+        self._cluster.retry(f"creating topic {DECISIONS_TOPIC}", attempt)
 
     def _ask_to_create(self, replicas: int, configs: dict[str, str]) -> tuple[ErrorCode, str | None]:
         wanted = {"cleanup.policy": "compact", "compression.type": "producer", **configs}
@@ -214,25 +215,25 @@ class DecisionsTopic:
 
 
 class _Ends(NamedTuple):
-    """Where a partition of decisions ends."""
+    """Log end offset and last stable offset of a partition of decisions."""
 
     topic_partition: TopicPartition
     end: Offset
     stable: Offset
-    """Up to here all that is written is decided on."""
+    """All transactions below this offset have ended."""
 
     def check_nothing_open(self) -> None:
-        """Check that no other sink's transaction hides what lies behind its first record.
+        """Check that no open transaction of another sink hides records.
 
         Raises:
-            KafkaError: UNSTABLE_OFFSET_COMMIT, which is to be tried again.
+            KafkaError: UNSTABLE_OFFSET_COMMIT, which is retriable.
         """
         if self.stable < self.end:
             raise KafkaError(ErrorCode.unstable_offset_commit, f"{self.topic_partition} has no stable end")
 
 
 class AppendedRecord:
-    """A batch of one record that is to be in the topic: a `Question` to the partition's leader."""
+    """Append of a batch of one record: a `Question` to the partition's leader."""
 
     def __init__(
         self,
@@ -254,7 +255,7 @@ class AppendedRecord:
             ),
         )
         self.outcome: Offset | ErrorCode | None = None
-        """Where it is, or why it can't be; None until that is known."""
+        """Offset of the record, or the error; None until the leader answers."""
         self._cluster = cluster
 
     def broker_id(self) -> BrokerId:
@@ -266,7 +267,7 @@ class AppendedRecord:
         return self._cluster.leader(self.topic_partition).broker_id
 
     def hear(self, answer: Any | KafkaError) -> KafkaError | None:
-        """Take in what the leader says, unless it is to be asked again."""
+        """Take in the leader's answer; return an error if the question has to be repeated."""
         if isinstance(answer, KafkaError):
             return answer
         row = answer.responses[0].partition_responses[0]

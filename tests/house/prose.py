@@ -26,7 +26,6 @@ NOT_YET_CLEAN: Final = (
     "sparklog/metadata",
     "sparklog/metadata_log",
     "sparklog/records",
-    "sparklog/sink",
     "sparklog/storage",
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",

@@ -1,1 +1,1 @@
-"""What decides about the transactions of a sink."""
+"""Decisions about the transactions of a sink."""

@@ -1,11 +1,11 @@
-"""What is decided about a batch, and what lies in the log and in the group's offset of it.
+"""Decisions and their encodings: the record in the decisions' topic, and the index entry of a group's offset.
 
-A decision is a record of a compacted topic, under the sink's name. The group of the same name has the
-record's offset committed, with metadata that tells all that a task has to know (`IndexEntry`): so a task asks
-one broker, and what is older than offsets are kept is found by reading the topic's partition. Both are
-written in one transaction.
+A decision is a record of a compacted topic; its key is the sink's name. The group of the same name has the
+record's offset committed, with metadata that contains all a task needs (`IndexEntry`). A task therefore asks
+one broker, and a decision whose offset has expired is found by reading the topic's partition. Record and
+offset are written in one transaction.
 
-Records are JSON objects with a version, which whoever reads refuses if it is newer than what he knows.
+Records are JSON objects with a version; a reader refuses a version that it does not know.
 """
 
 import json
@@ -18,13 +18,13 @@ from sparklog.types import Offset, ProducerEpoch, ProducerId
 
 _VERSION: Final = 1
 _FORMER_RUNS: Final = 32
-"""So many runs of a query are told that they were superseded, counted back from the last."""
+"""Superseded runs of a query that a decision remembers, counted back from the last."""
 _ENDED_RUNS: Final = 32
-"""So many are told that they are over; a coordinator takes 4 KiB of metadata with an offset."""
+"""Ended runs that an entry remembers; a coordinator accepts 4 KiB of metadata with an offset."""
 
 
 class WriterTransaction(NamedTuple):
-    """One transaction of a task, told from all before and after it of the same id by its epoch (KIP-890)."""
+    """One transaction of a task; its epoch distinguishes it from others of the same id (KIP-890)."""
 
     transactional_id: str
     producer_id: ProducerId
@@ -32,29 +32,29 @@ class WriterTransaction(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a decision lies in the decisions' topic."""
+    """Partition and offset of a decision in the decisions' topic."""
 
     partition: int
     offset: Offset
 
 
 class IndexEntry(NamedTuple):
-    """What the metadata of the group's offset says."""
+    """Metadata of the group's offset."""
 
     batch_id: int | None
-    """The last batch that is decided; None while there is none."""
+    """Batch of the last decision; None before the first."""
     run_id: str
-    """Whose decision that is; or whoever said something of runs when there was none."""
+    """Run of the last decision; before the first, the run that wrote the entry."""
     over_run_ids: tuple[str, ...] = ()
-    """Runs that have ended and will decide nothing more, as far as that was said since the last decision."""
+    """Runs that were recorded as ended since the last decision; they decide nothing more."""
 
     def ended(self, *run_ids: str) -> "IndexEntry":
-        """Return the entry that says of these runs that they are over, too."""
+        """Return a copy that records these runs as ended, too."""
         over_run_ids = dict.fromkeys((*self.over_run_ids, *run_ids))
         return self._replace(over_run_ids=tuple(over_run_ids)[-_ENDED_RUNS:])
 
     def encode(self) -> str:
-        """Return the metadata.
+        """Return the entry as an offset's metadata.
 
         >>> IndexEntry(7, "r1").encode()
         '{"version":1,"batch":7,"run":"r1"}'
@@ -66,10 +66,10 @@ class IndexEntry(NamedTuple):
 
     @classmethod
     def decode(cls, metadata: str) -> "IndexEntry":
-        """Return what metadata says.
+        """Parse an offset's metadata.
 
         Raises:
-            UnreadableDecisionError: it is none of this version's.
+            UnreadableDecisionError: this version does not understand it.
         """
         content = _decoded(metadata)
         batch_id, run_id, over_run_ids = content.get("batch"), content.get("run"), content.get("over", [])
@@ -82,23 +82,24 @@ class IndexEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A batch is written, by these transactions and none else."""
+    """Decision that a batch is written, by exactly these transactions."""
 
     batch_id: int
     run_id: str
     former_runs: tuple[str, ...] = ()
-    """Runs of the same query that may decide nothing any more, oldest first."""
+    """Superseded runs of the same query, oldest first; they decide nothing more."""
     rows: int
     transactions: tuple[WriterTransaction, ...]
     waits_for_ever: bool
-    """Whether nobody but their decider and an operator ends the transactions; else they may time out."""
+    """Whether only their decider or an operator ends the transactions; else they may time out."""
     given_up: tuple[WriterTransaction, ...] = ()
-    """What was open of an application's other writes when this was decided, and is aborted: none of it may be
-    decided after this."""
+    """Transactions of an application's other writes that were open at this decision; they are aborted, and
+    no later decision may name them."""
 
     @staticmethod
     def superseded(run_id: str, last: "Decision | None", others: Iterable[str]) -> tuple[str, ...]:
-        """Return the former runs of what a run decides after `last`, when others have something open."""
+        """Return the former runs for a decision of `run_id` after `last`, if `others` have open
+        transactions."""
         known = () if last is None else (*last.former_runs, last.run_id)
         former_runs = dict.fromkeys((*known, *others))
         former_runs.pop(run_id, None)
@@ -106,11 +107,10 @@ class Decision:
 
     @property
     def entry(self) -> IndexEntry:
-        """Return what the index says of it."""
         return IndexEntry(self.batch_id, self.run_id)
 
     def encode(self) -> bytes:
-        """Return the record's value."""
+        """Return the value of the decision's record."""
         return json.dumps(
             {
                 "version": _VERSION,
@@ -127,10 +127,10 @@ class Decision:
 
     @classmethod
     def decode(cls, value: bytes) -> "Decision":
-        """Return what a record's value says.
+        """Parse the value of a decision's record.
 
         Raises:
-            UnreadableDecisionError: it is none of this version's.
+            UnreadableDecisionError: this version does not understand it.
         """
         content = _decoded(value)
         try:
@@ -144,25 +144,24 @@ class Decision:
                 given_up=_transactions(content.get("givenUp", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise UnreadableDecisionError(f"it has no {error}") from error
+            raise UnreadableDecisionError(f"it lacks {error}") from error
 
 
 class LastDecision(NamedTuple):
-    """What a sink has come to."""
+    """The last committed decision of a sink, and its index entry."""
 
     entry: IndexEntry
     decision: Decision | None
-    """None while no batch is decided."""
+    """None before the first decision."""
     position: Position | None
-    """Of the decision."""
 
 
 def newest_entry(
     found: Sequence[tuple[IndexEntry, Position]], newest_first: Sequence[int]
 ) -> tuple[IndexEntry, Position]:
-    """Return the last of several entries of a sink, one for each partition that its decisions have lain in.
+    """Return a sink's newest entry, given one for each partition in which its decisions have lain.
 
-    That of the latest batch; a batch that came again was decided anew in the partition that is first in
+    The entry of the latest batch wins; if a batch was decided again, the entry whose partition comes first in
     `newest_first`.
 
     >>> entries = [(IndexEntry(7, "r1"), Position(3, 40)), (IndexEntry(9, "r1"), Position(11, 2))]
@@ -189,8 +188,8 @@ def _decoded(text: bytes | str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise UnreadableDecisionError(f"it is no JSON: {error}") from error
+        raise UnreadableDecisionError(f"it is not JSON: {error}") from error
     if not isinstance(content, dict) or content.get("version") != _VERSION:
         version = content.get("version") if isinstance(content, dict) else None
-        raise UnreadableDecisionError(f"it is of version {version}, and {_VERSION} is known")
+        raise UnreadableDecisionError(f"it has version {version}; this software knows version {_VERSION}")
     return content

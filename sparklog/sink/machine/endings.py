@@ -1,9 +1,10 @@
-"""How transactions are ended that something was decided about, and which of them can't be any more.
+"""How the transactions of a decision are committed, and which of them are lost.
 
-What only a decision ends, and is not known any more, was committed: it was long ago. So was that of a query
-whose id was used again, for a batch after the one that it is decided in, when that was finished. Other sinks'
-ids are used once: one that has moved on was ended by its time-out, or by a stranger. What may expire was
-committed if its end says so.
+A transaction without a time-out is ended only by a decision: if its coordinator has forgotten it, it was
+committed long ago. If a query's transactional id has moved on, it was reused for a later batch, after the
+decision was finished; its transaction was committed, too. Ids of other sinks are used once: one that has
+moved on was ended by its time-out or by a foreign client. A transaction with a time-out was committed only if
+its coordinator confirms it.
 """
 
 from collections.abc import Iterable
@@ -20,10 +21,10 @@ Transactions = tuple[WriterTransaction, ...]
 
 
 def commit_all(decided: Decision, transactions: Transactions, *, by_others: bool = False) -> Protocol[None]:
-    """Commit transactions of a decision, and see that readers see them; `by_others` as below.
+    """Commit a decision's transactions and wait until readers see them; `by_others` as below.
 
     Raises:
-        TransactionsLostError: some can't be; the others are.
+        TransactionsLostError: some can't be committed; the others are.
     """
     committed, lost = yield from commit_all_but_lost(decided, transactions, by_others=by_others)
     if committed:
@@ -35,10 +36,11 @@ def commit_all(decided: Decision, transactions: Transactions, *, by_others: bool
 def commit_all_but_lost(
     decided: Decision, transactions: Transactions, *, is_new: bool = False, by_others: bool = False
 ) -> Protocol[tuple[Transactions, Transactions]]:
-    """Commit transactions of a decision; return which were, now or before, and which can't be.
+    """Commit a decision's transactions; return the committed ones and the lost ones.
 
-    `is_new`: it was just made, and no id can have been used again. `by_others`: by whoever does not do its
-    batch, and looks after it: what can't be told is not lost to him.
+    `is_new`: the decision was made just now, so no id can have been reused. `by_others`: the caller does not
+    write the decision's batch but finishes it for another driver, to which an unknown end does not count as
+    lost.
     """
     if not transactions:
         return (), ()
@@ -53,10 +55,10 @@ def commit_all_but_lost(
 
 
 def finishing(sink: SinkId, decided: Decision, committing: Protocol[Result]) -> Protocol[Result]:
-    """Do what commits a decision's transactions, for whoever has its batch in hand.
+    """Run `committing` for the driver that writes the decision's batch.
 
     Raises:
-        UnfinishedDecisionError: some coordinator could not be asked, or refused.
+        UnfinishedDecisionError: a coordinator could not be asked, or refused.
         TransactionsLostError: as `committing` does.
     """
     try:
@@ -66,13 +68,13 @@ def finishing(sink: SinkId, decided: Decision, committing: Protocol[Result]) -> 
 
 
 def abort_all(transactions: Transactions) -> Protocol[None]:
-    """Abort transactions, and see that readers don't wait for them."""
+    """Abort transactions and wait until they no longer hold up readers."""
     yield EndTransactions(transactions, False)
     yield AwaitEnds(transactions, False)
 
 
 def lost_error(decided: Decision, lost: Transactions) -> TransactionsLostError:
-    """Return what to raise of a decision that is not whole."""
+    """Return the error of a decision with lost transactions."""
     return TransactionsLostError(
         decided.batch_id, decided.rows, len(decided.transactions), [each.transactional_id for each in lost]
     )
@@ -81,5 +83,5 @@ def lost_error(decided: Decision, lost: Transactions) -> TransactionsLostError:
 def distinct(
     transactions: Iterable[WriterTransaction], but: frozenset[WriterTransaction] = frozenset()
 ) -> Transactions:
-    """Return each transaction once, without some."""
+    """Return each transaction once, without those in `but`."""
     return tuple(dict.fromkeys(each for each in transactions if each not in but))

@@ -1,4 +1,4 @@
-"""Why a sink writes nothing, or can't say that everything is written: each with what to do about it."""
+"""Errors of a sink that writes nothing, or cannot confirm that all is written; each names the remedy."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,32 +22,33 @@ class SinkError(RuntimeError):
 
 
 class DeciderFencedError(Exception):
-    """Somebody else has become the sink's decider: whoever is told this has decided nothing."""
+    """Another decider of the sink has been initialized; the caller has decided nothing."""
 
 
 class ContestedSinkError(SinkError):
-    """Others decide for the same sink all the time."""
+    """Other drivers initialize the sink's decider again and again."""
 
     def __init__(self, decider_id: str) -> None:
         super().__init__(
-            "others become the decider of this sink again and again: somebody else uses the transactional id "
-            f"{decider_id}, or the same query or txnAppId runs several times at once. Let one of them run"
+            "other drivers become the decider of this sink again and again: another client uses the "
+            f"transactional id {decider_id}, or the same query or txnAppId runs several times at once. Let "
+            "one of them run"
         )
 
 
 class DecisionGoneError(SinkError):
-    """A decision that a task went by is not there when its batch is to be committed."""
+    """The decision that tasks relied on is gone when their batch is committed."""
 
     def __init__(self, batch_id: int) -> None:
         super().__init__(
-            f"batch {batch_id} was decided when its tasks asked, and is not any more: the topic "
-            "__sparklog_sink_decisions, or the sink's group, was deleted meanwhile. Start it again: it is "
-            "then written anew"
+            f"batch {batch_id} was decided when its tasks asked, and the decision is gone now: the topic "
+            "__sparklog_sink_decisions, or the sink's group, was deleted meanwhile. Start the write again: "
+            "the batch is then written again"
         )
 
 
 class OlderCheckpointError(SinkError):
-    """The query goes on from before what it has written already."""
+    """The query restarts from before a batch that it has written already."""
 
     def __init__(self, batch_id: int, decided_batch_id: int) -> None:
         super().__init__(
@@ -58,19 +59,19 @@ class OlderCheckpointError(SinkError):
 
 
 class DifferentBatchError(SinkError):
-    """A batch that is decided comes again, and is another."""
+    """A decided batch comes again with other rows."""
 
     def __init__(self, batch_id: int, rows: int, decided_rows: int) -> None:
         super().__init__(
             f"batch {batch_id} has {rows} rows now, and had {decided_rows} when it was written: the query's "
-            "checkpoint is an older copy in which this batch was planned anew, or the query gives other rows "
-            "for the same input. Start it from its latest checkpoint, or have it give the same rows each "
-            f"time. {_ONCE_MORE}"
+            "checkpoint is an older copy in which this batch was planned again, or the query gives other "
+            "rows for the same input. Start it from its latest checkpoint, or have it give the same rows "
+            f"each time. {_ONCE_MORE}"
         )
 
 
 class SupersededRunError(SinkError):
-    """The same query was started elsewhere, and this run of it is to write nothing more."""
+    """The same query was started elsewhere, which supersedes this run."""
 
     def __init__(self, run_id: str, by_run_id: str) -> None:
         super().__init__(
@@ -81,18 +82,18 @@ class SupersededRunError(SinkError):
 
 
 class GivenUpError(SinkError):
-    """What was prepared for a version was aborted by somebody who came with an earlier one meanwhile."""
+    """Another write with an earlier version aborted the transactions prepared for this one."""
 
     def __init__(self, version: int, decided_version: int) -> None:
         super().__init__(
-            f"what was prepared for version {version} was aborted by another write of the same txnAppId, "
-            f"which came with version {decided_version} meanwhile: nothing of it was written. Do so again, "
-            "and let one write at a time go on as one txnAppId"
+            f"the rows prepared for version {version} were aborted by another write of the same txnAppId, "
+            f"which came with version {decided_version} meanwhile: none of them was written. Write them "
+            "again, and run one write at a time for a txnAppId"
         )
 
 
 class RunOverError(SinkError):
-    """A job, or a run of a query, has ended, and something of it comes afterwards."""
+    """A job or a query's run has ended, and one of its tasks or its driver continues."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -102,7 +103,7 @@ class RunOverError(SinkError):
 
 
 class TransactionsEndedError(SinkError):
-    """Of a batch that is about to be decided, some transactions have ended: nothing of it is decided."""
+    """Transactions of a batch ended before its decision: nothing of it is decided."""
 
     def __init__(self, batch_id: int, count: int, ended: Sequence[str]) -> None:
         super().__init__(
@@ -114,7 +115,7 @@ class TransactionsEndedError(SinkError):
 
 
 class TransactionsLostError(SinkError):
-    """Of a batch that is decided, some transactions were ended otherwise before they could be committed."""
+    """Transactions of a decided batch were aborted or expired before they could be committed."""
 
     def __init__(self, batch_id: int, rows: int, count: int, lost: Sequence[str]) -> None:
         super().__init__(
@@ -128,7 +129,7 @@ class TransactionsLostError(SinkError):
 
 
 class UnfinishedDecisionError(SinkError):
-    """A batch is decided, and it could not be seen to that its transactions are committed."""
+    """A batch is decided, but its transactions could not be confirmed as committed."""
 
     def __init__(self, sink: SinkId, batch_id: int, rows: int, cause: KafkaError) -> None:
         super().__init__(
@@ -140,7 +141,7 @@ class UnfinishedDecisionError(SinkError):
 
 
 class UnreadableDecisionError(SinkError):
-    """What lies in the log is no decision that this version knows."""
+    """This version does not understand the sink's last decision."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -149,6 +150,6 @@ class UnreadableDecisionError(SinkError):
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and how many there are beside them, as they are told to users."""
+    """Return the first names and the number of the others, for an error text."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

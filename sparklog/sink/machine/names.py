@@ -1,13 +1,13 @@
-"""The names of a sink: its decider, the group that its decisions are found by, and its writers' ids.
+"""Names of a sink: its decider, the group that indexes its decisions, and its writers' transactional ids.
 
     sparklog-sink.<sink>                            the decider's transactional id, and the group
     sparklog-sink.<sink>.<run>.<process>.<slot>     a writer's transactional id
     __sparklog_sink_decisions                       the topic of all sinks' decisions
 
-A writer is one process of one run of a query, and a slot one of the transactions that it has open at a time.
-Nobody else initializes its ids, so no retried task, speculative one or other run can abort what it left
-prepared; and a driver can end what tasks of its own run left, whose ids it was never told, by their
-beginning. No part holds a dot, so that no sink's names begin with another's.
+A writer is one process of one run of a query; a slot is one of the transactions that it has open at a time.
+No other process initializes its ids, so no retried or speculative task and no other run can abort the
+transactions that it left prepared. A driver finds the transactions of its run's tasks by their common prefix.
+No part contains a dot, so no sink's names are a prefix of another's.
 """
 
 import re
@@ -21,28 +21,29 @@ _KEPT: Final = re.compile(rb"[A-Za-z0-9_-]")
 
 
 class SinkKind(Enum):
-    """What makes two writes the same, and what another one means."""
+    """Identity of a write: which writes are repetitions of it, and which follow it."""
 
     QUERY = "query"
-    """A streaming query. One run of it may write; a batch that it does again is the same, or refused."""
+    """A streaming query. One run of it may write; a batch that comes again is the same batch, or refused."""
     APPLICATION = "app"
-    """Whatever names itself by txnAppId, as for Delta tables: only a later version is written."""
+    """An application with a txnAppId, as for Delta tables: only a later version is written."""
     JOB = "job"
-    """One batch write, which is not done again. It goes on while its decider is the one that it began with,
+    """One batch write, which is not repeated. It continues while its decider is the one that it began with
     and has decided nothing."""
 
 
 class SinkId(NamedTuple):
-    """What decisions are made for."""
+    """Identity of a sink, for which decisions are made."""
 
     kind: SinkKind
     name: str
     topic: str | None = None
-    """Of an application: one may write the same versions to several topics, each in a write of its own."""
+    """Of an application only: it may write the same versions to several topics, each in a write of its
+    own."""
 
     @property
     def text(self) -> str:
-        """Return the part of names that is the sink's.
+        """Return the sink's part of all its names.
 
         >>> SinkId(SinkKind.APPLICATION, "billing.eu", "orders").text
         'app-billing%2Eeu@orders'
@@ -52,13 +53,13 @@ class SinkId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "SinkId":
-        """Return the sink whose `text` that is.
+        """Return the sink whose `text` is given.
 
         >>> SinkId.parse("app-billing%2Eeu@orders")
         SinkId(kind=<SinkKind.APPLICATION: 'app'>, name='billing.eu', topic='orders')
 
         Raises:
-            ValueError: there is none.
+            ValueError: no sink has this text.
         """
         kind, _, rest = text.partition("-")
         name, has_topic, topic = rest.partition("@")
@@ -67,39 +68,38 @@ class SinkId(NamedTuple):
         except ValueError:
             sink = None
         if sink is None or sink.text != text:
-            raise ValueError(f"'{text}' is no sink: they are named as in query-<id>, app-<txnAppId>@<topic>")
+            raise ValueError(f"'{text}' is not a sink: sinks are named query-<id> or app-<txnAppId>@<topic>")
         return sink
 
     @property
     def is_indexed(self) -> bool:
-        """Whether tasks, and who becomes the decider, find the last decision by a group's offset.
+        """Whether tasks and deciders find the last decision by a group's offset.
 
-        Of a job there is one decision at most. Its tasks ask for its decider, and who becomes that, which
-        nobody does whose job succeeds, reads the topic.
+        A job has at most one decision. Its tasks ask for its decider instead; a driver that becomes the
+        decider of a job, which happens only to a failed one, reads the topic.
         """
         return self.kind is not SinkKind.JOB
 
     @property
     def decider_id(self) -> str:
-        """Return the transactional id of whoever decides; also the group that decisions are found by."""
+        """Return the decider's transactional id, which is also the group that indexes decisions."""
         return NAMES_PREFIX + self.text
 
     @property
     def writers_prefix(self) -> str:
-        """Return how the transactional ids of all writers begin."""
+        """Return the common prefix of all writers' transactional ids."""
         return f"{self.decider_id}."
 
     def run_prefix(self, run_id: str) -> str:
-        """Return how the transactional ids of a run's writers begin."""
+        """Return the common prefix of the transactional ids of a run's writers."""
         return f"{self.writers_prefix}{_escaped(run_id)}."
 
     def writer_id(self, run_id: str, process: str, slot: int) -> str:
-        """Return the transactional id of one transaction of a process."""
         return f"{self.run_prefix(run_id)}{_escaped(process)}.{slot}"
 
 
 def sink_of(transactional_id: str) -> str | None:
-    """Return which sink an id is of, its decider's or a writer's; None if of none.
+    """Return the text of the sink that has an id, a decider's or a writer's; None if no sink has it.
 
     >>> sink_of(SinkId(SinkKind.QUERY, "q1").writer_id("r1", "p1", 0))
     'query-q1'
@@ -110,7 +110,7 @@ def sink_of(transactional_id: str) -> str | None:
 
 
 def kind_of(transactional_id: str) -> SinkKind | None:
-    """Return of which kind the sink is that an id is of; None if of none.
+    """Return the kind of the sink that has an id; None if no sink has it.
 
     >>> kind_of(SinkId(SinkKind.JOB, "j1").writer_id("r1", "p1", 0)).value
     'job'
@@ -120,7 +120,7 @@ def kind_of(transactional_id: str) -> SinkKind | None:
 
 
 def run_of(transactional_id: str) -> str:
-    """Return which run a writer's id is of.
+    """Return the run of a writer's id.
 
     >>> run_of(SinkId(SinkKind.QUERY, "q1").writer_id("r.1", "p1", 0))
     'r.1'

@@ -1,24 +1,26 @@
-"""How a batch is decided and its transactions ended; how it is given up; and who may do that.
+"""How a batch is decided and its transactions are ended, how an attempt is given up, and which driver may do
+it.
 
-The rule: a transaction is committed only after a decision that names it is durable, and aborted only by whom
-nobody can contradict. Two things make that so. Decisions of a sink follow one another: whoever decides has
-initialized the sink's decider before he looked for the last decision, so that whoever did so earlier is
-refused, and whoever does so later finds his. And who aborts is either the driver of the run that wrote, after
-it has said in the index that it decided otherwise or is over (of a job: after it has decided, or is another
-decider than the one that the job began with); or another run's, after its decision, of what was open before
-that decision. Nobody can then decide for that any more: it is of the same batch, or of one
-before; or of a query's run that this very decision has superseded; or it is named there as given up. What is
-found open afterwards is left to the next decision, for it may be of a run that has gone on from this one.
+Invariant: a transaction is committed only after a decision that names it is durable, and aborted only when no
+later decision can name it.
 
-A decider that was initialized stays valid until somebody else initializes it. So a driver keeps it from batch
-to batch (`Decider`), and a decision is then three requests, two of them at once; whether it still is the
-decider, it learns by them.
+1. Decisions of a sink follow one another. A driver initializes the sink's decider before it reads the last
+  decision: that fences every earlier decider, and every later one reads this one's decision.
+2. A transaction is aborted either by the driver of the run that wrote it, after the index says that the run
+  decided otherwise or is over (a job: after its decision, or once its decider is another one than it began
+  with). Or it is aborted by the driver of another run after its own decision, if it was open before that
+  decision. No later decision can name it then: it belongs to the same batch or an earlier one; or to a run of
+  the query that this very decision superseded; or the decision lists it as given up. A transaction found open
+  only after the decision is left to the next one: a run that continues after this one may have begun it.
 
-Ends are durable before anybody looks for what else is open, and are awaited last: meanwhile they get about.
+A decider stays valid until the next one is initialized. A driver therefore keeps its `Decider` from batch to
+batch, and a decision takes three requests, two of them at once; a fenced decider learns it from their
+answers. Ends of transactions are durable before other open ones are looked for; their markers are awaited
+last.
 
 Order for the caller: `Begin` before the tasks of a job, `Finish` before those of an application; then
-`Commit` with what all tasks say, or `Abort` with what some do, also after a `Commit` that raised. Each goes
-on from wherever a process ended before it.
+`Commit` with the results of all tasks, or `Abort` with those of some, also after a `Commit` that raised. Each
+protocol continues from any step at which a process ended before it.
 """
 
 from dataclasses import replace
@@ -64,57 +66,57 @@ from sparklog.sink.machine.steps import (
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
 
 _MOST_CONTESTS: Final = 5
-"""So often a decider is initialized for one decision before somebody else is taken to do so for ever."""
+"""Attempts to decide before other drivers are taken to contest the sink without end."""
 
 
 class SinkBatch(NamedTuple):
-    """One attempt at a batch, as its driver knows it."""
+    """One attempt at a batch, as known to its driver."""
 
     sink: SinkId
     batch_id: int
     run_id: str
     rows: int
-    """That its tasks had; also those of tasks that found the batch decided and wrote nothing."""
+    """Rows of the batch's tasks, including tasks that found the batch decided and wrote nothing."""
     transactions: Transactions
-    """What the tasks left prepared, as far as they said so."""
+    """Transactions that tasks reported as prepared."""
     waits_for_ever: bool
-    """Whether these are without a time-out."""
+    """Whether the transactions have no time-out."""
     unwritten_rows: int = 0
-    """Those of `rows` that tasks did not write, because they found the batch decided."""
+    """Those of `rows` that tasks skipped because they found the batch decided."""
 
 
 class Decider(NamedTuple):
-    """Who decides, for as long as nobody else has become it, and what was decided last."""
+    """A sink's decider, valid until the next one is initialized, and the last decision."""
 
     stamp: DeciderStamp
     last: LastDecision | None
     leftovers: Transactions = ()
-    """Of other runs, which may be alive and ahead of the last decision: for the next one to end."""
+    """Open transactions of other runs, which may be alive and ahead: the next decision ends them."""
 
     @property
     def decided(self) -> Decision | None:
         return None if self.last is None else self.last.decision
 
     def knows_over(self, run_id: str) -> bool:
-        """Whether it was said, since the last decision, that a run is over."""
+        """Whether the index has recorded, since the last decision, that a run is over."""
         return self.last is not None and run_id in self.last.entry.over_run_ids
 
 
 class Begin:
-    """Has a job begin, before its tasks do: they write for as long as nobody else is its decider."""
+    """Begins a job before its tasks: they write while its decider is the one initialized here."""
 
     def __init__(self, sink: SinkId) -> None:
         self._sink = sink
 
     def steps(self) -> Protocol[Decider]:
-        """Return the decider to commit with, which the tasks are to know."""
+        """Return the decider to commit with; the tasks need its stamp."""
         return Decider((yield InitializeDecider(self._sink)), None)
 
 
 class Finish:
-    """Ends what an application decided last, if that is not done: before its tasks use their ids again.
+    """Finishes an application's last decision before its tasks use their transactional ids again.
 
-    A query need not: its run ends if a batch is not finished, and the ids of another run are others.
+    A query does not need this: an unfinished batch ends its run, and another run has other ids.
     """
 
     def __init__(self, sink: SinkId) -> None:
@@ -124,7 +126,7 @@ class Finish:
         """Return the decider to commit with.
 
         Raises:
-            TransactionsLostError: it can't be carried out, and nobody was told yet.
+            TransactionsLostError: the last decision can't be carried out, which is unreported yet.
         """
         decider = yield from _become_decider(self._sink)
         leftovers = yield from _look_around(self._sink, decider)
@@ -132,19 +134,18 @@ class Finish:
 
 
 class Commit:
-    """Decides a batch, if it is not decided, and ends all transactions that it is the time for."""
+    """Decides a batch unless it is decided, and ends all transactions that this permits."""
 
     def __init__(self, batch: SinkBatch, decider: Decider | None) -> None:
-        """`decider` is what the last commit of this run returned, if that is known."""
         self._batch = batch
         self._decider = decider
         self._leftovers: Transactions = () if decider is None else decider.leftovers
-        """Of other runs, open since before the decision."""
+        """Transactions of other runs that were open before the decision."""
         self._has_looked_again = False
-        """Whether others may have decided since the tasks began."""
+        """Whether other drivers may have decided since the tasks began."""
 
     def steps(self) -> Protocol[Decider | None]:
-        """Return the decider to commit the run's next batch with; None if the sink is forgotten.
+        """Return the decider for the run's next batch; None if the sink's decision is deleted.
 
         Raises:
             SinkError: the batch must not be written, or is not whole.
@@ -171,7 +172,7 @@ class Commit:
         raise ContestedSinkError(sink.decider_id)
 
     def _decide(self, decider: Decider) -> Protocol[Decider]:
-        """Make the batch's decision durable, if it is not; or a query's run the one that goes on from it."""
+        """Make a durable decision for the batch, or record this run of a query as the one that continues."""
         batch, decided = self._batch, decider.decided
         if decider.knows_over(batch.run_id):
             raise RunOverError(batch.run_id)
@@ -181,12 +182,12 @@ class Commit:
         given_up = frozenset(() if decided is None else decided.given_up)
         if verdict is Verdict.WRITE and decided is not None and not given_up.isdisjoint(batch.transactions):
             raise GivenUpError(batch.batch_id, decided.batch_id)
-        # What times out may have done so; and of what was given up before the last decision, that alone tells
-        # which was still open then.
+        # Transactions with a time-out may have expired. Of those given up before the last decision, only the
+        # coordinator knows which were still open then.
         is_overtaken = batch.sink.kind is SinkKind.APPLICATION and self._has_looked_again
         if verdict is Verdict.WRITE and (is_overtaken or not batch.waits_for_ever):
             yield from self._check_open()
-        # Whoever has something open now is refused from then on, should he be alive: it is aborted.
+        # Other runs with open transactions are refused from now on: their transactions are aborted.
         others = (run_of(each.transactional_id) for each in self._leftovers)
         former_runs = Decision.superseded(batch.run_id, decided, others)
         if verdict is Verdict.WRITE:
@@ -202,7 +203,7 @@ class Commit:
             return (yield from self._write(decider, decision))
         assert decided is not None, "it is decided"
         if batch.sink.kind is not SinkKind.QUERY:
-            # Somebody may be ahead, with a version of his own: what he has prepared he writes again.
+            # Another driver may be ahead with its own version: it has to write its rows again.
             decision = replace(decided, given_up=distinct((*decided.given_up, *self._leftovers)))
         else:
             decision = replace(decided, run_id=batch.run_id, former_runs=former_runs)
@@ -211,7 +212,7 @@ class Commit:
         return (yield from self._write(decider, decision))
 
     def _check_open(self) -> Protocol[None]:
-        """Return if all that is about to be named can be committed."""
+        """Check that all transactions of the batch are open, so that they can be committed."""
         transactions = self._batch.transactions
         open_ones = frozenset((yield FindOpenTransactions(transactions)))
         ended = [each.transactional_id for each in transactions if each not in open_ones]
@@ -226,7 +227,7 @@ class Commit:
         return Decider(next_stamp, LastDecision(entry, decision, position))
 
     def _end(self, decider: Decider) -> Protocol[Decider | None]:
-        """Commit what is decided, and abort what of this run, or from before, is not."""
+        """Commit the decided transactions; abort the undecided ones of this run and of earlier ones."""
         batch, decided = self._batch, decider.decided
         assert decided is not None and decider.last is not None, "it is decided"
         lost: Transactions = ()
@@ -239,25 +240,25 @@ class Commit:
         if committed:
             yield AwaitEnds(committed, True)
         if cause is not None and batch.sink.kind is SinkKind.JOB:
-            # Nobody comes back for a job, and this is as late as can be: whoever could not be asked may be by
-            # now. Also if something is lost: who gives the job up is told so before he looks around.
+            # No later driver continues a job, and this is the last opportunity: an unavailable coordinator
+            # may be back. This comes before lost transactions are reported, so before the job is given up.
             left, cause = yield from self._end_leftovers(decided)
         if cause is not None:
             yield WarnOfLeftovers(batch.sink, cause)
         if lost:
             raise lost_error(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
-            # Also if something is left open: all that it names has ended, so that is to be aborted by whoever
-            # finds no decision.
+            # Delete it even if transactions are left open: all those that it names have ended, so without a
+            # decision every remaining one may be aborted.
             yield ForgetDecision(batch.sink)
             return None
         return decider._replace(leftovers=left)
 
     def _end_leftovers(self, decided: Decision) -> Protocol[tuple[Transactions, KafkaError | None]]:
-        """Do `_abort_undecided`, and return what else is open; if it is not possible, also why.
+        """Do `_abort_undecided`; return the open transactions of other runs, and the error if there was one.
 
-        The batch is written: were this to fail, it would be written again. What is left open then, the next
-        batch's commit ends; of a job nobody but an operator.
+        The batch is written: an error here would make the caller write it again. The next batch's commit ends
+        the remaining transactions; those of a job only an operator ends.
         """
         try:
             yield AwaitDecision(self._batch.sink)
@@ -269,9 +270,9 @@ class Commit:
         return left, None
 
     def _abort_undecided(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
-        """Abort what nobody can decide for any more; return that, and what else is open of other runs.
+        """Abort the transactions that no later decision can name; return them and the open ones of others.
 
-        What of this run, or of a superseded one, begins later finds the index before it.
+        Tasks of this run or a superseded one that begin later read the index first, and write nothing.
         """
         batch = self._batch
         open_ones: Transactions = tuple((yield ListOpenTransactions(batch.sink.writers_prefix)))
@@ -288,20 +289,20 @@ class Commit:
 
 
 class Abort:
-    """Gives an attempt at a batch up, unless it is decided: then it is finished."""
+    """Gives up an attempt at a batch; finishes it if it is decided."""
 
     def __init__(self, batch: SinkBatch) -> None:
         self._batch = batch
 
     def steps(self) -> Protocol[bool]:
-        """Return whether the batch was decided by this run before, and so is written.
+        """Return whether this run had decided the batch, which is then written.
 
         Raises:
-            SinkError: it was, and is not whole; or this cannot be found out.
+            SinkError: it had, and the batch is not whole; or this cannot be determined.
         """
         batch = self._batch
         for _ in range(_MOST_CONTESTS):
-            # A decision of this run that may be on its way is made or prevented by this.
+            # A decision of this run that is in flight is completed or fenced by this.
             decider = yield from _become_decider(batch.sink)
             decided, last = decider.decided, decider.last
             if not batch.sink.is_indexed:  # and tasks that come late find that it has another decider
@@ -336,23 +337,21 @@ class Abort:
 
 
 class Settled(NamedTuple):
-    """What an operator's settling did."""
-
     committed: Transactions
     aborted: Transactions
 
 
 class Settle:
-    """Ends all that is open of a sink which nobody goes on with: as it was decided, or by aborting it."""
+    """Ends all open transactions of an abandoned sink: commits the decided ones and aborts the others."""
 
     def __init__(self, sink: SinkId) -> None:
         self._sink = sink
 
     def steps(self) -> Protocol[Settled]:
-        """Return what was ended, and how.
+        """Return the transactions that were committed and aborted.
 
         Raises:
-            TransactionsLostError: the last decision can't be carried out; all else is.
+            TransactionsLostError: the last decision can't be carried out; all others are ended.
         """
         for _ in range(_MOST_CONTESTS):
             decider = yield from _become_decider(self._sink)
@@ -362,8 +361,8 @@ class Settle:
             if last is not None:
                 runs[last.entry.run_id] = None
             if runs and self._sink.is_indexed:
-                # All runs that are known of are refused from now on, should they be alive; also tasks of
-                # theirs that have not begun yet. A job is, as it has another decider now.
+                # All known runs are refused from now on, in case they are alive, including tasks that have
+                # not begun. A job is refused because its decider has changed.
                 entry = IndexEntry(None, next(iter(runs))) if last is None else last.entry
                 position = None if last is None else last.position
                 try:
@@ -403,10 +402,10 @@ def _become_decider(sink: SinkId) -> Protocol[Decider]:
 
 
 def _begun_anew(sink: SinkId, fenced: DeciderStamp) -> Protocol[Decider | None]:
-    """Return a job's next decider, if nothing has fenced the last one but its transaction's time-out.
+    """Return a job's next decider if its last one was fenced by nothing but its transaction's time-out.
 
-    That is an epoch, and to become the decider another one. Who ends the job takes one as well, before or
-    after: then he has the last word.
+    The time-out takes one epoch, and initializing the decider another. A driver or operator that ends the job
+    takes an epoch as well, before or after; in either case it prevails.
     """
     timed_out = fenced._replace(producer_epoch=fenced.producer_epoch + 1)
     if (yield FindAbortedDecider(sink)) != timed_out:
@@ -418,31 +417,31 @@ def _begun_anew(sink: SinkId, fenced: DeciderStamp) -> Protocol[Decider | None]:
 
 
 def _look_around(sink: SinkId, decider: Decider) -> Protocol[Transactions]:
-    """Finish what was decided last, if it is not, and return what else is open."""
+    """Finish the last decision if it is unfinished; return all other open transactions."""
     decided = decider.decided
     named = () if decided is None else decided.transactions
     open_ones: Transactions = tuple((yield _list_open(sink, decided)))
     if decided is not None:
         unfinished = _unfinished(decided, open_ones)
         if sink.kind is SinkKind.QUERY or decider.knows_over(decided.run_id):
-            # A query has come past it. Else somebody was told, who gave its run up or settled the sink.
+            # A later batch of the query has finished it, or else the loss was reported to the driver that
+            # gave its run up or to the operator that settled the sink.
             unfinished = tuple(each for each in unfinished if each in open_ones)
         yield from commit_all(decided, unfinished, by_others=True)
     return tuple(each for each in open_ones if each not in named)
 
 
 def _unfinished(decided: Decision, open_ones: Transactions) -> Transactions:
-    """Return what of a decision may have to be committed yet, or be lost: what has expired is not open."""
+    """Return the transactions of a decision that may be uncommitted or lost; an expired one is not open."""
     if not decided.waits_for_ever:
         return decided.transactions
     return tuple(each for each in decided.transactions if each in open_ones)
 
 
 def _list_open(sink: SinkId, decided: Decision | None) -> ListOpenTransactions:
-    """Return how to list what is open of a sink; surely all of what was decided last, or given up by that.
+    """List a sink's open transactions; none of those that the last decision names or gave up may be missing.
 
-    What of it is taken for done now is taken for undecided after the next decision, which also has to say
-    that it is given up.
+    One that is missed now would be taken for undecided later. The next decision repeats what is given up.
     """
     named = () if decided is None else (*decided.transactions, *decided.given_up)
     return ListOpenTransactions(sink.writers_prefix, tuple(each.transactional_id for each in named))

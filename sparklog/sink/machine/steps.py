@@ -1,9 +1,9 @@
-"""The steps of which the protocols consist: each is one thing to be asked of the cluster.
+"""Steps of the sink's protocols: each is one question or order to the cluster.
 
-A protocol is a generator: it yields a step, is sent what came of it, and returns its result. Whoever carries
-steps out tries again by himself what may be tried again; what he raises then, a `DeciderFencedError` or a
-`KafkaError`, is thrown into the protocol, which may go on otherwise. Between two steps the process may end,
-and everything still has to come right: whoever comes next has to be able to go on from any of them.
+A protocol is a generator: it yields a step, receives the step's result, and returns its own. The caller
+retries a step's retriable errors itself; a final `DeciderFencedError` or `KafkaError` is thrown into the
+protocol, which may handle it. A process may end between any two steps: the next protocol of the sink has to
+continue from any of them.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,53 +20,54 @@ Result = TypeVar("Result")
 
 
 class DeciderStamp(NamedTuple):
-    """As whom a decider is known to the cluster; it is his until somebody else is given the next epoch."""
+    """Identity of a decider in the cluster, valid until the next epoch is assigned."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
 
 
 class TransactionEnd(Enum):
-    """What came of ending a transaction."""
+    """Result of ending a transaction."""
 
     DONE = auto()
-    """It ended so, now or before."""
+    """It ended as asked, now or before."""
     OTHERWISE = auto()
-    """It had ended otherwise."""
+    """It had ended the other way."""
     MOVED_ON = auto()
-    """Its id has been initialized since: it has ended, and it can't be told how."""
+    """Its id has been initialized since: it has ended, in an unknown way."""
     FORGOTTEN = auto()
-    """The cluster does not know the id any more: it has ended, and it can't be told how."""
+    """The cluster does not know the id any longer: it has ended, in an unknown way."""
 
 
 class InitializeDecider(NamedTuple):
-    """Become the decider; all before are fenced, and what they left open is aborted. Gives `DeciderStamp`."""
+    """Initialize the decider, which fences all earlier ones and aborts their open transactions. Gives
+    `DeciderStamp`."""
 
     sink: SinkId
 
 
 class FindAbortedDecider(NamedTuple):
-    """Look whether the decider's last transaction was aborted, and nobody has been initialized since.
+    """Find out whether the decider's last transaction was aborted and no decider was initialized since.
 
-    Gives the `DeciderStamp` that is left, one epoch after whoever began the transaction; else None.
+    Gives the `DeciderStamp` that the abort left, one epoch after the transaction's; else None.
     """
 
     sink: SinkId
 
 
 class FindLastDecision(NamedTuple):
-    """Look for the last decision that is committed, however old. Gives `LastDecision | None`.
+    """Find the last committed decision, however old. Gives `LastDecision | None`.
 
-    None of its transaction's offsets may be pending when this is answered.
+    The answer is given only when none of its transaction's offsets is pending.
     """
 
     sink: SinkId
 
 
 class ListOpenTransactions(NamedTuple):
-    """List the transactions whose ids begin so and that are open, or that nothing was written in yet.
+    """List the transactions with an id prefix that are open, or that are initialized and still empty.
 
-    Some may be missing whose coordinator is just being replaced; none of those whose ids are `named`. Gives a
+    Transactions whose coordinator is being replaced may be missing, but none with an id in `named`. Gives a
     sequence of `WriterTransaction`.
     """
 
@@ -75,15 +76,15 @@ class ListOpenTransactions(NamedTuple):
 
 
 class FindOpenTransactions(NamedTuple):
-    """Look which of these transactions are open. Gives a sequence of them."""
+    """Select the open ones of these transactions. Gives a sequence of them."""
 
     transactions: Sequence[WriterTransaction]
 
 
 class WriteDecision(NamedTuple):
-    """Write the record, and the group's offset of what is indexed. Gives the record's `Position`.
+    """Write a decision's record, and the group's offset of an indexed sink. Gives the record's `Position`.
 
-    It is in the decider's transaction; neither waits for the other. Raises `DeciderFencedError`.
+    Both are in the decider's transaction and sent at once. Raises `DeciderFencedError`.
     """
 
     sink: SinkId
@@ -91,23 +92,23 @@ class WriteDecision(NamedTuple):
     decision: Decision
     entry: IndexEntry
     after: Position | None
-    """Of the decision before this one, if there is any: what the group's offset says is that one's next."""
+    """Position of the previous decision, if there is one: the group's offset is the one behind it."""
 
 
 class IndexDecision(NamedTuple):
-    """Commit the group's offset alone, in the decider's transaction. Raises `DeciderFencedError`."""
+    """Write the group's offset alone, in the decider's transaction. Raises `DeciderFencedError`."""
 
     sink: SinkId
     decider: DeciderStamp
     position: Position | None
-    """Of the last decision. None: there is none; any partition will do."""
+    """Position of the last decision; None if there is none, when any partition will do."""
     entry: IndexEntry
 
 
 class CommitDecision(NamedTuple):
-    """Commit the decider's transaction; this is the moment of the decision. Gives the next `DeciderStamp`.
+    """Commit the decider's transaction, which makes the decision. Gives the next `DeciderStamp`.
 
-    Raises `DeciderFencedError`, if nothing was decided. If it cannot be known, another error.
+    Raises `DeciderFencedError` if nothing was decided, and another error if the outcome is unknown.
     """
 
     sink: SinkId
@@ -115,9 +116,9 @@ class CommitDecision(NamedTuple):
 
 
 class EndTransactions(NamedTuple):
-    """Commit or abort transactions, of exactly these epochs. Gives a mapping to `TransactionEnd`.
+    """Commit or abort transactions of exactly these epochs. Gives a mapping to `TransactionEnd`.
 
-    It is durable how they end when this is answered, and readers may not see it yet.
+    The end is durable when this is answered; readers may not see it yet.
     """
 
     transactions: Sequence[WriterTransaction]
@@ -125,10 +126,11 @@ class EndTransactions(NamedTuple):
 
 
 class AwaitEnds(NamedTuple):
-    """Return when readers of committed records see what was committed, or are held up by none of it.
+    """Wait until readers of committed records see ended transactions, or are no longer held up by aborted
+    ones.
 
-    The transactions are some that were ended so, and that holds: where a partition is offline for too long, a
-    warning says what is still to be seen. Gives the transactions of which it is not known to be.
+    The transactions must have been ended this way. If a partition is offline for too long, a warning names
+    it. Gives the transactions whose markers are not confirmed.
     """
 
     transactions: Sequence[WriterTransaction]
@@ -136,19 +138,20 @@ class AwaitEnds(NamedTuple):
 
 
 class AwaitDecision(NamedTuple):
-    """Return when whoever looks for the last decision finds the one just committed, or a later one."""
+    """Wait until every search for the last decision finds the one just committed, or a later one."""
 
     sink: SinkId
 
 
 class ForgetDecision(NamedTuple):
-    """Delete the decision of what is not indexed."""
+    """Delete the decision of a sink that is not indexed."""
 
     sink: SinkId
 
 
 class WarnOfLeftovers(NamedTuple):
-    """Say that a batch is written, that what else may be open of its sink could not be ended, and who can."""
+    """Warn that a batch is written but other open transactions of its sink could not be ended, with the
+    remedy."""
 
     sink: SinkId
     cause: KafkaError
@@ -174,7 +177,7 @@ TransactionEnds: TypeAlias = Mapping[WriterTransaction, TransactionEnd]
 
 
 def carry_out(protocol: Protocol[Result], perform: Callable[[Step], Any]) -> Result:
-    """Return what a protocol returns, with each of its steps performed."""
+    """Run a protocol, performing each of its steps, and return its result."""
     try:
         step = next(protocol)
         while True:

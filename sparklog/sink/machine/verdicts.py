@@ -1,8 +1,8 @@
-"""What a last decision means for a batch that is about to be written, or decided.
+"""Verdicts on a batch that a task is about to write, or a driver to decide, given the last decision.
 
-A task asks only to save work, and so as not to leave a transaction open that nobody would end; what it is
-told may be outdated a moment later. What counts is the verdict on a commit, which is given by whoever is the
-decider and holds until somebody else becomes it.
+A task asks only to save work and to leave no transaction open that no driver would end; its answer may be
+outdated a moment later. The verdict on a commit is the binding one: the decider gives it, and it holds until
+the next decider is initialized.
 """
 
 from enum import Enum, auto
@@ -19,7 +19,7 @@ from sparklog.sink.machine.steps import DeciderStamp
 
 
 class Verdict(Enum):
-    """What is to be done about a batch."""
+    """Action for a batch."""
 
     WRITE = auto()
     ALREADY_DECIDED = auto()
@@ -28,13 +28,14 @@ class Verdict(Enum):
 def verdict_on_task(kind: SinkKind, batch_id: int, run_id: str, index: IndexEntry | None) -> Verdict:
     """Return whether a task has to write its rows.
 
-    To be asked after its transactional id was initialized and before anything is written: then whoever ends a
-    run, which he says before he looks for ids of it, either finds the task's or is heard by the task. And
-    once more when all is written: a task that hung in between may have begun its transaction after he looked.
+    The task asks after it has initialized its transactional id and before it writes: a driver that ends the
+    run records that before it lists the run's ids, so either it finds the task's id or the task sees the
+    record. The task asks again when all is written: if it hung in between, its transaction may have begun
+    after the driver listed the ids.
 
     Raises:
         RunOverError: its job or run has ended.
-        OlderCheckpointError: the query has come further than this batch.
+        OlderCheckpointError: the query has advanced beyond this batch.
     """
     if index is None:
         return Verdict.WRITE
@@ -50,10 +51,10 @@ def verdict_on_task(kind: SinkKind, batch_id: int, run_id: str, index: IndexEntr
 def verdict_on_task_of_job(
     run_id: str, began_with: DeciderStamp | None, undecided: DeciderStamp | None
 ) -> Verdict:
-    """Return that a task of a job has to write its rows; to be asked when `verdict_on_task` is.
+    """Return WRITE for a task of a running job; the task asks whenever it would ask `verdict_on_task`.
 
-    `undecided` is who is the job's decider now, if that one has decided nothing: whoever ends a job becomes
-    its decider, or has decided.
+    `undecided` is the job's current decider if it has decided nothing: ending a job takes a new decider, or a
+    decision.
 
     Raises:
         RunOverError: the job has ended.
@@ -66,10 +67,10 @@ def verdict_on_task_of_job(
 def verdict_on_commit(
     kind: SinkKind, batch_id: int, run_id: str, rows: int, last: Decision | None
 ) -> Verdict:
-    """Return whether a batch is to be decided.
+    """Return whether the driver has to decide a batch.
 
     Raises:
-        SupersededRunError, OlderCheckpointError, DifferentBatchError: it is a query's, and must not be.
+        SupersededRunError, OlderCheckpointError, DifferentBatchError: a query must not write the batch.
     """
     if last is None:
         return Verdict.WRITE

@@ -103,7 +103,7 @@ def test_end_that_is_durable_and_cannot_be_awaited_is_a_warning(caplog: pytest.L
         (
             SinkId(SinkKind.JOB, "j"),
             logging.ERROR,
-            "Only sparklog-sinks BOOTSTRAP --end job-j ends it: until then, rows that anybody writes "
+            "Only sparklog-sinks BOOTSTRAP --end job-j ends it: until then, rows that are written "
             "there later stay hidden",
         ),
     ],

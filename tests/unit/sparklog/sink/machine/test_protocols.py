@@ -571,7 +571,7 @@ def test_version_that_comes_again_ends_what_others_left_and_tells_who_is_ahead()
     commit(cluster, prepared(cluster, 1, "r2", APPLICATION))
     commit(cluster, prepared(cluster, 1, "r3", APPLICATION))
     assert cluster.open_ids() == []
-    with pytest.raises(GivenUpError, match=r"version 2 was aborted .* came with version 1 meanwhile"):
+    with pytest.raises(GivenUpError, match=r"version 2 were aborted .* came with version 1 meanwhile"):
         commit(cluster, ahead)
     commit(cluster, prepared(cluster, 2, "r1", APPLICATION))
     assert (cluster.visible, cluster.open_ids()) == (rows_of(1, 2), [])
@@ -594,7 +594,7 @@ def test_version_that_another_write_overtook_is_not_decided_by_what_that_one_abo
     overtaking = prepared(cluster, 2, "r2", APPLICATION)
     ahead = late_task(cluster, ahead)
     commit(cluster, overtaking, decider)
-    with pytest.raises(GivenUpError, match=r"version 3 was aborted .* came with version 2"):
+    with pytest.raises(GivenUpError, match=r"version 3 were aborted .* came with version 2"):
         commit(cluster, ahead, ahead_decider)
     assert not carry_out(Abort(ahead).steps(), cluster.perform)
     commit(cluster, prepared(cluster, 3, "r4", APPLICATION))
