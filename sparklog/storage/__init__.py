@@ -1,7 +1,7 @@
 """Logs on disk, byte for byte as Kafka keeps them: segments, indexes, checkpoints, recovery.
 
-`Log` is one partition's log, `LogDirectory` one `log.dirs` entry with the logs under it. Everything here
-blocks (it is files); what may be called on an event loop and what may not is said at each method.
+`Log` is one partition's log, `LogDirectory` one `log.dirs` entry with the logs under it. All of it does file
+I/O and may block; each method says whether it may run on an event loop.
 """
 
 from sparklog.storage.log import Log

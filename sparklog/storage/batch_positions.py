@@ -1,8 +1,8 @@
-"""Where in a segment's file batches begin, for readers that follow the end or read on from where they were.
+"""Cache of the file positions of batches, for readers near the log's end or that continue where they stopped.
 
-Rule kept: what is noted is true of the file as it was when the reader got hold of these positions. Whoever
-cuts the file gives the segment new ones afterwards, so that a reader in another thread, which found its place
-before the cut, notes it where nobody looks any more.
+Rule kept: a noted position is true of the file as it was when the reader obtained this object. A truncation
+gives the segment a new object afterwards, so a reader in another thread that found its position before the
+cut notes it in the discarded one.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ _A_GENERATION: Final = 128
 
 
 class BatchPositions:
-    """Positions by offset, in two generations, so that forgetting costs nothing."""
+    """Positions by offset, in two generations, so that eviction costs nothing."""
 
     __slots__ = ("_newer", "_older")
 
@@ -22,7 +22,7 @@ class BatchPositions:
         self._older: dict[Offset, int] = {}
 
     def get(self, offset: Offset) -> int | None:
-        """Return where the first batch begins that ends at or after `offset`, if that is known."""
+        """Return the position of the first batch that ends at or after `offset`, if known."""
         position = self._newer.get(offset)
         return self._older.get(offset) if position is None else position
 
@@ -35,5 +35,5 @@ class BatchPositions:
         newer[offset] = position
 
     def forget_older(self) -> None:
-        """Keep less of a segment that is appended to no more."""
+        """Halve the cache of a segment that has been sealed."""
         self._older = {}

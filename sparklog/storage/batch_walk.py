@@ -1,7 +1,7 @@
-"""Going from batch header to batch header through a log file, reading as little of it as possible.
+"""Iteration over the batch headers of a log file, with as few reads as possible.
 
-`walk_headers` reads headers only and trusts them: for look-ups in a log that was recovered. `walk_with_crc`
-reads everything and says whether the CRCs are right: for recovery.
+`walk_headers` reads headers only and trusts them: for look-ups in a recovered log. `walk_with_crc` reads
+everything and checks the CRCs: for recovery.
 """
 
 import os
@@ -68,7 +68,7 @@ def walk_headers(
     Small batches are read many at a time, large ones a header at a time.
 
     Raises:
-        CorruptBatchError: something else than whole batches lies there.
+        CorruptBatchError: the range does not consist of whole batches.
         NotCachedError: with `cached_only`, they would have to come from the disk.
         OSError: the file cannot be read.
     """
@@ -93,7 +93,7 @@ def walk_headers(
 def walk_with_crc(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader, bool]]:
     """Yield (position, header, whether the CRC is right) of the batches in [position, end).
 
-    Needs no more memory than a window, whatever a damaged header claims.
+    Memory is bounded by the window, even if a damaged header claims more.
 
     Raises:
         CorruptBatchError: at the first byte that does not belong to a whole batch.
@@ -126,9 +126,9 @@ def walk_with_crc(file: LogFile, position: int, end: int) -> Iterator[tuple[int,
 
 
 def is_torn_append(file: LogFile, position: int, end: int, expected_offset: Offset) -> bool:
-    """Say whether [position, end) can be the beginning of a batch whose writing was interrupted.
+    """Whether [position, end) can be the beginning of a batch whose append was interrupted.
 
-    It cannot when all of a batch is there and only its header claims more.
+    It can't if the batch is complete and only its header claims more.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,8 +1,8 @@
-"""Kafka's checkpoint files: small texts that say how far something has come.
+"""Kafka's checkpoint files: text files of offsets or leader epochs.
 
     0                 version of the format
     2                 number of entries
-    flights 0 17      an entry a line
+    flights 0 17      one entry per line
     flights 1 12
 
 Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
@@ -10,10 +10,10 @@ Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-chec
 `leader-epoch-checkpoint` has epoch and start offset. Beside them in a partition's directory lies
 `partition.metadata` with the topic id.
 
-Rules kept: files are replaced in one step, so a reader sees the old or the new one, never a mixture. A digit
-that has changed on the disk must not pass for an offset. Kafka's formats have no checksum, so the offsets'
-files have theirs in a file beside them (`<name>.crc32c`: of the content, and of what it replaced), the topic
-id in a third line that Kafka does not read. Leader epochs are compared with the batches when a log is opened.
+Rules kept: files are replaced atomically, so a reader sees the old or the new one. A digit that changed on
+the disk must not pass for an offset. Kafka's formats have no checksum, so the offsets' files have a checksum
+in a file beside them (`<name>.crc32c`: of the content, and of what it replaced), the topic id in a third line
+that Kafka does not read. Leader epochs are compared with the batches when a log is opened.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,14 +39,14 @@ _TOPIC_ID_CHECKSUM: Final = "crc32c"
 
 
 class CorruptCheckpointError(KafkaError):
-    """A checkpoint file that does not say what such a file says."""
+    """A checkpoint file is malformed."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(ErrorCode.kafka_storage_error, f"{path} is malformed: {reason}")
 
 
 def _read_entries(path: Path, fields: int) -> list[list[str]]:
-    """Return the fields of each entry; no entries for a file that does not exist."""
+    """Return the fields of each entry; empty if the file does not exist."""
     try:
         with storage_errors(f"read {path}"):
             content = path.read_bytes()
@@ -69,17 +69,17 @@ def _read_entries(path: Path, fields: int) -> list[list[str]]:
 
 
 def _check_checksum(path: Path, content: bytes) -> None:
-    """Compare a file with its checksums; one without any is taken as it is (Kafka writes none).
+    """Compare a file with its checksums; one without any is accepted (Kafka writes none).
 
     Raises:
-        CorruptCheckpointError: it is neither what was written last nor what was there before.
+        CorruptCheckpointError: it is neither the last content written nor the one before.
     """
     try:
         checksums = path.with_name(path.name + CHECKSUM_SUFFIX).read_bytes().split()
     except FileNotFoundError:
         return
     if _checksum(content) not in checksums:
-        raise CorruptCheckpointError(path, "it is not as it was written, its CRC is another one")
+        raise CorruptCheckpointError(path, "its CRC does not match")
 
 
 def _checksum(content: bytes) -> bytes:
@@ -87,7 +87,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _write_checksums(path: Path, content: bytes) -> None:
-    """Announce `content`: after a crash the old file is believed, and the new one."""
+    """Write the checksums of `content` and of the current file: after a crash either of the two is valid."""
     checksums = [_checksum(content)]
     with suppress(FileNotFoundError):
         checksums.append(_checksum(path.read_bytes()))
@@ -114,7 +114,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, Offset]:
 
 
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
-    """Replace a checkpoint; it is on the disk on return."""
+    """Replace a checkpoint; it is on the disk when this returns."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     content = _content(lines)
     with storage_errors(f"write {path}"):
@@ -135,7 +135,6 @@ def read_leader_epochs(path: Path) -> list[EpochEntry]:
 
 
 def write_leader_epochs(path: Path, entries: Iterable[EpochEntry], *, sync: bool) -> None:
-    """Replace a `leader-epoch-checkpoint`."""
     lines = [f"{entry.leader_epoch} {entry.start_offset}" for entry in entries]
     with storage_errors(f"write {path}"):
         replace_file(path, _content(lines), sync=sync)
@@ -160,12 +159,12 @@ def read_topic_id(path: Path) -> UUID | None:
         raise CorruptCheckpointError(path, f"it must name version and topic_id ({error})") from error
     checksum = fields.get(_TOPIC_ID_CHECKSUM)
     if checksum is not None and checksum.strip().encode() != _checksum("\n".join(lines[:2]).encode()):
-        raise CorruptCheckpointError(path, "it is not as it was written, its CRC is another one")
+        raise CorruptCheckpointError(path, "its CRC does not match")
     return topic_id
 
 
 def write_topic_id(path: Path, topic_id: UUID) -> None:
-    """Write `partition.metadata`; it is on the disk on return."""
+    """Write `partition.metadata`; it is on the disk when this returns."""
     content = f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
     with storage_errors(f"write {path}"):
         replace_file(path, content + b"\n%s: %s" % (_TOPIC_ID_CHECKSUM.encode(), _checksum(content)))

@@ -1,8 +1,8 @@
-"""What recovery cuts off a log, kept beside it: `<segment>.log.cut-<n>`.
+"""Copies of data that recovery cut off a log, beside it: `<segment>.log.cut-<n>`.
 
-A log may be cut because of one wrong bit, and whoever looks for the record behind it finds it there. Rules
-kept: the newest few files are kept, of each no more than so many bytes; nothing here is ever read again; a
-disk that is too full to keep a copy does not stop a recovery.
+A single wrong bit may cut a log; an operator finds the records behind it here. Rules kept: only the newest
+few files are kept, each up to a limit; no code reads them; a disk too full for a copy does not stop a
+recovery.
 """
 
 import logging
@@ -22,7 +22,7 @@ _COPY_BYTES: Final = 1024 * 1024
 
 
 def cut_segment(segment: Segment, end: int, reason: str) -> None:
-    """End a segment's log file at the position `end`, and keep a copy of what was behind it.
+    """Truncate a segment's log file at the position `end`, after copying the rest.
 
     Raises:
         OSError: the files cannot be read or written.
@@ -34,14 +34,14 @@ def cut_segment(segment: Segment, end: int, reason: str) -> None:
 
 
 def keep_copy(segment: Segment, start: int, reason: str) -> None:
-    """Keep a copy of what lies in a segment from the position `start` on, and is about to be cut off.
+    """Copy the data of a segment from the position `start` on, before it is cut off.
 
     Raises:
         OSError: the files cannot be read or written.
     """
     target = _free_name(segment.file.path)
     logger.error(
-        "%s is cut at position %d: %s. What follows, %d bytes, is kept as %s",
+        "%s is cut at position %d: %s. The %d bytes behind it are kept as %s",
         segment.file.path,
         start,
         reason,
@@ -53,7 +53,7 @@ def keep_copy(segment: Segment, start: int, reason: str) -> None:
 
 
 def set_segment_aside(segment: Segment, reason: str) -> None:
-    """Take a whole segment out of its log; its log file gets the name of one that was cut off.
+    """Remove a whole segment from its log; its log file is renamed to `.cut-<n>`.
 
     Raises:
         OSError: the files cannot be renamed.
@@ -96,4 +96,4 @@ def _copy(descriptor: int, position: int, length: int, target: Path) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        logger.warning("%s holds only a part of what was cut off: %s", target, error)
+        logger.warning("%s has only a part of the data that was cut off: %s", target, error)

@@ -1,6 +1,7 @@
-"""Which brokers' directories lie on a host, and when somebody wrote there last.
+"""Search for brokers' data directories on a host, and for the time of the last change in each.
 
-Found by `meta.properties`: a directory that has been formatted belongs to a broker, whoever runs.
+A directory is recognised by its `meta.properties`: once formatted it belongs to a broker, even if that is not
+running.
 """
 
 import os
@@ -14,15 +15,15 @@ from sparklog.types import BrokerId
 def look_for_directories(
     directories: Mapping[BrokerId, Sequence[str]], partition: int, _: Iterable[object]
 ) -> Iterator[tuple[int, dict[BrokerId, float]]]:
-    """Return the number of a job's task and the `directories_found` where it runs, as its only row."""
+    """Yield the task's number and the `directories_found` on its host, as its only row."""
     yield partition, directories_found(directories)
 
 
 def directories_found(directories: Mapping[BrokerId, Sequence[str]]) -> dict[BrokerId, float]:
-    """Return those brokers of whose `directories` one is here, each with the time of its last change.
+    """Return the brokers that have one of their `directories` here, each with the time of its last change.
 
-    That is in seconds since the epoch: of a broker that once moved, the host it moved to has the later one.
-    What can't be looked at isn't here.
+    Times are in seconds since the epoch: if a broker once moved, the host it moved to has the later one.
+    Unreadable directories are left out.
     """
     found: dict[BrokerId, float] = {}
     for node_id, paths in directories.items():

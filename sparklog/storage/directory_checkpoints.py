@@ -1,7 +1,6 @@
-"""The checkpoint files of a data directory: one offset for each of its logs, a file a kind.
+"""Checkpoint files of a data directory: one offset for each of its logs, one file for each kind.
 
-What a file says is kept as it was read or written last: who makes a log asks each of them. Blocks; safe in
-several threads.
+Contents are cached, since opening a log reads each of them. Blocks; thread-safe.
 """
 
 import logging
@@ -25,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryCheckpoints:
-    """The checkpoints of one directory, by the names of their files."""
+    """The checkpoints of one directory, by file name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,17 +32,17 @@ class DirectoryCheckpoints:
         self._known: dict[str, Mapping[TopicPartition, Offset]] = {}
 
     def read(self, name: str) -> Mapping[TopicPartition, Offset]:
-        """Return what a file says; nothing if it is not there or cannot be read: then recovery reads more.
+        """Return the offsets of a checkpoint; none if it is missing or malformed: recovery then reads more.
 
         Raises:
-            OSError: the disk does not give it.
+            OSError: the disk fails.
         """
         known = self._known.get(name)
         if known is None:
             try:
                 known = read_offsets(self._path / name)
             except CorruptCheckpointError as error:
-                logger.warning("Doing without a checkpoint: %s", error)
+                logger.warning("Ignoring a checkpoint: %s", error)
                 known = {}
             self._known[name] = known
         return known
@@ -51,11 +50,11 @@ class DirectoryCheckpoints:
     def write(
         self, name: str, offsets: Mapping[TopicPartition, Offset], hosted: Set[TopicPartition]
     ) -> Mapping[TopicPartition, Offset]:
-        """Have a file say this of the logs in `hosted`, none for those it leaves out; return all it says now.
+        """Write the offsets of the logs in `hosted`, removing those that `offsets` lacks; return all entries
+        of the file.
 
-        A log that nobody hosts though it lies here is offline alone, or could not be read. Of that the file
-        goes on saying what it said: else deleted records would show again after its repair, and nobody would
-        be told what it lacks.
+        A log that lies here but is not hosted is offline by itself, or unreadable. Its entry is kept:
+        otherwise deleted records would reappear after its repair, and its lack of records would go unnoticed.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -74,7 +73,7 @@ class DirectoryCheckpoints:
         self._known[name] = offsets
 
     def forget(self, partition: TopicPartition) -> None:
-        """Have no file say anything of a partition: its log is new.
+        """Remove the entries of a partition from all files: its log is new.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -92,9 +91,10 @@ class DirectoryCheckpoints:
                     self._replace(name, left)
 
     def lower(self, logs: Iterable[Log]) -> None:
-        """Have no file say more than is so of logs that are shorter, before they take anything in.
+        """Lower the checkpoints of truncated logs to their new ends, before anything is appended to them.
 
-        Else a crash would leave unchecked what had been written where something was missing, or uncleaned.
+        Otherwise records appended in place of the truncated ones would be left unchecked, or uncleaned, after
+        a crash.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -122,8 +122,8 @@ class DirectoryCheckpoints:
 
 
 def log_start_offset_to_keep(log: Log) -> Offset | None:
-    """Return the log start offset where it is not that of the first segment; only then Kafka writes it.
+    """Return the log start offset unless it is that of the first segment: Kafka writes only others.
 
-    Segments that are dropped count until their files are renamed: a start after a kill would find them.
+    A dropped segment counts until its files are renamed: a start after a kill would find them.
     """
     return log.log_start_offset if log.log_start_offset > log.segments.first_named_offset else None

@@ -1,10 +1,9 @@
-"""A stretch of a log file that can be sent without reading it into Python.
+"""A range of a log file that is sent without being read into Python.
 
-Rule kept: the file stays open for as long as anything refers to it. A segment that is deleted or
-truncated while a response is still being sent keeps its bytes on disk until the last `FileRegion` is
-dropped. A truncation takes bytes away from under a region though: `os.sendfile` then returns 0 before
-`length` bytes are sent, and the sender must close the connection, because the frame it has announced can
-no longer be completed.
+Rule kept: the file stays open while anything refers to it. A segment that is deleted while a response is
+being sent keeps its bytes on disk until the last `FileRegion` is dropped. A truncation does take bytes from
+under a region: `os.sendfile` then returns 0 before `length` bytes are sent, and the sender must close the
+connection, because it cannot complete the frame that it has announced.
 """
 
 import errno
@@ -19,15 +18,16 @@ _VECTORS_A_CALL: Final = 1024
 _PAGE_BYTES: Final = 4096
 _PROBE: Final = bytearray(1)
 _UNANSWERABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-"""File systems without RWF_NOWAIT (tmpfs on older kernels, some overlays) say so; then nothing is known."""
+"""Errors of file systems without RWF_NOWAIT (tmpfs on older kernels, some overlays): the cache can't be
+queried."""
 
 
 class NotCachedError(Exception):
-    """What is to be read is not in memory, and the caller may not wait for the disk."""
+    """The data is not in memory, and the caller may not wait for the disk."""
 
 
 class LogFile:
-    """An open file descriptor, closed when the last reference to this object goes."""
+    """An open file descriptor, closed with the last reference to this object."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -52,8 +52,8 @@ class LogFile:
     def pread(self, length: int, position: int, *, cached_only: bool = False) -> bytes | bytearray:
         """Return up to `length` bytes from `position` on; fewer only at the end of the file.
 
-        `cached_only` is for the event loop: what the page cache does not hold is not waited for. Where the
-        file system cannot tell, everything counts as cached.
+        With `cached_only`, for the event loop, data outside the page cache is not waited for. If the file
+        system does not support the query, everything counts as cached.
 
         Raises:
             NotCachedError: with `cached_only`.
@@ -67,7 +67,7 @@ class LogFile:
             if count < length and os.preadv(
                 self._descriptor, [bytearray(1)], position + count, os.RWF_NOWAIT
             ):
-                # Not the end of the file, but of what is cached; it has come in just now.
+                # This is not the end of the file but of the cached part; it has been read in just now.
                 return os.pread(self._descriptor, length, position)
         except BlockingIOError:
             raise NotCachedError(f"{self.path} at position {position}") from None
@@ -78,7 +78,7 @@ class LogFile:
         return found if count == length else found[:count]
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
-        """Read into a buffer what lies from `position` on; return how many bytes that are.
+        """Read from `position` into a buffer; return the number of bytes.
 
         Fewer than it has room for only at the end of the file.
 
@@ -88,10 +88,10 @@ class LogFile:
         return os.preadv(self._descriptor, [buffer], position)
 
     def pwrite(self, parts: list[Buffer], total_bytes: int, position: int) -> None:
-        """Write `parts`, which have so many bytes together, to `position`: in one call, if that takes all.
+        """Write `parts`, of `total_bytes` together, at `position`; in one call if the system accepts all.
 
         Raises:
-            OSError: some of them may have been written.
+            OSError: some bytes may have been written.
         """
         written = os.pwritev(self._descriptor, parts[:_VECTORS_A_CALL], position)
         while written < total_bytes:
@@ -109,7 +109,7 @@ class LogFile:
             written += count
 
     def size_bytes(self) -> int:
-        """Ask the file system for the file's length."""
+        """Return the file's length from the file system."""
         return os.fstat(self._descriptor).st_size
 
     def __del__(self) -> None:
@@ -120,7 +120,7 @@ class LogFile:
 
 
 class FileRegion:
-    """`length` bytes of `file` from `position` on: whole record batches, as they lie on disk."""
+    """`length` bytes of `file` from `position` on: whole record batches, as on disk."""
 
     __slots__ = ("file", "length", "position")
 
@@ -133,14 +133,14 @@ class FileRegion:
         return self.length
 
     def fileno(self) -> int:
-        """Return the descriptor to give to `os.sendfile`, valid while this region is referenced."""
+        """Return the descriptor for `os.sendfile`, valid while this region is referenced."""
         return self.file.fileno()
 
     def is_cached(self, start: int = 0, length: int | None = None) -> bool:
         """Return whether `length` bytes from `start` on can be sent without waiting for the disk.
 
-        Judged by the ends, without waiting; where the file system cannot tell, they count as cached. What
-        cannot be read is not: whoever waits for it is told why.
+        Judged by the first and last page, without waiting; they count as cached if the file system does not
+        support the query. Unreadable bytes are not cached: the blocking read then raises the error.
         """
         descriptor, position = self.file.fileno(), self.position + start
         end = self.position + (self.length if length is None else start + length)
@@ -160,7 +160,7 @@ class FileRegion:
         chunk = os.pread(self.file.fileno(), wanted, self.position)
         if len(chunk) == wanted:
             return chunk
-        # Linux hands out at most 2 GiB a call.
+        # Linux returns at most 2 GiB a call.
         chunks = [chunk]
         received = len(chunk)
         while chunk and received < wanted:

@@ -1,7 +1,7 @@
-"""Names of the files of a log directory, and how a small file is replaced so that a crash shows old or new.
+"""Names of the files of a log directory, and atomic replacement of small files.
 
-Every file of a segment begins with its base offset in 20 digits, so that a sorted listing is in offset
-order. Suffixes and names are Kafka's; `.cut-<n>` files are ours (what recovery cut off a damaged segment).
+Every file of a segment begins with its base offset in 20 digits, so a sorted listing is in offset order.
+Suffixes and names are Kafka's, except `.cut-<n>`: data that recovery cut off a damaged segment.
 """
 
 import base64
@@ -25,19 +25,20 @@ DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 FUTURE_SUFFIX: Final = "-future"
-"""Of the directory of a log that is being copied here from another directory of the broker (KIP-113)."""
+"""Suffix of the directory of a log that is being copied here from another directory of the broker
+(KIP-113)."""
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 OFFSET_GAPS_MARKER: Final = "offset-gaps"
-"""An empty file of ours: offsets may be missing between this log's batches (compaction). Without it a gap is
-damage. Who compacts a log makes it first."""
+"""An empty file of ours: offsets may be missing between this log's batches (compaction). Without it a gap
+is damage. It is created before the log is compacted."""
 PARTITION_METADATA: Final = "partition.metadata"
 LONGEST_NAME_BYTES: Final = 255
-"""Of a file or directory, on what file systems there are."""
+"""Length limit of a file name on common file systems."""
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the system says when a file cannot grow, though nothing is wrong with the disk."""
+"""Errors of a file that cannot grow although the disk works."""
 _DISK_ERRORS: Final = NO_SPACE | {
-    # The device, its driver or its cable.
+    # Errors of the device, its driver or its cable.
     errno.EIO,
     errno.ENODEV,
     errno.ENXIO,
@@ -47,26 +48,26 @@ _DISK_ERRORS: Final = NO_SPACE | {
     errno.EILSEQ,
     errno.ETIME,
     errno.ENOLINK,
-    # The file system: taken away, gone read-only (so that whoever asks is refused), found to be damaged.
+    # Errors of the file system: unmounted, remounted read-only, or damaged.
     errno.EROFS,
     errno.EACCES,
     errno.EPERM,
     errno.EUCLEAN,
     errno.EBADMSG,
-    # One on the network.
+    # Errors of a network file system.
     errno.ESTALE,
     errno.ETIMEDOUT,
     errno.ENOTCONN,
     errno.ECONNABORTED,
     errno.EHOSTDOWN,
 }
-"""Errors that say something of the disk. Others say something of this process or machine (EMFILE, ENFILE,
-ENOMEM, EINTR), or of a file that somebody else may have taken (ENOENT)."""
+"""Errors that tell of a failed disk. Others tell of this process or machine (EMFILE, ENFILE, ENOMEM,
+EINTR), or of a file that another process may have removed (ENOENT)."""
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR})
 
 
 class SyncFailedError(OSError):
-    """What was written may not be on the disk, whatever the system says of it from now on."""
+    """Data may be missing on the disk although later calls of the system report success."""
 
 
 def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
@@ -79,18 +80,18 @@ def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
 
 
 def offset_of(name: str) -> Offset | None:
-    """Return the offset a file's name begins with, or None when it is no file of a segment."""
+    """Return the offset that begins a file's name, or None if it is not a segment's file."""
     digits = name.partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 def partition_of(directory_name: str) -> TopicPartition:
-    """Return the partition that a directory `<topic>-<partition>` is for.
+    """Return the partition of a directory `<topic>-<partition>`.
 
     Or `<topic>-<partition>.<unique>-future`.
 
     Raises:
-        ValueError: the name is not of either form.
+        ValueError: the name has neither form.
     """
     name = directory_name
     if is_future_name(name):
@@ -102,12 +103,12 @@ def partition_of(directory_name: str) -> TopicPartition:
 
 
 def is_future_name(directory_name: str) -> bool:
-    """Whether a directory is that of a log which is being copied here from another directory."""
+    """Whether a directory's log is being copied here from another directory."""
     return directory_name.endswith(FUTURE_SUFFIX)
 
 
 def directory_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:
-    """Return the name of a log's directory set aside: `<topic>-<partition>.<unique><suffix>`.
+    """Return the name of a log directory that is set aside: `<topic>-<partition>.<unique><suffix>`.
 
     A long topic is cut, so that the name stays within what file systems take.
     """
@@ -135,7 +136,7 @@ def decode_uuid(text: str) -> UUID:
 
 @contextmanager
 def storage_errors(action: str) -> Iterator[None]:
-    """Turn an operating system's error during `action` into KAFKA_STORAGE_ERROR, naming both."""
+    """Turn an operating system's error during `action` into KAFKA_STORAGE_ERROR."""
     try:
         yield
     except OSError as error:
@@ -143,45 +144,44 @@ def storage_errors(action: str) -> Iterator[None]:
 
 
 def storage_error(action: str, error: OSError) -> KafkaError:
-    """Return the KAFKA_STORAGE_ERROR that says what could not be done, and why."""
     return KafkaError(ErrorCode.kafka_storage_error, f"cannot {action}: {error}")
 
 
 def system_error(error: BaseException | None) -> OSError | None:
-    """Return the operating system's error that is behind another one; None if none is."""
+    """Return the operating system's error that caused another one; None if none did."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__
     return error
 
 
 def is_disk_error(error: BaseException | None) -> bool:
-    """Say whether the disk is behind an error: it is an OSError that says so, or was raised because of one.
+    """Whether a failed disk caused an error: it is, or was raised because of, an OSError of the disk.
 
-    A failed fsync is one in any case.
+    A failed fsync always counts.
     """
     cause = system_error(error)
     return isinstance(cause, SyncFailedError) or (cause is not None and cause.errno in _DISK_ERRORS)
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Say whether what the system lacks is behind an error: descriptors, memory, time."""
+    """Whether a lack of descriptors or memory, or an interrupted call, caused an error."""
     cause = system_error(error)
     return cause is not None and cause.errno in _SHORTAGES
 
 
 def may_pass(error: BaseException) -> bool:
-    """Say whether the system refused something for a reason that is not the disk's: try it again later."""
+    """Whether the system refused a call for another reason than a failed disk: a retry may succeed."""
     return system_error(error) is not None and not is_disk_error(error)
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Put `content` in place of the file at `path` in one step.
+    """Replace the file at `path` by `content` atomically.
 
-    With `sync` the new content is on the disk on return. Without, a crash of the machine (not of the
-    process) may undo the replacement.
+    With `sync` the new content is on the disk on return. Without, a crash of the machine (not of the process)
+    may undo the replacement.
 
     Raises:
-        OSError: the old file is then still there.
+        OSError: the old file remains.
     """
     temporary = path.with_name(path.name + ".tmp")
     write_file(temporary, content, sync=sync)
@@ -195,10 +195,10 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
 
 
 def write_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Write a whole file, with `sync` onto the disk.
+    """Write a whole file; with `sync` it is fsynced.
 
     Raises:
-        OSError: it is not there then.
+        OSError: no file is left.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
@@ -216,7 +216,7 @@ def sync_descriptor(descriptor: int, *, data_only: bool = False) -> None:
     """fsync an open file, or fdatasync it.
 
     Raises:
-        SyncFailedError: never to be tried again: the system may have dropped what it could not write.
+        SyncFailedError: not retriable: the system may have dropped the data.
     """
     try:
         (os.fdatasync if data_only else os.fsync)(descriptor)
@@ -225,7 +225,7 @@ def sync_descriptor(descriptor: int, *, data_only: bool = False) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """fsync a file that nobody holds open; nothing if it has gone."""
+    """fsync a file that is not open; a missing file is ignored."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -237,7 +237,8 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """fsync a directory: files created, renamed or removed in it stay so after a crash of the machine."""
+    """fsync a directory, so that files created, renamed or removed in it remain so after a crash of the
+    machine."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync_descriptor(descriptor)

@@ -1,16 +1,16 @@
-"""What a segment's indexes have in common: fixed-size entries in a file, in rising order, read with `pread`.
+"""Common part of a segment's indexes: fixed-size entries in a file, in rising order, read with `pread`.
 
 The active segment's offset and time index are preallocated to segment.index.bytes (sparse) and trimmed to
 their entries when the segment is rolled or closed. Rules kept:
 
-- Nothing is mapped: a disk that fails or is full is then an `OSError`, and not a SIGBUS that kills the
-  process; and whether a page is in memory can be asked before it is touched.
-- Bytes beyond the entries are zero, so that after a crash the entries can be told from the rest.
-- A look-up beside a change in another thread may find anything, also nothing: whoever looks up checks what it
-  found against the log. It never finds a closed file or somebody else's: the file it reads stays open until
-  it lets go, and a file is opened by its path only while its segment is in the log (`SegmentReleasedError`).
-- What changes entries holds the lock; a look-up does not, so that it cannot be held up by one that waits for
-  the disk.
+- Nothing is mapped: a failing or full disk then raises `OSError` instead of a SIGBUS that kills the process,
+  and a page's presence in memory can be queried before it is touched.
+- Bytes beyond the entries are zero, so that the entries can be recognised after a crash.
+- A look-up beside a change in another thread may find any entry or none: the caller checks the result against
+  the log. It never reads a closed file or another segment's: the file stays open while a look-up uses it, and
+  is opened by its path only while its segment is in the log (`SegmentReleasedError`).
+- Changes of entries hold the lock; look-ups do not, so that a change that waits for the disk does not block
+  them.
 """
 
 import os
@@ -26,17 +26,17 @@ from sparklog.storage.files import sync_descriptor
 from sparklog.types import Offset
 
 _CHUNK_BYTES: Final = 12 * 1024
-"""Whole entries of the offset and of the time index."""
+"""A multiple of the entry sizes of the offset and time index."""
 _WINDOW_BYTES: Final = 4096
-"""How much of a file is read at once when the search has come so near."""
+"""Range of a file that is read at once when the search has narrowed to it."""
 
 
 class SegmentReleasedError(Exception):
-    """The segment has left its log: look again at the segments that are there now."""
+    """The segment has left its log: repeat the look-up with the current segments."""
 
 
 def read_used(path: Path) -> bytes:
-    """Return the beginning of an index file, up to the zeros of one that was not trimmed; empty for none.
+    """Return an index file up to the zeros of an untrimmed one; empty if it does not exist.
 
     Raises:
         OSError: it cannot be read.
@@ -52,8 +52,6 @@ def read_used(path: Path) -> bytes:
 
 
 class IndexFile:
-    """An index file of one segment."""
-
     ENTRY: ClassVar[Struct]
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
@@ -61,9 +59,9 @@ class IndexFile:
         self.base_offset = base_offset
         self.entry_count = 0
         self.max_entries = 0
-        """How many there is room for while it is preallocated."""
+        """Capacity while preallocated."""
         self.removals = 0
-        """How often entries were dropped or replaced."""
+        """Number of calls that dropped or replaced entries."""
         self._file: LogFile | None = None
         self._is_preallocated = False
         self._released = False
@@ -71,7 +69,7 @@ class IndexFile:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its entries."""
+        """Size of the entries."""
         return self.entry_count * self.ENTRY.size
 
     def make_writable(self, capacity_bytes: int) -> None:
@@ -84,19 +82,19 @@ class IndexFile:
         with self._lock:
             size = self.ENTRY.size
             self.max_entries = max(capacity_bytes // size, self.entry_count)
-            # Cutting to the entries first leaves zeros behind them.
+            # Truncating to the entries first leaves zeros behind them.
             os.ftruncate(descriptor, self.entry_count * size)
             os.ftruncate(descriptor, self.max_entries * size)
             self._is_preallocated = True
 
     def adopt(self, entry_count: int) -> None:
-        """Take the first `entry_count` entries of the file, which somebody else wrote, for this index's."""
+        """Take the first `entry_count` entries of the file, written elsewhere, as this index's."""
         with self._lock:
             self._forget_last()
             self.entry_count = entry_count
 
     def trim(self) -> None:
-        """Cut the file to its entries and keep it for look-ups only.
+        """Cut the file to its entries and close it for appending.
 
         Raises:
             OSError: the file cannot be cut.
@@ -108,19 +106,19 @@ class IndexFile:
                 self._file = None
 
     def close(self) -> None:
-        """Keep no descriptor until the next look-up; nothing if the file is being appended to."""
+        """Close the descriptor until the next look-up, unless the file is open for appending."""
         with self._lock:
             if not self._is_preallocated:
                 self._file = None
 
     def release(self) -> None:
-        """Let go of the file, as it is, for good: its segment has left the log."""
+        """Close the file for good, without changing it: its segment has left the log."""
         with self._lock:
             self._released = True
             self._file = None
 
     def rename(self, path: Path) -> None:
-        """Rename the file, if there is one; whoever opens it meanwhile finds it.
+        """Rename the file, if there is one; a concurrent open finds it.
 
         Raises:
             OSError: it cannot be renamed.
@@ -132,7 +130,7 @@ class IndexFile:
                 self.path = path
 
     def sync(self) -> None:
-        """fsync the file; nothing if it has gone with its segment, or there is none yet.
+        """fsync the file, unless it was removed with its segment or does not exist yet.
 
         Raises:
             OSError: it cannot be opened or synced.
@@ -174,9 +172,9 @@ class IndexFile:
                 os.pwrite(descriptor, bytes(removed_entries * size), entry_count * size)
 
     def _replace_entries(self, content: bytes, removals: int, entry_count: int) -> bool:
-        """Have the entries in `content`, as many as there is room for, and no others.
+        """Replace all entries by those in `content`, as many as there is room for.
 
-        False, and nothing is done, if the index has changed since it had `removals` and `entry_count`.
+        Returns False, without a change, if the index has changed since it had `removals` and `entry_count`.
         """
         descriptor = self._opened().fileno()
         with self._lock:
@@ -194,13 +192,13 @@ class IndexFile:
             return True
 
     def _forget_last(self) -> None:
-        """Have `last_entry` read again."""
+        """Invalidate the cached `last_entry`."""
         raise NotImplementedError
 
     def _leading(
         self, holds: Callable[[tuple[Any, ...]], bool], *, cached_only: bool
     ) -> tuple[int, tuple[Any, ...] | None]:
-        """Return for how many entries, from the first on, `holds`, and the last of them.
+        """Return the number of leading entries for which `holds` is true, and the last of them.
 
         It holds for none of those behind.
 
@@ -236,19 +234,18 @@ class IndexFile:
         return low, last
 
     def _fields(self, slot: int) -> tuple[Any, ...]:
-        """Return what the entry in a slot says."""
         return self.ENTRY.unpack(self._read(self._opened(), slot, 1, cached_only=False))
 
     def _read(self, file: LogFile, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
-        """Return the bytes of entries; zeros for what is not in the file."""
+        """Return the bytes of `count` entries, with zeros beyond the end of the file."""
         size = self.ENTRY.size
         return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
 
     def _opened(self, *, cached_only: bool = False) -> LogFile:
-        """Return the open file; one that somebody removed is made anew, empty.
+        """Return the open file; a removed one is created again, empty.
 
         Raises:
-            NotCachedError: with `cached_only`, it would have to be opened.
+            NotCachedError: with `cached_only`, if it is not open.
             SegmentReleasedError: the segment has left the log.
             OSError: it cannot be opened.
         """

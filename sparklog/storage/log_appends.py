@@ -1,4 +1,5 @@
-"""Appending to a log: batches of a leader's clients, which get offsets here, and of a follower's leader.
+"""Appends to a log: batches of clients on a leader, which assigns offsets, and batches that a follower
+fetched.
 
 Rule kept: an append is in the log whole or not at all. For the thread that changes the log.
 """
@@ -30,8 +31,6 @@ from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 
 class LogAppends:
-    """The appends to one log."""
-
     def __init__(self, state: LogState) -> None:
         self._state = state
 
@@ -44,19 +43,19 @@ class LogAppends:
         verification: Verification | None = None,
         marker: EndTransaction | None = None,
     ) -> AppendInfo:
-        """Append a validated batch, giving it offsets and `leader_epoch`.
+        """Append a validated batch, assigning offsets and `leader_epoch`.
 
-        `header` is that of `records`, as `records.batch.validate_produced` returned it. Checks the
-        producer's sequence itself: a retry of a batch that is in the log is answered with
-        `duplicate=True` and changes nothing. Under LogAppendTime the batch gets `now_ms`. The first batch of
-        a transaction needs its `verification`; `marker` is what a control batch was made of.
+        `header` is that of `records`, as `records.batch.validate_produced` returned it. Checks the producer's
+        sequence: a retry of a batch that is in the log returns `duplicate=True` and changes nothing. Under
+        LogAppendTime the batch gets `now_ms`. The first batch of a transaction needs its `verification`;
+        `marker` is the order from which a control batch was built.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR (nothing was appended), RECORD_LIST_TOO_LARGE (more than a
-                segment holds), or what `ProducerStates.check` or `check_marker` raises.
+                segment holds), or the error of `ProducerStates.check` or `check_marker`.
         """
         state = self._state
-        assert state.loading is None, f"{state.topic_partition} does not know its producers yet"
+        assert state.loading is None, f"{state.topic_partition} is still loading its producers"
         config = state.config
         if header.producer_id >= 0:
             if marker is None:
@@ -105,11 +104,11 @@ class LogAppends:
         )
 
     def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
-        """Append a leader's batches with the offsets and epochs they have; a partial last batch is left out.
+        """Append a leader's batches with their offsets and epochs; a partial last batch is left out.
 
-        `now_ms` is the wall clock's: what producers expire by. Offsets may have gaps (compaction). The first
+        `now_ms` is the wall clock's, by which producers expire. Offsets may have gaps (compaction). The first
         batch of an empty log may begin below its end: the leader's log may start within a batch
-        (DeleteRecords). Returns None when there is not one whole batch.
+        (DeleteRecords). Returns None if there is no whole batch.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE (bad CRC, length or magic), OFFSET_OUT_OF_RANGE (the first batch
@@ -118,7 +117,7 @@ class LogAppends:
                 `log_end_offset`.
         """
         state = self._state
-        assert state.loading is None, f"{state.topic_partition} does not know its producers yet"
+        assert state.loading is None, f"{state.topic_partition} is still loading its producers"
         view = memoryview(records)
         expected_offset = state.log_end_offset
         headers: list[BatchHeader] = []
@@ -172,7 +171,7 @@ class LogAppends:
         return state.log_start_offset == state.log_end_offset and not state.segments.size_bytes
 
     def _begin_at(self, offset: Offset) -> None:
-        """Have the files of an empty log begin below its start."""
+        """Move the base offset of an empty log's files below its start."""
         state = self._state
         with state.all_or_torn(f"begin {state.directory} at {offset}"), state.truncations.running():
             state.segments.truncate_fully_and_start_at(offset, state.config)
@@ -180,16 +179,16 @@ class LogAppends:
             state.log_end_offset = offset
 
     def _note_gaps(self) -> None:
-        """Have recovery take gaps for what the leader's log is like, and not for damage."""
+        """Mark the log as one with offset gaps, which recovery would otherwise take for damage."""
         state = self._state
         with storage_errors(f"write {state.directory / OFFSET_GAPS_MARKER}"):
             (state.directory / OFFSET_GAPS_MARKER).touch()
-        # It is on the disk before recovery trusts what lies behind the gap.
+        # The marker is on the disk before recovery trusts batches behind the gap.
         state.metadata_unsynced = True
         state.may_have_gaps = state.gaps_are_noted = True
 
     def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
-        """Append batches that do not all go into the active segment."""
+        """Append batches that do not all fit into the active segment."""
         state = self._state
         run: list[BatchHeader] = []
         start = end = 0

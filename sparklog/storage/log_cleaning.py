@@ -1,11 +1,11 @@
-"""What a log has to do with its cleaning: what there is to clean, and taking over what was cleaned.
+"""A log's part in its cleaning: the request, and the take-over of the cleaned segments.
 
-The work itself is done elsewhere, on the files (`cleaning`). Order for the caller: `request`; have that done;
-`open_cleaned` each group beside the loop, in order; `replace` each in order, on it, and stop at the first
-that cannot be; `rename_files` beside it; `note_cleaned`.
+The cleaning itself works on the files (`cleaning`). Order for the caller: `request`; run the cleaning;
+`open_cleaned` each group off the loop, in order; `replace` each in order on the loop, and stop at the first
+refusal; `rename_files` off the loop; `note_cleaned`.
 
-Rules kept: what was made of segments that are not all there any more is not taken, nor is anything if the log
-was cut meanwhile. The order of the groups matters: a tombstone must not go before what it stands against.
+Rules kept: a group is refused if one of its source segments is gone, or if the log was truncated meanwhile.
+The order of groups matters: a tombstone must not go before the records that it deletes.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from sparklog.types import Offset, TimestampMs
 
 
 class CleaningLimits(NamedTuple):
-    """What a broker lets one cleaning use."""
+    """A broker's limits for one cleaning."""
 
     dedupe_buffer_bytes: int
     load_factor: float
@@ -42,15 +42,13 @@ class CleaningLimits(NamedTuple):
 
 
 class LogCleaning:
-    """The cleanings of one log."""
-
     def __init__(self, state: LogState) -> None:
         self._state = state
 
     def request(
         self, first_dirty_offset: Offset, end_offset: Offset, limits: CleaningLimits, now_ms: TimestampMs
     ) -> tuple[CleaningRequest, int]:
-        """Return what is to be cleaned, and the number of truncations so far, for `replace`.
+        """Return the request for a cleaning, and the number of truncations so far, for `replace`.
 
         `end_offset` is at or below the active segment's base offset. For the thread that changes the log.
         """
@@ -94,13 +92,13 @@ class LogCleaning:
         ), state.truncations.begun
 
     def open_cleaned(self, group: CleanedGroup, now_ms: TimestampMs) -> Segment:
-        """Open a `.cleaned` segment; from now on recovery takes gaps between offsets for granted. Blocks.
+        """Open a `.cleaned` segment; from now on recovery accepts gaps between offsets. Blocks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         state = self._state
-        with storage_errors(f"open what was cleaned in {state.directory}"):
+        with storage_errors(f"open the cleaned segments in {state.directory}"):
             marker = state.directory / OFFSET_GAPS_MARKER
             if not marker.exists():
                 marker.touch()
@@ -117,7 +115,7 @@ class LogCleaning:
             segment.transaction_index.load()
             if not indexes_are_sound(segment, state.config, thorough=False):
                 raise KafkaError(
-                    ErrorCode.kafka_storage_error, f"{file.path} was cleaned, and has no indexes that fit"
+                    ErrorCode.kafka_storage_error, f"{file.path} has indexes that do not match it"
                 )
             segment.reload_max_timestamp()
             segment.first_timestamp()
@@ -126,7 +124,7 @@ class LogCleaning:
             return segment
 
     def replace(self, group: CleanedGroup, cleaned: Segment, truncations: int, now_ms: TimestampMs) -> bool:
-        """Have the log consist of a cleaned segment where it did of the group's; say whether that could be.
+        """Replace a group's segments by the cleaned one in memory; return whether that was possible.
 
         For the thread that changes the log; changes no file.
         """
@@ -139,34 +137,34 @@ class LogCleaning:
         return state.segments.replace(group.sources, cleaned, state.config, now_ms)
 
     def rename_files(self) -> None:
-        """Have the directory say what the log does. Blocks.
+        """Rename the files as `replace` changed the log. Blocks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        with storage_errors(f"rename what was cleaned in {self._state.directory}"):
+        with storage_errors(f"rename the cleaned segments in {self._state.directory}"):
             self._state.segments.rename_files_due()
 
     def note_cleaned(self, up_to_offset: Offset, truncations: int) -> None:
-        """Remember up to where the log is clean; nothing if it was cut meanwhile."""
+        """Set the cleaned offset, unless the log was truncated meanwhile."""
         state = self._state
         if state.truncations.begun == truncations:
             state.cleaned_offset = up_to_offset
 
     def remove_unwanted(self, base_offsets: Sequence[Offset]) -> None:
-        """Remove the `.cleaned` files of what was cleaned for nothing. Blocks.
+        """Remove the `.cleaned` files of refused groups. Blocks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         directory = self._state.directory
-        with storage_errors(f"remove what was cleaned for nothing in {directory}"):
+        with storage_errors(f"remove unused cleaned segments in {directory}"):
             for base_offset in base_offsets:
                 for suffix in SEGMENT_SUFFIXES:
                     path = offset_file(directory, base_offset, suffix + CLEANED_SUFFIX)
                     path.unlink(missing_ok=True)
 
     def is_gone(self, group: CleanedGroup) -> bool:
-        """Whether none of the segments is in the log any more that a group was made of."""
+        """Whether all segments of a group have left the log."""
         bases = {segment.base_offset for segment in self._state.segments.all}
         return bases.isdisjoint(group.sources)

@@ -1,7 +1,7 @@
-"""What a log is told about its topic: the storage part of a topic's configuration.
+"""The storage part of a topic's configuration.
 
-Built from the topic configuration by `sparklog.config`; the defaults are Kafka's. Limits that Kafka
-writes as -1 ("no limit") are None here.
+Built from the topic configuration by `sparklog.config`; the defaults are Kafka's. Limits that Kafka writes as
+-1 ("no limit") are None here.
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,23 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int | None = 7 * _DAY_MS
     retention_bytes: int | None = None
-    """Of the whole log; None keeps everything."""
+    """Limit for the whole log; None keeps everything."""
     deletes: bool = True
-    """`delete` is in `cleanup.policy`."""
+    """Whether `cleanup.policy` contains `delete`."""
     compacts: bool = False
-    """`compact` is in `cleanup.policy`."""
+    """Whether `cleanup.policy` contains `compact`."""
     delete_retention_ms: int = _DAY_MS
-    """How long a tombstone stays after a cleaning has met it."""
+    """Time for which a tombstone stays after the first cleaning that met it."""
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int | None = None
-    """None: a log waits for its cleaning until it is dirty enough."""
+    """None: no limit; the log is cleaned when it is dirty enough."""
     max_message_bytes: int = 1024 * 1024 + 12
     file_delete_delay_ms: int = 60_000
     log_append_time: bool = False
-    """`message.timestamp.type` is `LogAppendTime`."""
+    """Whether `message.timestamp.type` is `LogAppendTime`."""
     flush_messages: int | None = None
-    """Records above the recovery point that make `Log.flush_due`; None leaves that to the kernel."""
+    """Records above the recovery point that make `Log.flush_due`; None leaves flushing to the kernel."""
     producer_id_expiration_ms: int = _DAY_MS
     transaction_partition_verification: bool = True
-    """The first batch of a transaction is appended only after its coordinator was asked (KIP-890)."""
+    """Whether the first batch of a transaction needs the coordinator's verification (KIP-890)."""

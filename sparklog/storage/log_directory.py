@@ -1,12 +1,12 @@
 """One `log.dirs` entry: its lock, its identity, its checkpoints and the logs under it.
 
-Order for callers: `LogDirectory.open` (takes the lock), `format` if `meta` is None, `load_all`, then
-create and delete logs and write checkpoints; at the end close the logs, `write_clean_shutdown`, `close`.
-All of it blocks and belongs off an event loop.
+Order for callers: `LogDirectory.open` (takes the lock), `format` if `meta` is None, `load_all`, then create
+and delete logs and write checkpoints; at the end close the logs, `write_clean_shutdown`, `close`. All of it
+blocks and belongs off an event loop.
 
-Rules kept: the lock is held by an open file (`fcntl`), so it goes with the process however that ends, and
-nobody else can use the directory before. A directory whose disk has failed once (`fail`) is used no more by
-this process: nothing is written there, and no clean stop is claimed.
+Rules kept: an open file holds the lock (`fcntl`), so the lock ends with the process and no other process can
+use the directory before. A directory whose disk has failed once (`fail`) is not used again by this process:
+nothing is written there, and no clean shutdown is recorded.
 """
 
 import fcntl
@@ -57,31 +57,31 @@ STRAY_SUFFIX: Final = "-stray"
 
 
 class DirectoryLockedError(Exception):
-    """Another live process, or another object of this one, holds the data directory."""
+    """Another live process, or another object of this process, has locked the data directory."""
 
 
 class ForeignDirectoryError(Exception):
-    """The data directory has the identity of another cluster or another broker. Raised by who opens it."""
+    """The data directory belongs to another cluster or another broker. Raised by the caller of `open`."""
 
 
 class LogDirectory:
-    """A data directory under this process's exclusive lock. Made by `LogDirectory.open`."""
+    """A data directory under this process's exclusive lock. Created by `LogDirectory.open`."""
 
     def __init__(self, path: Path, lock_descriptor: int, meta: MetaProperties | None) -> None:
         self.path = path
         self.meta = meta
-        """None: not formatted yet."""
+        """None before formatting."""
         self.previous_stop, self.previous_broker_epoch = _read_previous_stop(path)
-        """How the previous owner ended, and the broker epoch under which it had everything that it had
-        acknowledged (KIP-966); None where that is not known."""
+        """How the previous owner ended, and the broker epoch under which the directory had all records
+        that it had acknowledged (KIP-966); None if unknown."""
         self.unreadable: dict[TopicPartition, KafkaError] = {}
-        """The logs that `load_all` could not open for what their files say."""
+        """Logs that `load_all` could not open because of their contents."""
         self.futures: list[Log] = []
-        """What `load_all` found of logs that were being copied here; they are whoever's who takes them up."""
+        """Future logs that `load_all` found; the log mover takes them over."""
         self.failure: BaseException | None = None
-        """Why the directory is offline; None while it is not."""
+        """Error that took the directory offline; None while it is online."""
         self.has_unclosed_logs = False
-        """Set by who gives up a log without closing it: no clean stop is claimed then."""
+        """Set when a log is given up without being closed: no clean shutdown is recorded then."""
         self.checkpoints = DirectoryCheckpoints(path)
         self._lock_descriptor: int | None = lock_descriptor
         self._to_delete: list[tuple[TimestampMs, Path]] = []
@@ -98,7 +98,8 @@ class LogDirectory:
             make_private_directory(path)
             descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                # flock belongs to the open file, not to the process: it excludes this process's others too.
+                # flock belongs to the open file, not to the process: it excludes other objects of this
+                # process, too.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 meta = read_meta_properties(path)
             except BlockingIOError as error:
@@ -112,7 +113,7 @@ class LogDirectory:
         return cls(path, descriptor, meta)
 
     def format(self, meta: MetaProperties) -> None:
-        """Give an unformatted directory its identity (meta.properties, fsynced).
+        """Write an unformatted directory's identity (meta.properties, fsynced).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -122,7 +123,7 @@ class LogDirectory:
         self.meta = meta
 
     def note_running(self, broker_epoch: BrokerEpoch) -> None:
-        """Note under which broker epoch the directory is used from now on (`running_marker`).
+        """Record the broker epoch under which the directory is in use (`running_marker`).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -133,18 +134,18 @@ class LogDirectory:
                 write_marker(self.path, RunningMarker(boot, broker_epoch))
 
     def is_failed_by(self, error: BaseException) -> bool:
-        """Say whether the directory can be used no more after an error: its disk failed, or it has gone."""
+        """Whether an error makes the directory unusable: its disk failed, or it was removed."""
         return is_disk_error(error) or not (self.path / LOCK_FILE).exists()
 
     def fail(self, error: BaseException) -> bool:
         """Take the directory offline because of `error`; return whether it was online.
 
-        Safe on an event loop: all it does to the disk is to remove one file, as far as the disk lets it.
+        Safe on an event loop: its only disk access is the removal of one file, whose failure is ignored.
         """
         if self.failure is not None:
             return False
         self.failure = error
-        logger.critical("Log directory %s is offline until this broker starts anew: %s", self.path, error)
+        logger.critical("Log directory %s is offline until this broker restarts: %s", self.path, error)
         with suppress(OSError):
             (self.path / RUNNING_MARKER).unlink(missing_ok=True)
         return True
@@ -152,12 +153,13 @@ class LogDirectory:
     def load_all(
         self, config_for: Callable[[str], LogConfig], now_ms: TimestampMs, *, threads: int = 1
     ) -> dict[TopicPartition, Log]:
-        """Open every log below, recovering what an unclean stop left. `config_for` is asked by topic name.
+        """Open every log in the directory, recovering those of an unclean stop. `config_for` takes a topic
+        name.
 
-        That many `threads` open logs side by side (num.recovery.threads.per.data.dir). Removes the
-        clean-shutdown marker and what a deletion left (`-delete`, `-stray`); leaves the metadata log, which
-        is opened by whoever follows the controller. Logs whose files contradict themselves are in
-        `unreadable`; those that are copies of logs of other directories in `futures`.
+        Up to `threads` logs are opened at once (num.recovery.threads.per.data.dir). Removes the
+        clean-shutdown marker and deleted logs (`-delete`, `-stray`); leaves out the metadata log, which the
+        metadata follower opens. Logs with damaged contents are in `unreadable`; copies of logs of other
+        directories in `futures`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -197,13 +199,13 @@ class LogDirectory:
                 sum(log.size_bytes for log in loaded),
                 sum(log.checked_bytes for log in loaded),
             )
-            # A crash from now on is unclean.
+            # From here on a crash is unclean.
             (self.path / CLEAN_SHUTDOWN_MARKER).unlink(missing_ok=True)
             sync_directory(self.path)
         return logs
 
     def _loaded(self, opening: Mapping[Path, "Future[Log]"]) -> list[Log]:
-        """Return the opened logs; note those whose files are unreadable, fail where the disk is."""
+        """Return the opened logs; note unreadable ones, raise if the disk failed."""
         logs: list[Log] = []
         try:
             for directory, future in opening.items():
@@ -213,7 +215,7 @@ class LogDirectory:
                     if system_error(error) is not None:
                         raise
                     if is_future_name(directory.name):
-                        logger.error("%s is left alone, the copy cannot be used: %s", directory, error)
+                        logger.error("%s is ignored, the copy cannot be used: %s", directory, error)
                     else:
                         logger.error("%s is offline: %s", directory, error)
                         self.unreadable[partition_of(directory.name)] = error
@@ -226,7 +228,7 @@ class LogDirectory:
         return logs
 
     def _log_directories(self) -> dict[Path, TopicPartition]:
-        """Return the directories of logs to load, having removed those that a deletion left."""
+        """Return the directories of logs to load, after removing deleted ones."""
         found: dict[Path, TopicPartition] = {}
         for directory in sorted(entry for entry in self.path.iterdir() if entry.is_dir()):
             if directory.name.endswith((DELETE_SUFFIX, STRAY_SUFFIX)):
@@ -236,10 +238,10 @@ class LogDirectory:
             try:
                 partition = partition_of(directory.name)
             except ValueError:
-                logger.warning("Leaving %s alone: its name is not <topic>-<partition>", directory)
+                logger.warning("Ignoring %s: its name is not <topic>-<partition>", directory)
                 continue
             if is_future_name(directory.name) and (self.path / str(partition)).exists():
-                logger.warning("Removing %s: the log lies here already", directory)
+                logger.warning("Removing %s: the log is in this directory already", directory)
                 shutil.rmtree(directory)
             elif partition.topic != CLUSTER_METADATA_TOPIC:
                 found[directory] = partition
@@ -248,10 +250,10 @@ class LogDirectory:
     def create_log(
         self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig, now_ms: TimestampMs
     ) -> Log:
-        """Create (or open, when the directory exists) the log of a partition.
+        """Create the log of a partition, or open it if its directory exists.
 
-        A new one owes nothing to the checkpoints: where they still name a deleted log, it is taken out first,
-        or else a crash would give the new one what they say.
+        A new log must not inherit the checkpoints of a deleted one: these are removed first, or a crash would
+        apply them to the new log.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID.
@@ -280,7 +282,7 @@ class LogDirectory:
         return log
 
     def create_future(self, current: Log, now_ms: TimestampMs) -> Log:
-        """Create the log into which `current`, which lies in another directory, is to be copied.
+        """Create the future log for a copy of `current`, which lies in another directory.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -295,9 +297,8 @@ class LogDirectory:
         )
 
     def delete_log(self, log: Log, now_ms: TimestampMs) -> None:
-        """Rename the log's directory with `-delete`; `remove_directories_due` removes it.
-
-        That is after `file.delete.delay.ms`.
+        """Rename the log's directory with `-delete`; `remove_directories_due` removes it after
+        file.delete.delay.ms.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -307,9 +308,10 @@ class LogDirectory:
         )
 
     def remove_stray(self, log: Log, now_ms: TimestampMs) -> Path:
-        """Close a log that is not this broker's and rename its directory with `-stray`; return the new path.
+        """Close a log that is not assigned to this broker and rename its directory with `-stray`; return the
+        new path.
 
-        `remove_directories_due` removes it, after `file.delete.delay.ms`, or else the next `load_all`.
+        `remove_directories_due` removes it after `file.delete.delay.ms`, else the next `load_all`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -319,14 +321,13 @@ class LogDirectory:
         return path
 
     def has_directories_due(self, now_ms: TimestampMs) -> bool:
-        """Whether `remove_directories_due` has something to do."""
         return any(due_ms <= now_ms for due_ms, _ in self._to_delete)
 
     def remove_directories_due(self, now_ms: TimestampMs) -> int:
         """Remove `-delete` and `-stray` directories whose delay is over; return how many.
 
-        One that cannot be removed, or is not there any more, keeps no other on the disk. It is left to the
-        next `load_all`.
+        A failure, or a directory that is missing already, does not stop the others. The next `load_all` tries
+        again.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, once all have been tried.
@@ -346,7 +347,7 @@ class LogDirectory:
         return len(due)
 
     def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
-        """Say that every log was closed properly, if that is so. Call it last.
+        """Record a clean shutdown if every log was closed. Call it last.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -361,9 +362,9 @@ class LogDirectory:
             )
 
     def volume_bytes(self) -> tuple[int, int] | None:
-        """Ask how large the volume is, and how much of it is usable; None if it can't be told.
+        """Return total and usable bytes of the volume; None on an error, which a write will report.
 
-        A network's may never answer. Whoever writes there says what is wrong.
+        A network file system may never answer.
         """
         try:
             usage = shutil.disk_usage(self.path)
@@ -372,7 +373,7 @@ class LogDirectory:
         return usage.total, usage.free
 
     def close(self) -> None:
-        """Give up the lock. Logs must be closed before."""
+        """Release the lock. All logs must be closed before."""
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
@@ -398,6 +399,6 @@ def _read_broker_epoch(marker: Path) -> BrokerEpoch | None:
     try:
         broker_epoch = json.loads(marker.read_bytes())["brokerEpoch"]
     except (OSError, ValueError, KeyError, TypeError):
-        # Written by something older, or not written to the end: the stop was clean, the epoch is unknown.
+        # An older version wrote it, or the write was incomplete: the stop was clean, the epoch is unknown.
         return None
     return broker_epoch if isinstance(broker_epoch, int) and broker_epoch >= 0 else None

@@ -1,8 +1,8 @@
-"""Bringing a log onto the disk, and saying up to where it is there: the recovery point.
+"""Flushes of a log to the disk, and the recovery point, up to which it is flushed.
 
-Safe in one thread beside whoever changes the log; whoever keeps logs calls `flush_rolled` when a log
-`has_rolled`, so that a start after a crash reads no more than what was active. Rule kept: the recovery point
-passes only what was fsynced, and goes back with a truncation, whatever a flush under way is about to say.
+Safe in one thread beside the thread that changes the log. The owner of a log calls `flush_rolled` when it
+`has_rolled`, so that a start after a crash reads only the active segment. Rule kept: the recovery point
+passes only fsynced data, and a truncation moves it back even if a flush is running.
 """
 
 from threading import Lock
@@ -19,10 +19,8 @@ from sparklog.storage.log_state import LogState
 
 
 class LogFlushing:
-    """The flushes of one log."""
-
     def __init__(self, state: LogState, *, is_new: bool) -> None:
-        """`is_new` says that the directory's own name may not be on the disk yet."""
+        """`is_new`: the directory's entry in its parent may not be fsynced yet."""
         self._state = state
         self._is_new = is_new
         self._failure: KafkaError | None = None
@@ -31,32 +29,32 @@ class LogFlushing:
 
     @property
     def flush_due(self) -> bool:
-        """Whether as many records as flush.messages says lie above the recovery point: call `flush`."""
+        """Whether flush.messages or more records lie above the recovery point: call `flush`."""
         state = self._state
         limit = state.config.flush_messages
         return limit is not None and state.log_end_offset - state.recovery_point >= limit
 
     @property
     def has_rolled(self) -> bool:
-        """Whether something of a segment that is written to no more is not on the disk: `flush_rolled`."""
+        """Whether a sealed segment or a snapshot is not fsynced yet: call `flush_rolled`."""
         state = self._state
         return bool(state.snapshots) or state.recovery_point < min(
             state.segments.active.base_offset, state.log_end_offset
         )
 
     def flush(self) -> None:
-        """fsync what lies above the recovery point and move it to where the log ended at the call.
+        """fsync the data above the recovery point and move it to the log end offset at the call.
 
-        A failure of the disk is final: the system may have dropped what it could not write and call the next
-        fsync good. Nothing is flushed of a log that was closed without.
+        A disk failure is final: the system may have dropped the data and report success for the next fsync. A
+        log that was closed without a flush is not flushed.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, from the first failure of the disk on always.
+            KafkaError: KAFKA_STORAGE_ERROR, always after the first disk failure.
         """
         self._flush(with_active=True)
 
     def flush_rolled(self) -> None:
-        """`flush` all but the active segment, and move the recovery point to where that one begins.
+        """`flush` all but the active segment, and move the recovery point to its base offset.
 
         Raises:
             KafkaError: as `flush`.
@@ -64,7 +62,7 @@ class LogFlushing:
         self._flush(with_active=False)
 
     def _flush(self, *, with_active: bool) -> None:
-        # One at a time: the recovery point must not pass what another thread is about to fsync.
+        # One at a time: the recovery point must not pass data that another thread is about to fsync.
         with self._running:
             if self._given_up:
                 return
@@ -74,7 +72,7 @@ class LogFlushing:
                 self._sync(with_active=with_active)
             except KafkaError as error:
                 if self._given_up:
-                    # The directory was renamed meanwhile, or the disk has failed: nobody counts on this log.
+                    # The directory was renamed meanwhile, or the disk has failed: the log is abandoned.
                     return
                 if is_disk_error(error):
                     self._failure = error
@@ -115,6 +113,6 @@ class LogFlushing:
                 state.recovery_point = max(state.recovery_point, end_offset)
 
     def give_up(self) -> None:
-        """Flush no more: the log is closed without, and its directory may soon be another's."""
+        """Stop flushing: the log is closed without a flush, and another log may get its directory."""
         self._given_up = True
         self._state.snapshots.close()

@@ -1,8 +1,8 @@
-"""What a log answers without being changed: reading by offset, looking up by time.
+"""Queries of a log: reading by offset, looking up by time.
 
-`read`, `offset_for_timestamp` and `aborted_transactions` are safe in any thread, beside whatever is done to
-the log in another: what they answer was true at some moment between their call and their return. With
-`cached_only` (for the thread that changes the log: the event loop) they wait for no disk.
+`read`, `offset_for_timestamp` and `aborted_transactions` are safe in any thread, beside changes of the log in
+another: their answer was true at some moment between call and return. With `cached_only` (for the thread that
+changes the log: the event loop) they wait for no disk.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 
 class LogReads:
-    """The look-ups in one log."""
-
     def __init__(self, state: LogState) -> None:
         self._state = state
 
@@ -50,7 +48,7 @@ class LogReads:
         begin below `offset`. A result ends with its segment at the latest.
 
         Raises:
-            NotCachedError: with `cached_only`, what leads to them is not in memory.
+            NotCachedError: with `cached_only`, an index or header is not in memory.
             KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
@@ -79,9 +77,9 @@ class LogReads:
         return result
 
     def _look_up(self, look: Callable[[LogState], T]) -> T:
-        """Return what `look` says of the log, from a time when nobody cut it and what it looked at was there.
+        """Return the result of `look`, repeated until no truncation or released segment interfered.
 
-        Of a log in whose place another one is, when it was closed for that.
+        If another log replaced a closed one, the successor is queried.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER: the log was closed.
@@ -118,14 +116,15 @@ class LogReads:
     def offset_for_timestamp(
         self, timestamp_ms: TimestampMs, high_watermark: Offset
     ) -> OffsetAndTimestamp | None:
-        """Return the first record at or after `timestamp_ms`, or what a special (negative) time stands for.
+        """Return the first record at or after `timestamp_ms`, or the offset of a special (negative)
+        timestamp.
 
-        None when there is none below `high_watermark`. LATEST answers `high_watermark` itself: pass the
-        last stable offset for read_committed, the log end offset for a follower. Without tiered storage
-        EARLIEST_LOCAL is EARLIEST and LATEST_TIERED nothing. May block on a cold disk.
+        None if there is none below `high_watermark`. LATEST answers `high_watermark` itself: pass the last
+        stable offset for read_committed, the log end offset for a follower. Without tiered storage
+        EARLIEST_LOCAL equals EARLIEST and LATEST_TIERED gives None. May block on a cold disk.
 
         Raises:
-            KafkaError: UNSUPPORTED_VERSION for a special time not known here, CORRUPT_MESSAGE,
+            KafkaError: UNSUPPORTED_VERSION for an unknown special timestamp, CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
         state = self._state
@@ -152,21 +151,21 @@ class LogReads:
         return found if found is not None and found.offset < high_watermark else None
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the largest epoch written here that is not above `leader_epoch`, and its exclusive end now.
+        """Return the largest epoch of this log up to `leader_epoch`, and its exclusive end offset.
 
-        For one older than all that are known: itself, and where the oldest begins. None without any.
+        For an epoch older than all known ones: itself, and the start offset of the oldest. None without any.
         """
         state = self._state
         latest = state.epochs.latest
         if latest is not None and leader_epoch >= latest:
-            # Nothing was written here in the epochs above the newest.
+            # Later epochs have written nothing here.
             return latest, state.log_end_offset
         return state.epochs.end_offset_for(leader_epoch, state.log_end_offset)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """Return the end of what read_committed consumers may see; never above `high_watermark`.
+        """Return the exclusive end for read_committed consumers: at most `high_watermark`.
 
-        Nor below the log start offset, when the beginning of an open transaction has been deleted.
+        At least the log start offset, even if an open transaction begins below it.
         """
         state = self._state
         first_unstable = state.producers.first_unstable_offset(high_watermark)
@@ -179,8 +178,8 @@ class LogReads:
     ) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap [offset, up_to_offset), in the order of their markers.
 
-        Segments without any are not asked, nor are those behind the first transaction that was over when
-        everything below `up_to_offset` was.
+        Only segments with entries are read, up to the first entry whose last stable offset reaches
+        `up_to_offset`.
 
         Raises:
             NotCachedError: with `cached_only`, the answer is not in memory.

@@ -1,6 +1,6 @@
-"""What the parts of one log share: its files, its offsets, and what it knows of epochs and producers.
+"""State that the parts of one log share: files, offsets, leader epochs, producers.
 
-`log` says which thread may change what. The parts are `log_appends`, `log_reads`, `log_truncation` and
+`log` documents the threads that may change it. The parts are `log_appends`, `log_reads`, `log_truncation` and
 `log_flushing`; none of them knows another.
 """
 
@@ -20,8 +20,6 @@ from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 
 class LogState:
-    """The state of one log."""
-
     def __init__(self, directory: Path, config: LogConfig, loaded: LoadedLog) -> None:
         self.directory = directory
         self.topic_partition = partition_of(directory.name)
@@ -30,49 +28,49 @@ class LogState:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.loading: ProducerLoading | None = None
-        """What remains to be done of the last truncation."""
+        """Producer state to load after the last truncation."""
         self.snapshots = UnwrittenSnapshots(directory)
         self.log_start_offset = loaded.log_start_offset
-        """The first offset that may be read."""
         self.log_end_offset = loaded.log_end_offset
-        """The offset the next record gets."""
         self.recovery_point = loaded.recovery_point
-        """Everything below is on the disk."""
+        """All data below is fsynced."""
         self.checkpointed_recovery_point: Offset = 0
-        """The highest recovery point that a file may have of this log; who writes the file says so here."""
+        """Highest recovery point that the checkpoint file may have for this log; set by the file's writer."""
         self.may_have_gaps = loaded.may_have_gaps
         self.gaps_are_noted = False
-        """Whether the directory is known to say so: that the topic is compacted recovery is not told."""
+        """Whether the directory has the marker of offset gaps: recovery does not know the topic's
+        configuration."""
         self.cleaned_offset: Offset | None = None
-        """Below it a cleaning has met every record; None for a log that was never cleaned."""
+        """Exclusive end of the cleaned part; None before the first cleaning."""
         self.checkpointed_cleaned_offset: Offset = 0
-        """The highest such offset that a file may have of this log; kept as `checkpointed_recovery_point`."""
+        """Highest cleaned offset that the checkpoint file may have for this log."""
         self.truncations = Truncations()
         self.metadata_unsynced = True
-        """Epochs, or names in the directory, are not on the disk as they are."""
+        """Leader epochs or directory entries are not fsynced."""
         self.is_torn = False
-        """Files and memory are apart."""
+        """Files and memory differ."""
         self.is_closed = False
         self.successor: LogState | None = None
-        """The log that has taken this one's place, in another directory: who still reads here reads there."""
+        """The log that has replaced this one, in another directory: pending readers continue there."""
 
     @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether recovery would trust what was written over what was cut, or a cleaner pass it by."""
+        """Whether a checkpoint lies above the log's state, so that recovery or the cleaner would skip new
+        records."""
         return (
             self.recovery_point < self.checkpointed_recovery_point
             or (self.cleaned_offset or 0) < self.checkpointed_cleaned_offset
         )
 
     def move_to(self, directory: Path) -> None:
-        """Find every file in `directory`, which is this log's under another name. Nothing else runs."""
+        """Set the directory after a rename. No other thread may use the log."""
         self.directory = directory
         self.segments.move_to(directory)
         self.snapshots.move_to(directory)
         self.metadata_unsynced = True
 
     def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """Note that `leader_epoch` begins at the log end offset: for a broker that becomes leader.
+        """Record that `leader_epoch` begins at the log end offset, when the broker becomes leader.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -81,7 +79,7 @@ class LogState:
             self.write_epochs()
 
     def write_epochs(self) -> None:
-        """Have the epochs' file say what `epochs` does.
+        """Write the leader epochs to their checkpoint file.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -92,7 +90,7 @@ class LogState:
         self.metadata_unsynced = True
 
     def roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
-        """Begin a new segment at `base_offset`, which is the log end offset or above.
+        """Begin a new segment at `base_offset`, the log end offset or above.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -106,7 +104,7 @@ class LogState:
 
     @contextmanager
     def all_or_torn(self, action: str) -> Iterator[None]:
-        """Turn an error during `action` into KAFKA_STORAGE_ERROR; files and memory are apart then."""
+        """Turn an error during `action` into KAFKA_STORAGE_ERROR; mark files and memory as different."""
         try:
             yield
         except OSError as error:

@@ -1,10 +1,9 @@
-"""One log takes another's place, which lies in another directory: the end of a move between directories.
+"""The end of a move between directories: a future log replaces the partition's log in another directory.
 
-A future log has a directory `<topic>-<partition>.<unique>-future`, as in Kafka, and is no replica of anybody
-until that is renamed to `<topic>-<partition>` (`promote`). Rule kept: that is one rename, so that after a
-crash there is either the log that there was, with a future log beside it that can be thrown away or copied
-on, or two logs of the partition, of which the one is whole that the controller was told of before. For the
-thread that changes both logs.
+A future log has a directory `<topic>-<partition>.<unique>-future`, as in Kafka, and is not a replica until
+that is renamed to `<topic>-<partition>` (`promote`). Rule kept: that is one rename, so a crash leaves either
+the old log, with a future log that can be deleted or completed, or two logs of the partition, of which the
+complete one is the one reported to the controller before. For the thread that changes both logs.
 
 Source: Kafka's LogManager.replaceCurrentWithFutureLog; KIP-113.
 """
@@ -14,12 +13,12 @@ from sparklog.storage.log_state import LogState
 
 
 def promote(state: LogState) -> None:
-    """Give a future log the directory of its partition's log, which nobody has. Nothing is fsynced.
+    """Rename a future log's directory to that of its partition, which must not exist. Nothing is fsynced.
 
-    Nobody else may use the log meanwhile.
+    No other thread may use the log meanwhile.
 
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR; it is a future log still.
+        KafkaError: KAFKA_STORAGE_ERROR; it is still a future log.
     """
     directory = state.directory.with_name(str(state.topic_partition))
     with storage_errors(f"rename {state.directory} to {directory}"):
@@ -28,10 +27,10 @@ def promote(state: LogState) -> None:
 
 
 def take_place(successor: LogState, current: LogState) -> None:
-    """Have a future log, which has all that the current one has, be the log of its partition from now on.
+    """Make a future log, which has caught up with the current one, the log of its partition.
 
-    It also gets what the batches alone do not say: producers whose batches have gone, and how far the log is
-    clean. Whoever looks something up in the other log when that is closed looks it up in this one.
+    It takes over the state that its batches lack: producers whose batches are gone, and the cleaned offset.
+    Pending look-ups in the closed log continue in this one.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.

@@ -1,7 +1,7 @@
-"""Cutting a log: at an offset, at damage, altogether; and what a cut leaves to be done.
+"""Truncations of a log: to an offset, at damage, completely; and the work that a truncation leaves.
 
-A cut is cheap and done at once. What it took of the producers, or of what a checkpoint says, is made out
-beside the loop (`producer_loading`). For the thread that changes the log.
+A truncation is cheap and done at once. The loss of producer state, or of checkpointed offsets, is repaired
+off the loop (`producer_loading`). For the thread that changes the log.
 """
 
 from sparklog.records.batch import CorruptBatchError
@@ -16,18 +16,16 @@ from sparklog.types import Offset
 
 
 class LogTruncation:
-    """The truncations of one log."""
-
     def __init__(self, state: LogState) -> None:
         self._state = state
 
     def truncate_to(self, offset: Offset) -> bool:
-        """Remove every batch that reaches to `offset` or above it; return whether anything went.
+        """Remove every batch that reaches to `offset` or above; return whether any was removed.
 
-        Regions that were handed out above `offset` can no longer be sent in full. If some of what went is
-        remembered of producers, or a checkpoint says more of the log than is so now, `loading` is set:
-        nothing may be appended until the caller has had it run beside the loop, has had those checkpoints
-        lowered, and has passed the outcome to `take_producers`.
+        Regions above `offset` that were handed out can no longer be sent in full. If removed batches had
+        changed producer state, or a checkpoint lies above the new end, `loading` is set: nothing may be
+        appended until the caller has run it off the loop, has lowered those checkpoints, and has passed the
+        result to `take_producers`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -39,7 +37,7 @@ class LogTruncation:
             self.truncate_fully_and_start_at(offset)
             return True
         was_loading = state.loading is not None
-        # Before anything is cut: whoever is loading may stumble over it.
+        # Before the truncation, since a running load may fail because of it.
         self.cancel_loading()
         with state.all_or_torn(f"truncate {state.directory} to {offset}"), state.truncations.running():
             self._forget_above(offset)
@@ -49,7 +47,8 @@ class LogTruncation:
             state.log_start_offset = min(state.log_start_offset, log_end_offset)
             state.recovery_point = min(state.recovery_point, log_end_offset)
             if state.cleaned_offset is not None:
-                # What is written there from now on no cleaning has met, though the cut was above it.
+                # Records appended from here on are not cleaned, even if the truncation was above the cleaned
+                # offset.
                 state.cleaned_offset = min(state.cleaned_offset, log_end_offset)
             if state.epochs.truncate_from_end(log_end_offset):
                 state.write_epochs()
@@ -67,21 +66,20 @@ class LogTruncation:
         )
 
     def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:
-        """Take over what `loading` has loaded, if that is still wanted."""
+        """Take over the producers from `loading`, unless a newer one has replaced it."""
         state = self._state
         if state.loading is loading:
             state.producers = producers
             state.loading = None
 
     def cancel_loading(self) -> None:
-        """Have nobody wait for the producers that are being loaded."""
         state = self._state
         if state.loading is not None:
             state.loading.cancel()
             state.loading = None
 
     def cut_at(self, offset: Offset, reason: str) -> None:
-        """Remove what lies from `offset` on; a copy of its beginning is kept beside the log.
+        """Remove the batches from `offset` on; a copy of their beginning is kept beside the log.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -90,17 +88,17 @@ class LogTruncation:
         segment = state.segments.all[number_of(state.segments.all, offset)]
         try:
             position = segment.position_of(offset)
-            with storage_errors(f"keep what is damaged in {segment.file.path}"):
+            with storage_errors(f"copy the damaged part of {segment.file.path}"):
                 keep_copy(segment, position, reason)
             self.truncate_to(offset)
         except CorruptBatchError:
-            # Not even the way to it can be read.
-            with storage_errors(f"keep what is damaged in {segment.file.path}"):
+            # The batches before the damage are unreadable, too.
+            with storage_errors(f"copy the damaged part of {segment.file.path}"):
                 keep_copy(segment, 0, reason)
             self.truncate_fully_and_start_at(state.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Empty the log; it begins anew at `offset`. `loading` may be set as by `truncate_to`.
+        """Empty the log; it starts at `offset`. `loading` may be set as by `truncate_to`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -121,7 +119,7 @@ class LogTruncation:
             self._begin_loading()
 
     def _forget_above(self, offset: Offset) -> None:
-        """Let recovery begin at `offset` at the latest, whatever a running flush is about to say."""
+        """Lower the recovery point to `offset`, even if a flush is running."""
         state = self._state
         state.recovery_point = min(state.recovery_point, offset)
         if state.cleaned_offset is not None:

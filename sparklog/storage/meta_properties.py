@@ -1,7 +1,7 @@
-"""`meta.properties`: whose data directory this is (cluster, broker, directory), version 1 of the file.
+"""`meta.properties`: the identity of a data directory (cluster, broker, directory), version 1 of the file.
 
 Rules kept: a directory's identity is written once, when it is formatted, and never changed. It has a
-checksum, under a key that Kafka does not know: with one wrong character it would be the identity of another.
+checksum, under a key that Kafka does not know: one wrong character would make it another identity.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ class MetaProperties:
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """Return the identity of `directory`, or None when it has not been formatted.
+    """Return the identity of `directory`, or None if it is not formatted.
 
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR: the file cannot be read, or does not say what it must.
+        KafkaError: KAFKA_STORAGE_ERROR: the file cannot be read, or is malformed.
     """
     path = directory / META_PROPERTIES
     try:
@@ -58,12 +58,12 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     if not meta.cluster_id or meta.node_id < 0:
         raise _malformed(path, f"cluster.id {meta.cluster_id!r}, node.id {meta.node_id}")
     if properties.get(_CHECKSUM, _checksum(properties)) != _checksum(properties):
-        raise _malformed(path, f"its {_CHECKSUM} is not that of the other lines, one of them has changed")
+        raise _malformed(path, f"its {_CHECKSUM} does not match the other lines: one of them has changed")
     return meta
 
 
 def write_meta_properties(directory: Path, meta: MetaProperties) -> None:
-    """Write the identity of `directory`; it is on the disk on return.
+    """Write the identity of `directory`; it is on the disk when this returns.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.

@@ -1,8 +1,8 @@
-"""Where in a segment's file an offset is: a sparse map from offset to position (`.index`).
+"""The offset index: a sparse map from offset to position in the segment's file (`.index`).
 
-An entry is eight bytes, big-endian: the offset relative to the segment's base offset, and the position in
-the file. It says: the batch that begins at `position` ends with `offset`. There is one for the first batch
-after every index.interval.bytes of log.
+An entry is eight bytes, big-endian: the offset relative to the segment's base offset, and the position in the
+file: the batch that begins at `position` ends with `offset`. There is one for the first batch after every
+index.interval.bytes of log.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,6 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndex(IndexFile):
-    """The offset index of one segment."""
-
     ENTRY: ClassVar[Struct] = Struct(">ii")
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
@@ -32,20 +30,19 @@ class OffsetIndex(IndexFile):
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another entry."""
         return self.entry_count >= self.max_entries
 
     def append(self, last_offset: Offset, position: int) -> None:
         """Add an entry above the last one.
 
         Raises:
-            OSError: it could not be written; the index is as before.
+            OSError: it could not be written; the index is unchanged.
         """
         self._write_entry(self.ENTRY.pack(last_offset - self.base_offset, position))
         self._last = None
 
     def replace(self, entries: Sequence[OffsetPosition], *, removals: int, entry_count: int) -> bool:
-        """Have these entries and no others; return False if the index has changed since it had `entry_count`.
+        """Replace all entries; return False if the index has changed since it had `entry_count`.
 
         Raises:
             OSError: they could not be written.
@@ -61,7 +58,7 @@ class OffsetIndex(IndexFile):
         return self._last
 
     def lookup(self, offset: Offset, *, cached_only: bool = False) -> OffsetPosition | None:
-        """Return the last entry at or below `offset`, to scan from; None to scan from the start.
+        """Return the last entry at or below `offset`, from which to scan; None to scan from the start.
 
         Raises:
             NotCachedError, SegmentReleasedError, OSError: as `IndexFile` raises them.
@@ -90,10 +87,10 @@ class OffsetIndex(IndexFile):
 
 
 def sound_entries(content: bytes, log_size_bytes: int) -> int:
-    """Return how many leading entries of an offset index can be right for a log of `log_size_bytes`.
+    """Return how many leading entries of an offset index can be valid for a log of `log_size_bytes`.
 
-    Offsets and positions must rise strictly and positions lie inside the file; the zeros of an index that
-    was not trimmed end them.
+    Offsets and positions must rise strictly, and positions lie inside the file; zeros of an untrimmed index
+    end them.
     """
     count, last_offset, last_position = 0, -1, 0
     for relative_offset, position in OffsetIndex.ENTRY.iter_unpack(content[: len(content) // 8 * 8]):

@@ -1,8 +1,8 @@
-"""Directories for logs, which are for nobody's eyes but this user's.
+"""Directories for logs that only this user may read.
 
-What is missing of a path is made with mode 0700; what is there stays as its owner has it. In a place where
-every local user may make directories, the temporary one, a name may have been taken by another: he could read
-what lies there, and put something else in its place. Such a directory is not used.
+Missing parts of a path are created with mode 0700; existing ones stay as their owner set them. In a place
+where every local user may create directories, such as the temporary one, another user may have taken a name,
+and could read or replace the logs there. Such a directory is refused.
 """
 
 import os
@@ -13,14 +13,14 @@ _MODE: Final = 0o700
 
 
 class OthersDirectoryError(PermissionError):
-    """A directory that is to be this user's alone is another's."""
+    """A directory that must belong to this user belongs to another one."""
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory, and what is missing above it, for this user alone, unless it is there.
+    """Create a directory and its missing parents, for this user alone.
 
     Raises:
-        OSError: it can't be made, or is no directory.
+        OSError: it can't be created, or is not a directory.
     """
     try:
         path.mkdir(_MODE, exist_ok=True)
@@ -32,16 +32,16 @@ def make_private_directory(path: Path) -> None:
 
 
 def make_own_directory(path: Path) -> None:
-    """Make a directory in a place where others may make some, too, unless it is there and this user's own.
+    """Create this user's directory in a place where other users may create some, too.
 
     Raises:
-        OthersDirectoryError: another user has made it, or a link of that name.
-        OSError: it can't be made, or is no directory.
+        OthersDirectoryError: another user has created it, or a link of that name.
+        OSError: it can't be created, or is not a directory.
     """
     make_private_directory(path)
     owner = path.lstat().st_uid
     if owner != os.geteuid():
         raise OthersDirectoryError(
-            f"{path} belongs to the user with the id {owner}, who could read and change what lies there: "
-            "name directories of this user's with log_directories or log.dirs"
+            f"{path} belongs to the user with the id {owner}, who could read and change the logs there: "
+            "name this user's own directories with log_directories or log.dirs"
         )

@@ -1,8 +1,8 @@
-"""Making out anew what a log remembers of its producers, beside the loop, after a truncation took some of it.
+"""Rebuilding a log's producer state off the loop, after a truncation has removed some of it.
 
-The log is cut at once, which is cheap; what its producers had written before the cut is then read from the
-nearest snapshot on: a segment's headers at most. Rule kept: while that is under way the log takes nothing in.
-A retry would be appended twice, and the next snapshot would make that last.
+The log is truncated at once, which is cheap; the producers' earlier batches are then read from the nearest
+snapshot on: at most a segment's headers. Rule kept: while that is under way nothing is appended. A retry
+would be appended twice, and the next snapshot would make that permanent.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from sparklog.storage.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.types import Offset, TimestampMs
 
 _PAUSE_S: Final = 0.001
-"""Now and then whoever walks through headers lets the loop go first: they share an interpreter."""
+"""Pause between portions of headers, so that the event loop gets the interpreter."""
 
 
 class LoadingCancelledError(Exception):
-    """Nobody wants the producers any more: the log was cut again, emptied or closed."""
+    """The producers are no longer needed: the log was truncated again, emptied or closed."""
 
 
 class ProducerLoading:
@@ -44,15 +44,15 @@ class ProducerLoading:
         self._cancelled = Event()
 
     def cancel(self) -> None:
-        """Have `run` end soon; safe from any thread."""
+        """Make `run` end soon; safe from any thread."""
         self._cancelled.set()
 
     def run(self, now_ms: TimestampMs) -> ProducerStates:
-        """Return the producers, as `load_producers` does. Blocks; for one thread beside the loop.
+        """Return the producers, as `load_producers` does. Blocks; for one thread off the loop.
 
         Raises:
             LoadingCancelledError: by `cancel`.
-            KafkaError: KAFKA_STORAGE_ERROR: the files cannot be read, or not as they were written.
+            KafkaError: KAFKA_STORAGE_ERROR: the files cannot be read, or are damaged.
         """
         try:
             self._pause()
@@ -69,7 +69,8 @@ class ProducerLoading:
             self._pause()
             return producers
         except Exception as error:
-            # Whoever cuts, closes or renames a log that is being read cancels first: that is no failed disk.
+            # A log that is truncated, closed or renamed while it is read is cancelled first: its errors are
+            # no disk failure.
             self._pause()
             if not isinstance(error, CorruptBatchError | ValueError):
                 raise
@@ -79,4 +80,4 @@ class ProducerLoading:
 
     def _pause(self) -> None:
         if self._cancelled.wait(_PAUSE_S):
-            raise LoadingCancelledError(f"the producers of {self._directory} are not wanted any more")
+            raise LoadingCancelledError(f"the producers of {self._directory} are no longer needed")

@@ -1,12 +1,11 @@
 """Rebuilding producer state: the newest usable snapshot, and the batch headers after it.
 
-Headers suffice, but for transaction markers, whose record says how the transaction ended; an aborted one
-is also entered into its segment's transaction index if a recovery has dropped it there.
+Headers suffice, except for transaction markers, whose record has the outcome; an aborted one is also added to
+its segment's transaction index if a recovery has dropped it there.
 
 A snapshot has only the last batch of each producer, and the log of every replica may begin with one: then no
-broker would know the others that a producer had under way when all of them ended, and their retries would be
-refused as out of order, which a producer does not survive. So the batches before the snapshot are looked at
-too.
+broker would know the producer's other batches in flight when all brokers stopped, and their retries would be
+refused as out of order, which is fatal to a producer. So the batches before the snapshot are read, too.
 """
 
 import logging
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _BATCHES_A_PAUSE: Final = 1024
 _ENTRIES_BEFORE_SNAPSHOT: Final = 128
-"""How far back, in index entries: each stands for index.interval.bytes of log, or for one larger batch."""
+"""Distance in index entries: each stands for index.interval.bytes of log, or for one larger batch."""
 
 
 def apply_batch(
@@ -44,7 +43,7 @@ def apply_batch(
     `batch` are its bytes, or None to read them from the segment if they are needed (a marker).
 
     Raises:
-        CorruptBatchError: a transaction marker that is not one.
+        CorruptBatchError: a malformed transaction marker.
         OSError: the segment cannot be read, or its transaction index not written.
     """
     if not header.is_control:
@@ -89,18 +88,18 @@ def load_producers(
 ) -> ProducerStates:
     """Return the producers as of `log_end_offset`, replaying at least from `replay_from` on.
 
-    What is replayed may lie below the log's start: the end of a transaction that the snapshot has open, or
-    the batches whose retry is still to be recognised, may have been deleted (DeleteRecords) since.
+    Replayed batches may lie below the log's start: the end of a transaction that is open in the snapshot, or
+    batches whose retries have to be recognised, may have been deleted (DeleteRecords) since.
 
-    What is replayed counts as appended now: when it was, only the last snapshot knows, and a producer that is
-    remembered for too long costs some bytes, one that is forgotten too early its records' uniqueness.
+    Replayed batches count as appended now, since only snapshots have their time: a producer that is
+    remembered too long costs some bytes, one that expires too early may have records appended twice.
 
-    Snapshots that cannot be read are removed; so are those above `log_end_offset`. Retention may take the
-    oldest ones away meanwhile. `pause` is called every thousand batches or so, and may raise.
+    Unreadable snapshots are removed; so are those above `log_end_offset`. Retention may remove the oldest
+    ones meanwhile. `pause` is called about every thousand batches, and may raise.
 
     Raises:
         OSError: the files cannot be read.
-        CorruptBatchError: something else than batches lies in the log.
+        CorruptBatchError: the log does not consist of batches.
     """
     producers = ProducerStates()
     start = 0
@@ -135,7 +134,7 @@ def load_producers(
 
 
 def _complete(producers: ProducerStates, segments: Sequence[Segment], offset: Offset) -> None:
-    """Give the producers of a snapshot the batches before their last one, as far as these are near."""
+    """Add to the producers of a snapshot their batches before the last one, as far as these are near."""
     if not producers.producers:
         return
     recent = ProducerStates()
@@ -158,7 +157,7 @@ def _complete(producers: ProducerStates, segments: Sequence[Segment], offset: Of
 
 
 def _stretches_before(segments: Sequence[Segment], offset: Offset) -> list[tuple[Segment, int, int]]:
-    """Return what lies before `offset` (segment, from, to), rising, at least as far as is wanted."""
+    """Return the ranges before `offset` (segment, from, to), rising, of at least the wanted length."""
     stretches: list[tuple[Segment, int, int]] = []
     entries = 0
     for segment in reversed(segments):

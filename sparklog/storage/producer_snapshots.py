@@ -1,15 +1,14 @@
-"""Producer state on disk: `<offset>.snapshot` holds what a log remembered of its producers before `offset`.
+"""Producer state on disk: `<offset>.snapshot` has a log's producers as of `offset`.
 
-Layout, big-endian: version 1 (int16), CRC-32C of what follows it (uint32), number of entries (int32), and
-46 bytes an entry: producer id (int64), epoch (int16), last sequence (int32), last offset (int64), offset
-delta of the last batch (int32), timestamp (int64), coordinator epoch (int32), first offset of the open
-transaction (int64). -1 stands for what is not there. Only the last batch of a producer is kept, as in
-Kafka.
+Layout, big-endian: version 1 (int16), CRC-32C of what follows it (uint32), number of entries (int32), and 46
+bytes an entry: producer id (int64), epoch (int16), last sequence (int32), last offset (int64), offset delta
+of the last batch (int32), timestamp (int64), coordinator epoch (int32), first offset of the open transaction
+(int64). -1 stands for a missing value. Only the last batch of a producer is kept, as in Kafka.
 
-The timestamp is what a producer expires by. Kafka (ProducerStateManager) writes the largest timestamp of its
-last batch there, and forgets producers by it when it reads the file; here it is when that batch was appended.
-Each can read what the other wrote: a Kafka broker keeps a producer of ours as long as it should. A time that
-is not known, or lies ahead of the clock (Kafka's may, or the clock was set back), counts as that of reading.
+A producer expires by the timestamp. Kafka (ProducerStateManager) writes the largest timestamp of its last
+batch, and expires producers by it when it reads the file; here it is the time of that batch's append. Each
+can read the other's files: a Kafka broker keeps a producer of ours as long as it should. An unknown or future
+time (Kafka's may be, or the clock was set back) is replaced by the time of reading.
 """
 
 from collections.abc import Mapping
@@ -32,11 +31,11 @@ _SEQUENCE_MASK: Final = 2**31 - 1
 
 
 class CorruptSnapshotError(ValueError):
-    """The bytes are not a producer snapshot, or not as they were written."""
+    """The bytes are not a valid producer snapshot."""
 
 
 def encode_snapshot(producers: Mapping[ProducerId, ProducerState]) -> bytes:
-    """Return the content of a snapshot file with what `ProducerStates.capture` gave."""
+    """Return the content of a snapshot file for producers from `ProducerStates.capture`."""
     entries = bytearray(_COUNT.pack(len(producers)))
     for producer_id, state in producers.items():
         last = state.batches[-1] if state.batches else None
@@ -54,7 +53,7 @@ def encode_snapshot(producers: Mapping[ProducerId, ProducerState]) -> bytes:
 
 
 def decode_snapshot(content: bytes, now_ms: TimestampMs) -> ProducerStates:
-    """Return the states that `encode_snapshot`, or Kafka, wrote.
+    """Return the states of a snapshot by `encode_snapshot` or by Kafka.
 
     Raises:
         CorruptSnapshotError: another version, a wrong CRC or length.
@@ -66,7 +65,7 @@ def decode_snapshot(content: bytes, now_ms: TimestampMs) -> ProducerStates:
     if version != _VERSION:
         raise CorruptSnapshotError(f"version {version}, not {_VERSION}")
     if crc32c(body) != crc:
-        raise CorruptSnapshotError("the CRC is another one")
+        raise CorruptSnapshotError("the CRC does not match")
     (count,) = _COUNT.unpack_from(body)
     if len(body) != _COUNT.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{count} entries in {len(body)} bytes")

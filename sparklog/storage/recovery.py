@@ -1,10 +1,10 @@
-"""Loading a log from its directory: what is on the disk becomes segments, epochs and producers.
+"""Loading a log from its directory into segments, epochs and producers.
 
 After a clean stop the files are taken as they are, checked at their ends. Otherwise everything from the
-recovery point on is read (`segment_recovery`), the log ends at the first damage, and what lies behind it is
-set aside (`cut_files`): replication brings it back. Indexes that are missing or do not fit their log are
-rebuilt in either case; so is a leader epoch checkpoint, from the batches. `LoadedLog.missing` says what the
-replica is known to lack of what it once had.
+recovery point on is read (`segment_recovery`), the log ends at the first damage, and the data behind it is
+set aside (`cut_files`): replication brings it back. Missing or mismatched indexes are rebuilt in either case;
+so is a leader epoch checkpoint, from the batches. `LoadedLog.missing` describes records that the replica is
+known to have lost.
 """
 
 import logging
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadedLog(NamedTuple):
-    """What `load_log` found."""
+    """Result of `load_log`."""
 
     segments: tuple[Segment, ...]
     """At least one; the last is active."""
@@ -51,11 +51,11 @@ class LoadedLog(NamedTuple):
     log_end_offset: Offset
     recovery_point: Offset
     may_have_gaps: bool
-    """Offsets may be missing between batches: a compacted log, or a replica of one."""
+    """Whether offsets may be missing between batches: a compacted log, or a replica of one."""
     checked_bytes: int
-    """How much was read to find out what is sound: none after a clean stop."""
+    """Bytes that were read to find the sound part: none after a clean stop."""
     missing: str | None
-    """What is not there of what this replica had; None if nothing is known to be missing."""
+    """Description of lost records; None if none are known to be missing."""
 
 
 def load_log(
@@ -69,12 +69,12 @@ def load_log(
     stop: PreviousStop,
     now_ms: TimestampMs,
 ) -> LoadedLog:
-    """Load and, unless the last stop was clean, recover the log in `directory`, which exists.
+    """Load the log in `directory`, which exists; recover it unless the last stop was clean.
 
     Raises:
         OSError: the files cannot be read or written.
     """
-    # Kafka knows no such marker, but says which logs it has cleaned.
+    # Kafka has no such marker, but records which logs it has cleaned.
     may_have_gaps = config.compacts or cleaned_offset is not None or (directory / OFFSET_GAPS_MARKER).exists()
     checkpointed = _read_epochs(directory)
     scan = _Scan(
@@ -97,11 +97,11 @@ def load_log(
             scan.epochs.clear()
             log_end_offset = log_start_offset
         else:
-            # Nothing of this log was lost, so the checkpoint is of one that had its name before.
+            # The log has lost nothing, so the checkpoint is of a deleted log of the same name.
             logger.warning("%s ends before its checkpointed start %d", directory, log_start_offset)
             log_start_offset = segments[0].base_offset
     elif stop is PreviousStop.KILLED and checkpointed is not None and checkpointed.entries:
-        # So it is where the epochs begin before the start: they are cut when the start moves.
+        # The start is where the epochs begin: they are cut when it moves.
         log_start_offset = min(log_start_offset, checkpointed.entries[0].start_offset)
     if not segments:
         segments = [Segment.create(directory, log_start_offset, config, now_ms=now_ms)]
@@ -125,7 +125,7 @@ def load_log(
         stop, log_end_offset, recovery_point=recovery_point, high_watermark=high_watermark, cut=scan.cut
     )
     if missing is not None:
-        logger.error("%s lacks what this replica had: %s", directory, missing)
+        logger.error("%s has lost records of this replica: %s", directory, missing)
     for segment in segments[:-1]:
         segment.close_indexes()
     is_flushed = stop is PreviousStop.CLEAN and scan.checked_from is None
@@ -143,7 +143,7 @@ def load_log(
 
 
 class _Scan:
-    """One pass over the segments of a log, from the oldest on, up to the first damage."""
+    """One pass over the segments of a log, oldest first, up to the first damage."""
 
     def __init__(
         self,
@@ -155,9 +155,9 @@ class _Scan:
         epochs: LeaderEpochs,
     ) -> None:
         self.epochs = epochs
-        """The checkpointed epochs, and what the checked batches add to them."""
+        """The checkpointed epochs, and those that the checked batches add."""
         self.checked_from: Offset | None = None
-        """The first offset of what was read anew; None if nothing had to be."""
+        """First offset of the part that was read again; None if there was none."""
         self.checked_bytes = 0
         self.cut: Cut | None = None
         self.checkpoint_is_wrong = False
@@ -188,7 +188,7 @@ class _Scan:
             kept.append(segment)
             self._load(number, segment)
             if self.cut is not None:
-                # What follows the beginning of a batch was written after it.
+                # Data behind the beginning of a batch was written after it.
                 is_last = number == len(self._found) - 1
                 self.cut = Cut(self.cut.offset, self.cut.reason, self.cut.torn and is_last)
                 break
@@ -229,11 +229,11 @@ class _Scan:
             self.epochs.assign(leader_epoch, header.base_offset)
 
     def _end_at(self, kept: list[Segment], cut: Cut) -> None:
-        """Take everything from the cut on out of the log."""
+        """Remove everything from the cut on from the log."""
         for behind in self._found[len(kept) :]:
-            set_segment_aside(behind, f"it lies behind damage at offset {cut.offset}")
+            set_segment_aside(behind, f"it is behind damage at offset {cut.offset}")
         while len(kept) > 1 and kept[-1].base_offset > cut.offset:
-            set_segment_aside(kept.pop(), f"it lies behind damage at offset {cut.offset}")
+            set_segment_aside(kept.pop(), f"it is behind damage at offset {cut.offset}")
         position = kept[-1].position_of(cut.offset)
         if position < kept[-1].size_bytes:
             cut_segment(kept[-1], position, cut.reason)
@@ -242,7 +242,7 @@ class _Scan:
 
 
 def _end_if_sound(segment: Segment) -> Offset | None:
-    """Return the offset after a segment's last batch, None if its end is damaged."""
+    """Return the offset after a segment's last batch; None if its end is damaged."""
     try:
         return segment.reload_max_timestamp()
     except CorruptBatchError as error:
@@ -257,7 +257,7 @@ def _settled_epochs(
     log_start_offset: Offset,
     log_end_offset: Offset,
 ) -> LeaderEpochs:
-    """Return the epochs of the log as it now is: the file's if the batches agree, else the batches'."""
+    """Return the log's epochs: the file's if the batches agree, else those of the batches."""
     epochs = scan.epochs
     if checkpointed is not None and not scan.checkpoint_is_wrong:
         epochs.truncate_from_end(log_end_offset)
@@ -285,7 +285,7 @@ def _epochs_fit(
     *,
     may_have_gaps: bool,
 ) -> bool:
-    """Say whether the batches at both sides of each beginning of an epoch, and the last one, agree."""
+    """Whether the batches on both sides of each epoch's beginning, and the last one, match the epochs."""
     entries = epochs.entries
     if log_end_offset == log_start_offset:
         return not entries or entries[0].start_offset == log_start_offset
@@ -308,9 +308,9 @@ def _epochs_fit(
 
 
 def _is_true_of_next_batch(epochs: LeaderEpochs, segments: list[Segment], offset: Offset) -> bool:
-    """Say whether the first batch that reaches to `offset` has the epoch that it should; also if none does.
+    """Whether the first batch that reaches to `offset` has the expected epoch; true if there is none.
 
-    Of an epoch whose batches have all been compacted away nothing but the file is left.
+    If all batches of an epoch are compacted away, the file is the only evidence.
     """
     for segment in segments[number_of(segments, offset) :]:
         position = segment.position_of(offset)
@@ -321,7 +321,7 @@ def _is_true_of_next_batch(epochs: LeaderEpochs, segments: list[Segment], offset
 
 
 def _epoch_at(segments: list[Segment], offset: Offset) -> int | None:
-    """Return the leader epoch of the first batch that reaches to `offset`, None if it has none."""
+    """Return the leader epoch of the first batch that reaches to `offset`; None if it has none."""
     for segment in reversed(segments):
         if segment.base_offset <= offset:
             position = segment.position_of(offset)
@@ -333,7 +333,7 @@ def _epoch_at(segments: list[Segment], offset: Offset) -> int | None:
 
 
 def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
-    """Open the segments, removing the files that a stopped deletion left, settling a stopped cleaning's."""
+    """Open the segments; remove the files of an interrupted deletion, settle an interrupted cleaning."""
     settle_interrupted_swap(directory)
     base_offsets = []
     indexes = []
@@ -348,7 +348,7 @@ def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
                 indexes.append(path)
     for path in indexes:
         if offset_of(path.name) not in base_offsets:
-            logger.warning("Removing %s: there is no log to it", path)
+            logger.warning("Removing %s: its log file is missing", path)
             path.unlink()
     segments = []
     for base_offset in base_offsets:
@@ -360,7 +360,7 @@ def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
 
 
 def _read_epochs(directory: Path) -> LeaderEpochs | None:
-    """Return the checkpointed epochs, None if there is no such checkpoint or it cannot be right."""
+    """Return the checkpointed epochs; None if the checkpoint is missing or invalid."""
     path = directory / LEADER_EPOCH_CHECKPOINT
     try:
         entries = read_leader_epochs(path)

@@ -1,4 +1,4 @@
-"""What `Log` answers."""
+"""Results of a log's methods."""
 
 from typing import Final, NamedTuple
 
@@ -13,21 +13,19 @@ LATEST_TIERED_TIMESTAMP: Final = -5
 
 
 class AppendInfo(NamedTuple):
-    """Where an append went. Ends are inclusive only in `last_offset`, as in Kafka."""
+    """Offsets of an append. `last_offset` is inclusive, as in Kafka."""
 
     base_offset: Offset
     last_offset: Offset
     log_append_time_ms: TimestampMs | None
-    """The time given to the records, where the topic says LogAppendTime; else None (-1 on the wire)."""
+    """Timestamp of the records under LogAppendTime; else None (-1 on the wire)."""
     log_start_offset: Offset
     duplicate: bool = False
-    """Nothing was appended: an idempotent producer's retry of a batch that is in the log at these offsets."""
+    """Nothing was appended: an idempotent producer retried a batch that is in the log at these offsets."""
 
 
 class ReadResult(NamedTuple):
-    """Whole batches found by `Log.read`."""
-
     region: FileRegion | None
-    """None: nothing to read below the limit (not an error)."""
+    """None: there is nothing to read below the limit (not an error)."""
     next_offset: Offset
-    """Reading on from here misses nothing; the offset asked for when `region` is None."""
+    """Offset from which to continue; the requested one if `region` is None."""

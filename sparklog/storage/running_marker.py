@@ -1,12 +1,12 @@
-"""What a log directory says while a broker has it open: `.sparklog_running`, a file of ours.
+"""Marker of a log directory in use by a broker: `.sparklog_running`, a file of ours.
 
-A killed process loses nothing that it had written, as long as the machine goes on: the page cache is the
-kernel's. The file names the kernel's boot and the broker epoch; whoever finds it in the same boot knows how
-the last owner ended (`PreviousStop.KILLED`), and that its replicas have all they had acknowledged (KIP-966
-asks for that at the registration). It says nothing in another boot, so it is not fsynced.
+A killed process loses none of its writes while the machine keeps running: the page cache is the kernel's. The
+file names the kernel's boot and the broker epoch; the next owner in the same boot knows that the last one was
+killed (`PreviousStop.KILLED`), and that its replicas have all records that it had acknowledged (KIP-966 asks
+for that at the registration). It has no meaning in another boot, so it is not fsynced.
 
-Rule kept: a directory whose disk has failed has no such file. What a failed fsync has dropped is not there,
-whatever the page cache may say.
+Rule kept: a directory whose disk has failed has no such file. Data dropped by a failed fsync is lost even if
+the page cache still has it.
 """
 
 import json
@@ -22,14 +22,14 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class RunningMarker(NamedTuple):
-    """Under which boot of the machine, and which broker epoch, a directory was last used."""
+    """Boot of the machine, and broker epoch, under which a directory was last used."""
 
     boot_id: str
     broker_epoch: BrokerEpoch
 
 
 def boot_id() -> str | None:
-    """Return what names the present run of the kernel, None where it has no such name."""
+    """Return the kernel's boot id; None if it has none."""
     try:
         return _BOOT_ID.read_text().strip() or None
     except OSError:
@@ -37,7 +37,7 @@ def boot_id() -> str | None:
 
 
 def read_marker(directory: Path) -> RunningMarker | None:
-    """Return the directory's marker, None if it has none or not a readable one."""
+    """Return the directory's marker; None if it has none or an unreadable one."""
     try:
         content: Mapping[str, Any] = json.loads((directory / RUNNING_MARKER).read_bytes())
         marker = RunningMarker(content["bootId"], content["brokerEpoch"])
@@ -47,7 +47,7 @@ def read_marker(directory: Path) -> RunningMarker | None:
 
 
 def write_marker(directory: Path, marker: RunningMarker) -> None:
-    """Say under which boot and broker epoch the directory is used from now on.
+    """Record the boot and broker epoch under which the directory is in use.
 
     Raises:
         OSError: it cannot be written.

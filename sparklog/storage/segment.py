@@ -2,16 +2,16 @@
 
 A segment holds the batches from its base offset up to the next segment's. The last one is active: it is
 appended to, its indexes are preallocated. The others are sealed: their indexes are cut to their entries.
-Sizes, positions and largest timestamp are kept in memory; nothing on the append path asks the file system
-for them.
+Sizes, positions and largest timestamp are kept in memory; nothing on the append path asks the file system for
+them.
 
 Rules kept:
 
-- After a failed append the segment is as it was before it.
-- Look-ups are safe beside an append and beside a cut in another thread; beside a cut they may find anything,
-  and whoever looks up has to look again (`truncations`). They change nothing but what they note in
-  `positions`, and an index that is wrong.
-- With `cached_only` a look-up touches nothing that has to come from the disk, and raises `NotCachedError`.
+- A failed append leaves the segment unchanged.
+- Look-ups are safe beside an append and beside a truncation in another thread; beside a truncation their
+  result is undefined, and the caller has to repeat them (`truncations`). They change only `positions`, and
+  an index that is wrong.
+- With `cached_only` a look-up does not read from the disk, but raises `NotCachedError`.
 """
 
 import logging
@@ -47,7 +47,7 @@ _WINDOW_BYTES: Final = 8192
 
 
 class Segment:
-    """One segment of a log. Opened by `create` or by `recovery`."""
+    """One segment of a log. Created by `create` or by `recovery`."""
 
     __slots__ = (
         "base_offset",
@@ -86,26 +86,25 @@ class Segment:
         self.file = file
         self.size_bytes = size_bytes
         self.name_suffix = name_suffix
-        """What its files' names have behind them while it is not in its place; see `segment_files`."""
+        """Suffix of its files while it is not in its place; see `segment_files`."""
         self.offset_index = OffsetIndex(self.path(OFFSET_INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset)
         self.transaction_index = TransactionIndex(self.path(TRANSACTION_INDEX_SUFFIX), base_offset)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.first_timestamp_ms: TimestampMs | None = None
-        """The largest timestamp of the first batch: where segment.ms counts from."""
+        """Largest timestamp of the first batch, from which segment.ms counts."""
         self.max_timestamp_ms: TimestampMs = -1
         self.offset_of_max_timestamp: Offset = base_offset
-        """The last offset of the batch with `max_timestamp_ms`."""
+        """Last offset of the batch with `max_timestamp_ms`."""
         self.bytes_since_index_entry = 0
         self.tail: tuple[Offset, int] = (base_offset, size_bytes)
-        """Of the active segment: the log end offset and where that is in the file, changed in one step."""
+        """Log end offset and its position in the active segment's file, changed in one step."""
         self.synced = False
-        """Sealed and fsynced as a whole: never to be flushed again."""
+        """Sealed and fsynced: no flush is needed again."""
         self.truncated = False
-        """Cut since the last flush: the index on disk may still have entries of what was cut."""
+        """Truncated since the last flush: the index on disk may have entries of removed batches."""
         self.positions = BatchPositions()
-        """Where batches begin, as far as somebody has asked."""
 
     @classmethod
     def create(
@@ -118,10 +117,10 @@ class Segment:
         roll_jitter_ms: int = 0,
         name_suffix: str = "",
     ) -> "Segment":
-        """Make the files of an empty active segment; files of that name that are there are overwritten.
+        """Create the files of an empty active segment, overwriting existing ones.
 
         Raises:
-            OSError: they cannot be made.
+            OSError: they cannot be created.
         """
         for suffix in SEGMENT_SUFFIXES:
             offset_file(directory, base_offset, suffix + name_suffix).unlink(missing_ok=True)
@@ -139,12 +138,11 @@ class Segment:
         return segment
 
     def make_active(self, config: LogConfig) -> None:
-        """Preallocate the indexes for appending."""
         self.offset_index.make_writable(config.segment_index_bytes)
         self.time_index.make_writable(config.segment_index_bytes)
 
     def seal(self) -> None:
-        """Note the largest timestamp in the time index and cut the indexes to size.
+        """Append the largest timestamp to the time index and cut the indexes to size.
 
         Raises:
             OSError: the indexes cannot be written.
@@ -157,7 +155,7 @@ class Segment:
     def append(
         self, parts: list[Buffer], total_bytes: int, headers: Sequence[BatchHeader], config: LogConfig
     ) -> None:
-        """Write `parts`, which are the batches `headers` describe (with their final offsets), at the end.
+        """Append the batches in `parts`; `headers` describe them, with their final offsets.
 
         Raises:
             OSError: nothing was appended.
@@ -194,12 +192,12 @@ class Segment:
         self.bytes_since_index_entry = bytes_since_index_entry
         self.size_bytes = position
         self.tail = (last_offset + 1, position)
-        # After the size: who sees the timestamp in another thread also finds its batch.
+        # After the size: a thread that sees the timestamp also finds its batch.
         self.offset_of_max_timestamp = offset_of_max_timestamp
         self.max_timestamp_ms = max_timestamp_ms
 
     def _undo_append(self, end: int, index_entries: tuple[int, int]) -> None:
-        """Cut off what a failed append left; what cannot be cut is overwritten by the next append."""
+        """Cut off the rest of a failed append; if that fails, the next append overwrites it."""
         self.positions = BatchPositions()
         try:
             os.ftruncate(self.file.fileno(), end)
@@ -208,12 +206,12 @@ class Segment:
             self.time_index.truncate_to_entries(index_entries[1])
 
     def position_of(self, offset: Offset, *, cached_only: bool = False) -> int:
-        """Return where the first batch begins that ends at or after `offset`; the end if there is none.
+        """Return the position of the first batch that ends at or after `offset`; the end if there is none.
 
         Raises:
             NotCachedError: with `cached_only`.
             SegmentReleasedError: the segment has left the log.
-            CorruptBatchError, OSError: the file is not as it was written.
+            CorruptBatchError, OSError: the file is damaged.
         """
         positions = self.positions
         known = positions.get(offset)
@@ -228,15 +226,15 @@ class Segment:
         return end
 
     def scan_start(self, offset: Offset, *, cached_only: bool = False) -> int:
-        """Return the position of a batch from which on `offset` is found, near it if the index says so.
+        """Return the position of a batch from which to scan for `offset`, near it by the index.
 
-        An index entry that is not true of its batch has the index rebuilt: one wrong bit in it would hide
-        records.
+        An index entry that does not match its batch makes the index be rebuilt: one wrong bit in it would
+        hide records.
 
         Raises:
             NotCachedError: with `cached_only`.
             SegmentReleasedError: the segment has left the log.
-            CorruptBatchError, OSError: the file is not as it was written.
+            CorruptBatchError, OSError: the file is damaged.
         """
         index = self.offset_index
         removals = index.removals
@@ -260,13 +258,13 @@ class Segment:
         return header.base_offset + header.last_offset_delta == entry.last_offset
 
     def _rebuild_offset_index(self, wrong: OffsetPosition, removals: int, *, cached_only: bool) -> None:
-        """Replace an index that leads astray, by a look at every header of the segment.
+        """Rebuild a wrong index from every header of the segment.
 
-        Unless it was cut since it had `removals`: then it is as it should be.
+        An index that was truncated since it had `removals` is left alone.
         """
         index = self.offset_index
         if cached_only:
-            raise NotCachedError(f"{index.path} is to be rebuilt")
+            raise NotCachedError(f"{index.path} needs to be rebuilt")
         entry_count = index.entry_count
         entries: list[OffsetPosition] = []
         last_position = 0
@@ -275,16 +273,16 @@ class Segment:
                 entries.append(OffsetPosition(header.last_offset, position))
                 last_position = position
         if index.replace(entries, removals=removals, entry_count=entry_count):
-            logger.error("%s was rebuilt: its %r was not true of the log", index.path, wrong)
+            logger.error("%s was rebuilt: its entry %r did not match the log", index.path, wrong)
 
     def whole_batches(
         self, start: int, limit: int, end: int, *, min_one_batch: bool, cached_only: bool = False
     ) -> tuple[int, Offset | None]:
         """Return the end of the last whole batch that ends at or below `limit`, and the offset after it.
 
-        `start` and `end` are batch boundaries, `limit` any position between. Without a whole batch in it,
-        the first one's end with `min_one_batch`, else `start`. The offset is None when it takes no look to
-        know the end (the caller knows what lies at `end`) or there is no batch.
+        `start` and `end` are batch boundaries, `limit` any position between. If no whole batch fits, it is
+        the first one's end with `min_one_batch`, else `start`. The offset is None if the end is `end`, whose
+        offset the caller knows, or if there is no batch.
         """
         if limit >= end:
             return end, None
@@ -301,7 +299,7 @@ class Segment:
         next_offset: Offset | None = None
         if entry is not None and entry.position > start:
             position = entry.position
-        # Entries are index.interval.bytes apart and a batch: one read of that much usually shows the rest.
+        # Entries are index.interval.bytes and a batch apart: one read of that size usually covers the rest.
         length = min(_WINDOW_BYTES if limit - position > 256 else HEADER_BYTES, end - position)
         window = self.file.pread(length, position, cached_only=cached_only)
         window_start = position
@@ -332,34 +330,34 @@ class Segment:
         return position, base_offset
 
     def first_timestamp(self) -> TimestampMs | None:
-        """Return the largest timestamp of the first batch, or None for an empty segment."""
+        """Return the largest timestamp of the first batch; None for an empty segment."""
         if self.first_timestamp_ms is None and self.size_bytes:
             _, header = next(walk_headers(self.file, 0, self.size_bytes))
             self.first_timestamp_ms = header.max_timestamp
         return self.first_timestamp_ms
 
     def load_max_timestamp(self) -> None:
-        """Take the largest timestamp of a sealed segment from its time index, where its last entry is it."""
+        """Take a sealed segment's largest timestamp from its time index, where it is the last entry."""
         last = self.time_index.last_entry()
         if last is not None:
             self.max_timestamp_ms, self.offset_of_max_timestamp = last
 
     def largest_timestamp(self) -> TimestampMs:
-        """Return the largest record timestamp, or when the file was last changed if records have none."""
+        """Return the largest record timestamp, or the file's modification time if records have none."""
         if self.max_timestamp_ms >= 0:
             return self.max_timestamp_ms
         return int(os.fstat(self.file.fileno()).st_mtime * 1000)
 
     def truncate_to(self, offset: Offset, config: LogConfig) -> int:
-        """Remove the batches from `offset` on and make the segment active; return how many bytes went.
+        """Remove the batches from `offset` on and make the segment active; return the removed bytes.
 
         Raises:
             OSError, CorruptBatchError: the files cannot be read or cut.
         """
         position = self.position_of(offset)
         removed_bytes = self.size_bytes - position
-        # In this order: who reads beside finds no more than there is, rebuilds no index from what is about to
-        # go, and notes no position that is no longer true.
+        # In this order, a concurrent reader finds no more than there is, rebuilds no index from batches about
+        # to be removed, and notes no outdated position.
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
         self.size_bytes = position
@@ -402,8 +400,8 @@ class Segment:
     def flush(self, *, sealed: bool) -> None:
         """fsync the log and, of a `sealed` segment, the indexes.
 
-        An active segment's indexes are checked and completed by recovery, unless a truncation left entries
-        that look right and are not. Unless it was truncated meanwhile, `flushed` is called afterwards.
+        Recovery checks and completes an active segment's indexes, except after a truncation, which may leave
+        plausible but wrong entries. Unless it was truncated meanwhile, `flushed` is called afterwards.
 
         Raises:
             OSError: as fsync raises.
@@ -414,28 +412,28 @@ class Segment:
                 index.sync()
 
     def flushed(self, *, sealed: bool) -> None:
-        """Note that what the segment was at the beginning of a `flush` is on the disk."""
+        """Record that the segment's state at the start of a `flush` is on the disk."""
         self.truncated = False
         self.synced = sealed
 
     def path(self, suffix: str) -> Path:
-        """Return where the file of one kind lies."""
+        """Return the path of the file with a suffix."""
         return offset_file(self.directory, self.base_offset, suffix + self.name_suffix)
 
     def move_to(self, directory: Path) -> None:
-        """Find the files in `directory`, which is what their own is called now."""
+        """Set the directory after a rename."""
         self.directory = directory
         for file in (self.file, self.offset_index, self.time_index, self.transaction_index):
             file.path = directory / file.path.name
 
     def close_indexes(self) -> None:
-        """Keep no descriptors of the indexes until the next look-up: most segments wait long for one."""
+        """Close the indexes' descriptors until the next look-up: most segments are rarely read."""
         self.offset_index.close()
         self.time_index.close()
         self.transaction_index.close()
 
     def release(self) -> None:
-        """Close the indexes as they are, for good; a file closes when its last reader has let go."""
+        """Close the indexes for good, without changing them; a file closes with its last reader."""
         self.offset_index.release()
         self.time_index.release()
         self.transaction_index.release()

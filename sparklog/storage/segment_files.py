@@ -1,6 +1,6 @@
-"""The files of a segment as files: which there are, and other names for them.
+"""The files of a segment: their list, and renaming them.
 
-Whoever has them open reads on, and a look-up that opens one meanwhile finds it under its new name.
+Readers with open files continue, and a look-up that opens a file finds it under its new name.
 """
 
 from pathlib import Path
@@ -18,13 +18,13 @@ from sparklog.storage.segment import Segment
 
 
 def files_of(segment: Segment) -> list[Path]:
-    """Return the segment's files that exist."""
+    """Return the segment's existing files."""
     candidates = (segment.path(suffix) for suffix in SEGMENT_SUFFIXES)
     return [path for path in candidates if path.exists()]
 
 
 def mark_deleted(segment: Segment) -> list[Path]:
-    """Rename the files of a segment that has left its log with `.deleted`; return the new names.
+    """Rename the files of a segment that has left its log to `.deleted`; return the new names.
 
     Raises:
         OSError: one cannot be renamed.
@@ -34,9 +34,9 @@ def mark_deleted(segment: Segment) -> list[Path]:
 
 
 def rename_files(segment: Segment, name_suffix: str) -> None:
-    """Have `name_suffix` behind the files' names; what was done already stays done if it fails.
+    """Rename the files to end in `name_suffix`; a failure leaves finished renames in place.
 
-    The log file comes first, as in Kafka: what recovery makes of the others depends on it.
+    The log file comes first, as in Kafka: recovery decides by it.
 
     Raises:
         OSError: one cannot be renamed.

@@ -1,14 +1,14 @@
-"""The segments of one log, oldest first: reading across them, rolling, cutting, dropping.
+"""The segments of one log, oldest first: reading across them, rolling, truncating, dropping.
 
 Rules kept:
 
-- The tuple of segments is replaced as a whole, never changed, so that who reads beside sees the segments
+- The tuple of segments is replaced as a whole, never changed, so that a concurrent reader sees the segments
   before or after a change.
-- Files of dropped segments are renamed with `.deleted` and unlinked later, by someone who may block
+- Files of dropped segments are renamed to `.deleted` and unlinked later, in a thread that may block
   (`rename_files_due`, `delete_files_due`), the oldest segment's first: a crash in between leaves a log
-  without a hole. So are those of segments that a cleaning has replaced; until then the directory has what was
-  there before, which says the same. What a truncation drops is renamed at once, after all that waits: it must
-  not come back, and its name may be used again.
+  without a hole. So are those of segments that a cleaning has replaced; until then the directory has the old
+  segments, which are equivalent. Files dropped by a truncation are renamed at once, after all pending ones:
+  they must not come back, and their names may be used again.
 """
 
 import random
@@ -36,37 +36,33 @@ from sparklog.types import Offset, TimestampMs
 
 
 class _Dropped(NamedTuple):
-    """A segment whose files are to be renamed."""
+    """A segment whose files wait to be renamed."""
 
     due_ms: TimestampMs
-    """When they are to be unlinked."""
+    """Time at which the files are unlinked."""
     segment: Segment
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All whose files are concerned."""
         return (self.segment,)
 
 
 @dataclass(slots=True)
 class _Replaced:
-    """Segments whose files are to be renamed, and the one whose files get their place."""
+    """Segments whose files wait to be renamed, and the cleaned one that takes their place."""
 
     due_ms: TimestampMs
     replaced: tuple[Segment, ...]
     cleaned: Segment
     is_swapping: bool = False
-    """The cleaned one's files are called `.swap`."""
+    """Whether the cleaned segment's files end in `.swap`."""
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All whose files are concerned."""
         return (*self.replaced, self.cleaned)
 
 
 class SegmentList:
-    """The segments of a log."""
-
     def __init__(self, directory: Path, segments: tuple[Segment, ...]) -> None:
         self._directory = directory
         self.all = segments
@@ -74,19 +70,19 @@ class SegmentList:
         self.active = segments[-1]
         self._to_rename: deque[_Dropped | _Replaced] = deque()
         self._to_delete: list[tuple[TimestampMs, list[Path]]] = []
-        """When the files of dropped segments are to be unlinked."""
+        """Files of dropped segments, and the time at which they are unlinked."""
         self._renaming = Lock()
         self._closed = False
 
     @property
     def first_named_offset(self) -> Offset:
-        """Where the files begin of which a start would make segments: others may wait for another name."""
+        """Base offset of the first segment that a restart would load: others wait to be renamed."""
         waiting = (change.segment for change in tuple(self._to_rename) if isinstance(change, _Dropped))
         return next(waiting, self.all[0]).base_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of record batches."""
+        """Size of all record batches."""
         return sum(segment.size_bytes for segment in self.all)
 
     def read(
@@ -98,14 +94,15 @@ class SegmentList:
         min_one_batch: bool,
         cached_only: bool = False,
     ) -> ReadResult | None:
-        """Find the batches to answer `Log.read` with; None if `offset` is above the log's end.
+        """Find the batches for `Log.read`; None if `offset` is above the log's end.
 
-        Or below its first segment: the others went after the caller had looked where the log starts.
+        Also None below the first segment, if earlier ones were dropped after the caller checked the log start
+        offset.
 
         Raises:
-            NotCachedError: with `cached_only`, what leads to them is not in memory.
+            NotCachedError: with `cached_only`, an index or header is not in memory.
             SegmentReleasedError: a segment has left the log meanwhile.
-            CorruptBatchError, OSError: the log is not as it was written.
+            CorruptBatchError, OSError: the log is damaged.
         """
         segments = self.all
         segment = segments[-1]
@@ -135,7 +132,7 @@ class SegmentList:
                 break
             if is_active or end_offset == up_to_offset:
                 return ReadResult(None, offset)
-            # Offsets at the end of this segment are gone (compaction).
+            # Compaction has removed the offsets at the end of this segment.
             segment = segments[number]
             positions = segment.positions
             number += 1
@@ -159,7 +156,7 @@ class SegmentList:
         last_offset: Offset,
         now_ms: TimestampMs | None,
     ) -> bool:
-        """Say whether `more_bytes` need a new segment. `now_ms` counts where records have no timestamps."""
+        """Whether `more_bytes` need a new segment. `now_ms` counts if records have no timestamps."""
         active = self.active
         if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
             return True
@@ -183,12 +180,13 @@ class SegmentList:
         return waited_ms > config.segment_ms - active.roll_jitter_ms
 
     def roll(self, base_offset: Offset, config: LogConfig, now_ms: TimestampMs) -> None:
-        """Seal the active segment and begin another; an empty one is dropped (offsets too far away for it).
+        """Seal the active segment and begin another; an empty one is dropped (its base offset is too far
+        away).
 
-        The new one is made first: if that fails, the log goes on as it was.
+        The new one is created first: if that fails, the log is unchanged.
 
         Raises:
-            OSError: files cannot be made or written.
+            OSError: files cannot be created or written.
         """
         created = self._create(base_offset, config, now_ms)
         if self.active.size_bytes:
@@ -200,12 +198,12 @@ class SegmentList:
             self._delete([empty], config, now_ms)
 
     def truncate_to(self, offset: Offset, config: LogConfig) -> Offset:
-        """Remove the batches that reach to `offset` or above it; return the new log end offset.
+        """Remove the batches that reach to `offset` or above; return the new log end offset.
 
         Raises:
             CorruptBatchError, OSError: files cannot be read or cut.
         """
-        # What a cleaning has replaced must not come back with what is cut off now.
+        # Segments that a cleaning replaced must not come back with those that are cut off now.
         self.rename_files_due()
         kept = tuple(segment for segment in self.all if segment.base_offset <= offset)
         removed = self.all[len(kept) :]
@@ -215,13 +213,13 @@ class SegmentList:
         return self.active.tail[0]
 
     def truncate_fully_and_start_at(self, offset: Offset, config: LogConfig) -> None:
-        """Drop everything and begin anew at `offset`.
+        """Drop all segments and begin at `offset`.
 
         Raises:
-            OSError: files cannot be made or renamed.
+            OSError: files cannot be created or renamed.
         """
         now_ms = self.active.created_ms
-        # One of them may begin where the log is to begin anew, or is not called as it will be.
+        # A pending segment may have the base offset `offset`, or a temporary name.
         self.rename_files_due()
         self._delete(self.all, config, now_ms)
         self._use((self._create(offset, config, now_ms),))
@@ -236,10 +234,10 @@ class SegmentList:
     def replace(
         self, base_offsets: Sequence[Offset], cleaned: Segment, config: LogConfig, now_ms: TimestampMs
     ) -> bool:
-        """Put a segment, whose files end in `.cleaned`, in the place of those it was made from.
+        """Put a segment, whose files end in `.cleaned`, in the place of its sources.
 
-        False, and nothing is done, if they are not all there any more. Readers under way go on with what they
-        have. `rename_files_due` gives the files their names.
+        Returns False, without a change, if one of them is gone. Pending readers keep their segments.
+        `rename_files_due` renames the files.
         """
         segments = self.all
         first = number_of(segments, base_offsets[0])
@@ -251,13 +249,13 @@ class SegmentList:
         return True
 
     def rename_files_due(self) -> None:
-        """Rename the files of the segments that `drop_first` dropped and that `replace` replaced.
+        """Rename the files of segments dropped by `drop_first` and replaced by `replace`.
 
         Raises:
-            OSError: files cannot be renamed; the next call tries it again.
+            OSError: files cannot be renamed; the next call retries.
         """
         with self._renaming:
-            # Of a closed log the directory may be gone, and another have its name.
+            # A closed log's directory may be removed, and another log have its name.
             while self._to_rename and not self._closed:
                 change = self._to_rename[0]
                 if isinstance(change, _Dropped):
@@ -267,7 +265,7 @@ class SegmentList:
                 self._to_rename.popleft()
 
     def _swap(self, change: "_Replaced") -> None:
-        """Give a cleaned segment its place in the directory; `swap_recovery` says why in this order."""
+        """Give a cleaned segment's files their final names; `swap_recovery` explains the order."""
         cleaned = change.cleaned
         if not change.is_swapping:
             rename_files(cleaned, SWAP_SUFFIX)
@@ -280,7 +278,6 @@ class SegmentList:
         sync_directory(self._directory)
 
     def has_files_due(self, now_ms: TimestampMs) -> bool:
-        """Whether `delete_files_due` has something to do."""
         return bool(self._to_rename) or any(due_ms <= now_ms for due_ms, _ in self._to_delete)
 
     def delete_files_due(self, now_ms: TimestampMs) -> int:
@@ -302,7 +299,7 @@ class SegmentList:
         return count
 
     def move_to(self, directory: Path) -> None:
-        """Find the files in `directory`, which is what the log's own is called now. Nothing else runs."""
+        """Set the directory after a rename. No other thread may use the log."""
         self._directory = directory
         for segment in self.all:
             segment.move_to(directory)
@@ -314,7 +311,7 @@ class SegmentList:
         ]
 
     def close(self) -> None:
-        """Close every file; nothing is renamed or unlinked from now on."""
+        """Close every file; nothing is renamed or unlinked afterwards."""
         with self._renaming:
             self._closed = True
         for segment in self.all:
@@ -343,7 +340,7 @@ class SegmentList:
         due_ms: TimestampMs,
         keep_snapshot_at: Offset | None = None,
     ) -> None:
-        """Rename the files of segments that are no longer used, to be unlinked when they are due."""
+        """Rename the files of unused segments, to be unlinked at `due_ms`."""
         paths: list[Path] = []
         for segment in segments:
             paths += mark_deleted(segment)
@@ -355,7 +352,7 @@ class SegmentList:
 
 
 def number_of(segments: Sequence[Segment], offset: Offset) -> int:
-    """Return the place of the segment that `offset` belongs into; the first one's if it is below all."""
+    """Return the index of the segment with `offset`; 0 if it is below all."""
     return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
 
 

@@ -1,8 +1,8 @@
-"""Making one segment whole again after an unclean stop: its end, its indexes.
+"""Recovery of one segment after an unclean stop: its end, its indexes.
 
-What lies below the recovery point was fsynced and is trusted, as far as the offset index leads there; from
-there on every batch is read, its CRC checked and its place in the log (`recovery_rules`). The first byte that
-is not part of a sound batch ends the log. What is cut off is kept aside (`cut_files`).
+The part below the recovery point was fsynced and is trusted, as far as the offset index leads; from there on
+every batch is read, its CRC checked and its place in the log (`recovery_rules`). The first byte that is not
+part of a sound batch ends the log. The data behind it is kept aside (`cut_files`).
 """
 
 import logging
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def indexes_are_sound(segment: Segment, config: LogConfig, *, thorough: bool) -> bool:
-    """Take over the entries of a segment's index files if they fit its log; say whether they do.
+    """Adopt the entries of a segment's index files if they match its log; return whether they do.
 
-    Looks at the last entries and at what follows them in the log; `thorough` reads every entry.
+    Checks the last entries and the log behind them; `thorough` reads every entry.
     """
     offsets, times = segment.offset_index, segment.time_index
     try:
@@ -45,7 +45,7 @@ def indexes_are_sound(segment: Segment, config: LogConfig, *, thorough: bool) ->
     except FileNotFoundError:
         return False
     except CorruptBatchError as error:
-        logger.warning("An index of %s leads astray: %s", segment.file.path, error)
+        logger.warning("An index of %s is wrong: %s", segment.file.path, error)
     return False
 
 
@@ -57,7 +57,7 @@ def _last_entries_fit(segment: Segment, config: LogConfig) -> bool:
             return False
         if header_at(segment.file, position, size_bytes).last_offset != last.last_offset:
             return False
-    # No batch may begin more than the interval behind the last entry, or entries are missing.
+    # A batch that begins more than the interval behind the last entry means that entries are missing.
     start = position
     max_timestamp_ms = -1
     for position, header in walk_headers(segment.file, start, size_bytes):
@@ -71,7 +71,7 @@ def _last_entries_fit(segment: Segment, config: LogConfig) -> bool:
 
 
 def _time_entry_fits(segment: Segment, entry: TimestampOffset) -> bool:
-    """Say whether the batch that ends with the entry's offset has its timestamp."""
+    """Whether the batch that ends with the entry's offset has its timestamp."""
     size_bytes = segment.size_bytes
     position = segment.position_of(entry.offset)
     if position == size_bytes:
@@ -89,8 +89,8 @@ def recover_segment(
 ) -> Cut | None:
     """Check a segment from `recovery_point` on, rebuild its indexes, cut off a damaged end.
 
-    Tells `checked` of each batch that stays. The segment is sealed afterwards. Returns what was cut, if
-    anything; `prefix.end_offset` may then lie in a segment before this one.
+    Calls `checked` for each batch that stays. The segment is sealed afterwards. Returns the cut, if there was
+    one; `prefix.end_offset` may then lie in an earlier segment.
 
     Raises:
         OSError: the files cannot be read or written.
@@ -102,7 +102,7 @@ def recover_segment(
         segment.max_timestamp_ms, segment.offset_of_max_timestamp = last_time
     if start:
         prefix.end_offset = header_at(segment.file, start, segment.size_bytes).base_offset
-    # The trusted batch itself has an entry already.
+    # The trusted batch has an entry already.
     last_entry_position = start
     end = start
     reason: str | None = None
@@ -141,9 +141,9 @@ def recover_segment(
 
 
 def _trusted_start(segment: Segment, recovery_point: Offset) -> tuple[int, Offset]:
-    """Keep the index entries that can be trusted below `recovery_point`; return where to read from.
+    """Keep the trusted index entries below `recovery_point`; return the position from which to read.
 
-    That is a position and an offset not above the batch there.
+    With it comes an offset not above the batch there.
     """
     offsets, times = segment.offset_index, segment.time_index
     kept_offsets = kept_times = position = 0
@@ -186,7 +186,7 @@ def _write_entries(segment: Segment, offset_content: bytes, time_content: bytes)
 
 
 def _lead_to(segment: Segment, position: int, last_offset: Offset) -> bool:
-    """Say whether the last index entries are true of the batch at `position` up to `last_offset`."""
+    """Whether the last index entries match the batch at `position` up to `last_offset`."""
     try:
         header = header_at(segment.file, position, segment.size_bytes)
         if header.last_offset != last_offset:

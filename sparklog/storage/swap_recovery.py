@@ -1,15 +1,14 @@
-"""What an interrupted cleaning left in a log's directory: finished or taken back, as by Kafka's LogLoader.
+"""Recovery of an interrupted cleaning in a log's directory: completed or undone, as by Kafka's LogLoader.
 
-A cleaning writes segments whose files end in `.cleaned`. To put one in the place of those it was made from,
-its files are renamed to `.swap`, then those of the old ones to `.deleted`, then `.swap` is taken off; always
-the log file first. So:
+A cleaning writes segments whose files end in `.cleaned`. To replace its sources by one, its files are renamed
+to `.swap`, then those of the sources to `.deleted`, then `.swap` is removed from the names; always the log
+file first. So:
 
-- A `.cleaned` file is unfinished, and so is a `.swap` file at or above the lowest of them: they go.
-- Of any other `.swap` segment everything was written: what is left of the segments it stands for goes, and it
-  gets its name.
+- A `.cleaned` file is incomplete, and so is a `.swap` file at or above the lowest of them: they are removed.
+- Any other `.swap` segment is complete: the rest of its sources is removed, and it gets its final name.
 
-What is done is on the disk before the log is opened: nothing may be appended to a log whose directory says
-something else after a crash.
+The result is on the disk before the log is opened: nothing may be appended to a log whose directory differs
+after a crash.
 """
 
 import logging
@@ -31,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 def settle_interrupted_swap(directory: Path) -> None:
-    """Leave no file of a cleaning that was under way.
+    """Remove or complete all files of an interrupted cleaning.
 
     Raises:
-        CorruptBatchError: a segment that was swapped in does not consist of batches.
+        CorruptBatchError: a swapped segment does not consist of batches.
         OSError: the files cannot be read, renamed or removed.
     """
     cleaned = _ending_in(directory, CLEANED_SUFFIX)
@@ -51,7 +50,7 @@ def settle_interrupted_swap(directory: Path) -> None:
     for offset, path in finished:
         if path.name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             end_offset = _end_offset(path, offset)
-            logger.info("%s: finishing what a cleaning made of %d to %d", directory, offset, end_offset)
+            logger.info("%s: completing the cleaning of offsets %d to %d", directory, offset, end_offset)
             _remove_replaced(directory, offset, end_offset)
     for _, path in finished:
         path.rename(path.with_name(path.name.removesuffix(SWAP_SUFFIX)))
@@ -59,7 +58,7 @@ def settle_interrupted_swap(directory: Path) -> None:
 
 
 def _ending_in(directory: Path, suffix: str) -> list[tuple[Offset, Path]]:
-    """Return the files of segments with such names, log files first."""
+    """Return the segments' files with a suffix, log files first."""
     found = [
         (offset, path)
         for path in directory.iterdir()
@@ -69,7 +68,7 @@ def _ending_in(directory: Path, suffix: str) -> list[tuple[Offset, Path]]:
 
 
 def _end_offset(path: Path, base_offset: Offset) -> Offset:
-    """Return the offset after a segment's last batch; never below the one after its first offset."""
+    """Return the offset after a segment's last batch; at least the one after its base offset."""
     file = LogFile.open(path)
     end_offset = base_offset + 1
     for _, header in walk_headers(file, 0, file.size_bytes()):

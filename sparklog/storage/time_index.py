@@ -1,9 +1,8 @@
-"""From when on to look in a segment for a timestamp: a sparse map from time to offset (`.timeindex`).
+"""The time index: a sparse map from timestamp to offset in a segment (`.timeindex`).
 
-An entry is twelve bytes, big-endian: a timestamp in ms and an offset relative to the segment's base
-offset. It says: no record up to the end of the batch that ends with `offset` is later than `timestamp`,
-and that batch holds it. Timestamps and offsets rise. When a segment is rolled or closed its largest
-timestamp is the last entry.
+An entry is twelve bytes, big-endian: a timestamp in ms and an offset relative to the segment's base offset.
+No record up to the end of the batch that ends with `offset` is later than `timestamp`, and that batch has it.
+Timestamps and offsets rise. When a segment is rolled or closed its largest timestamp is the last entry.
 """
 
 from pathlib import Path
@@ -15,15 +14,13 @@ from sparklog.types import Offset, TimestampMs
 
 
 class TimestampOffset(NamedTuple):
-    """A largest timestamp so far, and the last offset of the batch that has it."""
+    """A largest timestamp so far, and the last offset of its batch."""
 
     timestamp_ms: TimestampMs
     offset: Offset
 
 
 class TimeIndex(IndexFile):
-    """The time index of one segment."""
-
     ENTRY: ClassVar[Struct] = Struct(">qi")
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
@@ -32,14 +29,14 @@ class TimeIndex(IndexFile):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the slot is left that is reserved for the entry made when the segment is rolled."""
+        """Whether only the slot is free that is reserved for the entry of a roll."""
         return self.entry_count >= self.max_entries - 1
 
     def maybe_append(self, timestamp_ms: TimestampMs, offset: Offset) -> None:
         """Add an entry if `timestamp_ms` is later than the last one.
 
         Raises:
-            OSError: it could not be written; the index is as before.
+            OSError: it could not be written; the index is unchanged.
         """
         last = self.last_entry()
         if (last is None and timestamp_ms >= 0) or (last is not None and timestamp_ms > last.timestamp_ms):
@@ -53,20 +50,18 @@ class TimeIndex(IndexFile):
         return self._last
 
     def lookup(self, timestamp_ms: TimestampMs) -> TimestampOffset | None:
-        """Return the last entry earlier than `timestamp_ms`: up to its offset no record is later than that.
-
-        None: there is no such entry.
+        """Return the last entry earlier than `timestamp_ms`, or None: no record up to its offset is later
+        than it.
 
         Raises:
             SegmentReleasedError, OSError: as `IndexFile` raises them.
         """
-        # The batch that holds an entry's timestamp ends at its offset: only a strictly later time may
-        # begin to look there.
+        # The batch with an entry's timestamp ends at its offset: only a strictly later time may begin there.
         _, last = self._leading(lambda entry: entry[0] < timestamp_ms, cached_only=False)
         return None if last is None else self._absolute(last)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the entries whose offset is `offset` or above."""
+        """Drop the entries at `offset` or above."""
         relative = offset - self.base_offset
         kept, _ = self._leading(lambda entry: entry[1] < relative, cached_only=False)
         self.truncate_to_entries(kept)
@@ -80,10 +75,10 @@ class TimeIndex(IndexFile):
 
 
 def sound_entries(content: bytes) -> int:
-    """Return how many leading entries of a time index can be right: timestamps and offsets must rise."""
+    """Return how many leading entries of a time index can be valid: timestamps and offsets must rise."""
     count, last_timestamp_ms, last_offset = 0, -1, 0
     for timestamp_ms, relative_offset in TimeIndex.ENTRY.iter_unpack(content[: len(content) // 12 * 12]):
-        # An index that was not trimmed ends in zeros.
+        # An untrimmed index ends in zeros.
         zeros = timestamp_ms == 0 and relative_offset == 0
         if zeros or not (timestamp_ms > last_timestamp_ms and relative_offset >= last_offset):
             break

@@ -1,7 +1,7 @@
-"""Finding a record by its timestamp, for ListOffsets (KIP-32, KIP-79, KIP-734).
+"""Look-up of records by timestamp, for ListOffsets (KIP-32, KIP-79, KIP-734).
 
-The time index leads to the neighbourhood, headers to the batch, and one batch is opened to find the
-record. May block on a cold disk.
+The time index leads to the neighbourhood, headers to the batch, and one batch is opened to find the record.
+May block on a cold disk.
 """
 
 import logging
@@ -19,11 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The answer to a look-up by time."""
-
     offset: Offset
     timestamp_ms: TimestampMs | None
-    """None for the special look-ups (LATEST, EARLIEST)."""
+    """None for the special timestamps (LATEST, EARLIEST)."""
     leader_epoch: LeaderEpoch | None
 
 
@@ -51,7 +49,7 @@ def first_at_or_after(
 
 
 def latest(segments: Sequence[Segment]) -> OffsetAndTimestamp | None:
-    """Return the first record that has the largest timestamp of all, or None when none has one.
+    """Return the first record with the largest timestamp; None if no record has one.
 
     Raises:
         CorruptBatchError: a batch on the way is damaged.
@@ -71,7 +69,7 @@ def latest(segments: Sequence[Segment]) -> OffsetAndTimestamp | None:
 
 
 def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
-    """Return an offset before which no record of the segment is as late as `timestamp_ms`."""
+    """Return an offset below which all records of the segment are earlier than `timestamp_ms`."""
     removals = segment.time_index.removals
     entry = segment.time_index.lookup(timestamp_ms)
     if entry is None:
@@ -83,7 +81,9 @@ def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
             return entry.offset
     if segment.time_index.removals == removals:
         logger.error(
-            "%s is not true of the log in its %r: looking without it", segment.time_index.path, entry
+            "%s has an entry %r that does not match the log: searching without it",
+            segment.time_index.path,
+            entry,
         )
     return segment.base_offset
 
@@ -91,7 +91,7 @@ def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
 def _timestamps(
     segment: Segment, position: int, header: BatchHeader, from_offset: Offset
 ) -> Sequence[tuple[Offset, TimestampMs]]:
-    """Return the records' offsets and timestamps; of those that have one and the same, the first may do."""
+    """Return the records' offsets and timestamps; of records with equal timestamps, the first may suffice."""
     if not header.record_count:
         # A cleaning keeps some batches for their headers alone.
         return []

@@ -2,8 +2,8 @@
 
 An entry is 34 bytes, big-endian: version 0 (int16), producer id, first offset of the transaction, offset of
 its abort marker, last stable offset when it was aborted (int64 each). Last offsets rise, last stable offsets
-do not fall. The file exists only once there is something in it; whether there is, is known without asking for
-it: most segments have none.
+do not fall. The file exists only if it has entries; `entry_count` is kept in memory, since most segments have
+none.
 """
 
 import os
@@ -16,30 +16,28 @@ from sparklog.types import Offset, ProducerId
 
 _VERSION: Final = 0
 _READ_AT_ONCE: Final = 120
-"""Entries: about a page of the file."""
+"""Entries read at a time: about a page of the file."""
 
 
 class AbortedTransactionEntry(NamedTuple):
-    """An aborted transaction and where it lies."""
+    """An aborted transaction and its offsets."""
 
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
-    """The abort marker's (inclusive)."""
+    """Offset of the abort marker (inclusive)."""
     last_stable_offset: Offset
 
 
 class TransactionIndex(IndexFile):
-    """The transaction index of one segment."""
-
     ENTRY: ClassVar[Struct] = Struct(">hqqqq")
     assert ENTRY.size == 34
 
     def load(self) -> None:
-        """Find out how many entries the file has; an incomplete last one (a crash) is left out.
+        """Count the file's entries; an incomplete last one (a crash) is left out.
 
         Raises:
-            OSError: it cannot be looked at.
+            OSError: it cannot be examined.
         """
         try:
             size_bytes = self.path.stat().st_size
@@ -48,10 +46,10 @@ class TransactionIndex(IndexFile):
         self.adopt(size_bytes // self.ENTRY.size)
 
     def last_offset(self) -> Offset | None:
-        """Return the offset of the last abort marker; None for none.
+        """Return the offset of the last abort marker; None without one.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR: the entry is of an unknown version.
+            KafkaError: KAFKA_STORAGE_ERROR: the entry has an unknown version.
             OSError: the file cannot be read.
         """
         return self._entry(self._fields(self.entry_count - 1)).last_offset if self.entry_count else None
@@ -59,11 +57,11 @@ class TransactionIndex(IndexFile):
     def overlapping(
         self, offset: Offset, up_to_offset: Offset, *, cached_only: bool = False
     ) -> tuple[list[AbortedTransactionEntry], bool]:
-        """Return the entries that overlap [offset, up_to_offset), and whether none in later segments can.
+        """Return the entries that overlap [offset, up_to_offset), and whether later segments can have none.
 
         Raises:
             NotCachedError, SegmentReleasedError, OSError: as `IndexFile` raises them.
-            KafkaError: KAFKA_STORAGE_ERROR: an entry of an unknown version.
+            KafkaError: KAFKA_STORAGE_ERROR: an entry has an unknown version.
         """
         count = self.entry_count
         found: list[AbortedTransactionEntry] = []
@@ -81,7 +79,7 @@ class TransactionIndex(IndexFile):
         return found, False
 
     def append(self, entry: AbortedTransactionEntry) -> None:
-        """Add an entry whose last offset is above all others'.
+        """Add an entry with the largest last offset.
 
         Raises:
             OSError: it could not be written.
@@ -103,7 +101,7 @@ class TransactionIndex(IndexFile):
             os.ftruncate(self._opened().fileno(), kept * self.ENTRY.size)
 
     def _forget_last(self) -> None:
-        """There is nothing to forget: what `last_offset` says is asked for seldom."""
+        """Nothing is cached: `last_offset` is rarely read."""
 
     def _entry(self, fields: tuple[Any, ...]) -> AbortedTransactionEntry:
         version, *rest = fields

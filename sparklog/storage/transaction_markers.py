@@ -1,7 +1,7 @@
-"""The record in a control batch that ends a transaction.
+"""Transaction markers: the record in a control batch that ends a transaction.
 
 Big-endian. Key: version 0 (int16), type (int16: 0 abort, 1 commit). Value: version 0 (int16), the epoch of
-the coordinator that had it written (int32). Source: Kafka's EndTransactionMarker.
+its coordinator (int32). Source: Kafka's EndTransactionMarker.
 """
 
 from struct import Struct
@@ -19,25 +19,22 @@ _COMMIT: Final = 1
 
 
 class TransactionMarker(NamedTuple):
-    """How a transaction ended."""
-
     aborted: bool
     coordinator_epoch: int
 
 
 class EndTransaction(NamedTuple):
-    """What a coordinator tells a partition to do about one producer's transaction."""
+    """A coordinator's order to a partition to end one producer's transaction."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """Of the records, or the next one (transactions version 2)."""
+    """Epoch of the records, or the next one (transactions version 2)."""
     committed: bool
     coordinator_epoch: int
     transaction_version: int
 
 
 def marker_batch(end: EndTransaction, now_ms: TimestampMs) -> bytes:
-    """Return the control batch that ends a transaction."""
     key = _KEY.pack(_VERSION, _COMMIT if end.committed else _ABORT)
     record = SimpleRecord(key, _VALUE.pack(_VERSION, end.coordinator_epoch), timestamp_ms=now_ms)
     return build_batch(
@@ -50,18 +47,18 @@ def marker_batch(end: EndTransaction, now_ms: TimestampMs) -> bytes:
 
 
 def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionMarker | None:
-    """Return what a control batch, which has a record, says of a transaction; None if it is of another kind.
+    """Return the marker of a non-empty control batch; None if the batch is of another kind.
 
     Raises:
-        CorruptBatchError: it is no control batch as brokers write them.
+        CorruptBatchError: it is malformed.
     """
     record = next(iter(read_records(batch, header, 0)))
     if record.key is None or len(record.key) < _KEY.size or record.value is None:
-        raise CorruptBatchError(f"the control batch at offset {header.base_offset} has no marker in it")
+        raise CorruptBatchError(f"the control batch at offset {header.base_offset} has no transaction marker")
     _, control_type = _KEY.unpack_from(record.key)
     if control_type not in (_ABORT, _COMMIT):
         return None
     if len(record.value) < _VALUE.size:
-        raise CorruptBatchError(f"the control batch at offset {header.base_offset} has no marker in it")
+        raise CorruptBatchError(f"the control batch at offset {header.base_offset} has no transaction marker")
     _, coordinator_epoch = _VALUE.unpack_from(record.value)
     return TransactionMarker(control_type == _ABORT, coordinator_epoch)

@@ -1,9 +1,9 @@
-"""Cutting a log while other threads look things up in it.
+"""Truncations of a log while other threads read it.
 
-A look-up holds no lock: it may wait for a disk, and whoever appends must not wait for it. Instead it counts:
-if the log was cut meanwhile, whatever it found (a record, nothing, a damaged batch) may have come from the
-middle of the change, and it looks again. Appends and dropped segments need no such thing: what they leave is
-as true as what was there before.
+A look-up holds no lock: it may wait for a disk, and appends must not wait for it. Instead it counts
+truncations: if there was one meanwhile, its result (a record, nothing, a damaged batch) may stem from the
+middle of the change, and it is repeated. Appends and dropped segments need no such check: results from before
+them remain true.
 """
 
 from collections.abc import Iterator
@@ -12,22 +12,20 @@ from threading import Lock
 
 
 class Truncations:
-    """The truncations of one log."""
-
     def __init__(self) -> None:
         self.begun = 0
-        """How many there were."""
+        """Number of truncations so far."""
         self._running = Lock()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Hold look-ups and flushes up while the log is being cut."""
+        """Hold up look-ups and flushes during a truncation."""
         with self._running:
             self.begun += 1
             yield
 
     @contextmanager
     def excluded(self) -> Iterator[int]:
-        """Let none run meanwhile; yields how many there were."""
+        """Exclude truncations; yields their number so far."""
         with self._running:
             yield self.begun

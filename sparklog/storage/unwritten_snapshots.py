@@ -1,10 +1,10 @@
 """Producer snapshots that a roll has taken and that are not in their files yet.
 
-Whoever rolls a log must not wait for a disk, nor for thousands of producers to be put into bytes: it captures
-them as they are at that moment, and somebody beside it writes the file. Rules kept: a file is there whole or
-not at all (renamed into place); what is forgotten while it is being written gets no file, or else a log that
-was truncated and has grown again would one day begin with producers of what was cut off. A crash before the
-file is written costs a longer replay.
+A roll must not wait for a disk, nor for the encoding of thousands of producers: it captures them as they are,
+and another thread writes the file. Rules kept: a file is complete or missing (it is renamed into place); a
+snapshot that is forgotten while it is being written gets no file, since a log that was truncated and has
+grown again would otherwise load producers of removed batches. A crash before the file is written costs a
+longer replay.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,6 @@ from sparklog.types import Offset, ProducerId
 
 
 class UnwrittenSnapshots:
-    """Snapshots of one log, by offset."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._captured: dict[Offset, Mapping[ProducerId, ProducerState]] = {}
@@ -30,39 +28,38 @@ class UnwrittenSnapshots:
         return bool(self._captured)
 
     def add(self, offset: Offset, producers: Mapping[ProducerId, ProducerState]) -> None:
-        """Have a snapshot of what `ProducerStates.capture` gave written with the next `write`."""
+        """Queue a snapshot from `ProducerStates.capture` for the next `write`."""
         self._captured[offset] = producers
 
     def move_to(self, directory: Path) -> None:
-        """Write there from now on. Nothing is being written."""
+        """Set the directory after a rename. No `write` may be running."""
         self._directory = directory
 
     def forget(self, *, below: Offset = 0, above: Offset) -> None:
-        """Leave the snapshots of offsets below `below` and above `above` unwritten."""
+        """Drop the unwritten snapshots below `below` and above `above`."""
         with self._lock:
             for offset in list(self._captured):
                 if not below <= offset <= above:
                     del self._captured[offset]
 
     def forget_all(self) -> None:
-        """Leave all of them unwritten."""
         with self._lock:
             self._captured.clear()
 
     def close(self) -> None:
-        """Leave all of them unwritten, and touch no file any more. Blocks while one is being written.
+        """Drop all of them, and touch no file afterwards. Blocks while one is being written.
 
-        The directory may be another log's from then on, which writes files of the same names.
+        The directory may then belong to another log, with files of the same names.
         """
         self.forget_all()
         with self._writing:
             pass
 
     def write(self) -> None:
-        """Write and fsync them. Blocks.
+        """Write and fsync all snapshots. Blocks.
 
         Raises:
-            OSError: one could not be written; it and those after it are written by the next call.
+            OSError: one could not be written; the next call writes it and those after it.
         """
         with self._writing:
             for offset, producers in sorted(self._captured.copy().items()):

@@ -216,7 +216,7 @@ def test_replica_that_comes_back_damaged_leads_nothing_and_is_mended_by_the_othe
         "the sound replicas that lead",
     )
     assert cluster.leader(topic, 0) is None
-    assert "lacks what this replica had" in log_of(cluster, second)
+    assert "has lost records of this replica" in log_of(cluster, second)
     assert list(path.parent.glob("*.cut-1"))
     cluster.launch(last)
     wait_for(lambda: cluster.leader(topic, 0) == last, "the replica that has everything")

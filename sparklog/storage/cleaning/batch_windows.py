@@ -1,7 +1,7 @@
-"""Reading a log file some megabytes at a time: whole batches, and their records side by side.
+"""Reads of a log file some megabytes at a time: whole batches, and their records in columns.
 
-What a log holds is not taken on trust here: a batch whose CRC, lengths or counts are wrong ends the cleaning
-(`CorruptBatchError`), and its log stays as it is.
+The log is not trusted here: a batch with a wrong CRC, length or count ends the cleaning
+(`CorruptBatchError`), and its log is left unchanged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,12 @@ from sparklog.records.varints import MalformedRecordsError
 from sparklog.storage.file_region import LogFile
 
 _GROUP_BYTES: Final = 8 * 1024 * 1024
-"""Of records that are looked at side by side, decompressed."""
+"""Decompressed records that are examined at once."""
 _GROUP_RECORDS: Final = 64 * 1024
 
 
 class Window(NamedTuple):
-    """A stretch of a log file, and the batches in it: where each begins, and its header."""
+    """A range of a log file, and the position and header of each batch in it."""
 
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
@@ -41,13 +41,14 @@ def windows(
     window_bytes: int,
     take: Callable[[int], None] = lambda size_bytes: None,
 ) -> Iterator[Window]:
-    """Yield the batches in [position, end) of a file, `window_bytes` at a time, unless a batch has more.
+    """Yield the batches in [position, end) of a file, `window_bytes` at a time; a larger batch is a window of
+    its own.
 
-    `take` is told of the bytes before they are read. What was yielded is overwritten by what comes next:
-    memory that is new costs as much as the reading.
+    `take` is called with the number of bytes before they are read. A window is overwritten by the next one:
+    allocating memory costs as much as reading.
 
     Raises:
-        CorruptBatchError: something else than whole batches lies there.
+        CorruptBatchError: the range does not consist of whole batches.
         OSError: the file cannot be read.
     """
     wanted = window_bytes
@@ -81,13 +82,12 @@ def windows(
 def records_in_groups(
     window: Window, numbers: Sequence[int], max_decompressed_bytes: int
 ) -> Iterator[tuple[list[int], LocatedRecords]]:
-    """Yield the records of the batches with these `numbers` in the window, several batches' at a time.
-
-    With each goes which batches these are.
+    """Yield the records of the batches with these `numbers` in the window, in groups with the numbers of
+    each.
 
     Raises:
-        CorruptBatchError: a batch is not as it was written.
-        KafkaError: its codec cannot be read, or its records have more than `max_decompressed_bytes`.
+        CorruptBatchError: a batch is damaged.
+        KafkaError: its codec cannot be read, or its records exceed `max_decompressed_bytes`.
     """
     group: list[OpenedBatch] = []
     members: list[int] = []
@@ -122,7 +122,7 @@ def locate(group: Sequence[OpenedBatch]) -> LocatedRecords:
     """Return the records of the batches of a group.
 
     Raises:
-        CorruptBatchError: they are not as a producer writes them.
+        CorruptBatchError: they are malformed.
     """
     try:
         return locate_records(group)

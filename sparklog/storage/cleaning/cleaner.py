@@ -1,10 +1,10 @@
 """One round of cleaning: from a log's sealed segments to `.cleaned` segments beside them.
 
-Two walks (Kafka's Cleaner): one over what was written since the last round, which fills the map with the last
-offset of every key; one over the log from its start, which copies what the map lets stay. It changes no file
-that the log has: whatever goes wrong, a full disk included, costs the attempt. Runs in a process of its own.
+Two passes (Kafka's Cleaner): one over the records since the last round, which fills the map with the last
+offset of every key; one over the log from its start, which copies the records that stay. The log's own files
+are not changed: a failure, a full disk included, costs only the attempt. Runs in a separate process.
 
-Rule kept: what it names in its outcome is on the disk, fsynced, when it returns.
+Rule kept: all segments named in the outcome are fsynced when it returns.
 """
 
 import os
@@ -36,10 +36,10 @@ from sparklog.types import Offset
 
 
 def clean(request: CleaningRequest) -> CleaningOutcome:
-    """Clean a log as far as the map's size lets it.
+    """Clean a log as far as the map's size permits.
 
     Raises:
-        OSError, KafkaError: it cannot be done; no `.cleaned` file is left, as far as the disk lets them go.
+        OSError, KafkaError: it failed; the `.cleaned` files are removed if the disk permits.
     """
     return _Cleaning(request).run()
 
@@ -97,7 +97,7 @@ class _Cleaning:
         )
 
     def _map_keys(self) -> tuple[OffsetMap, Offset]:
-        """Return the map of what is dirty, and up to where it goes."""
+        """Return the map of the dirty part's keys, and the offset up to which it is complete."""
         request = self._request
         first, end = request.first_dirty_offset, request.end_offset
         offset_map = OffsetMap(request.dedupe_buffer_bytes, request.load_factor, max(end - first, 1))
@@ -147,13 +147,12 @@ class _Cleaning:
                     target.append(remains.parts, remains.size_bytes, remains.headers, config)
                     self._bytes_written += remains.size_bytes
         target.seal()
-        # Records without a time are as old as the file that they are in.
+        # Records without a timestamp count as old as their file.
         os.utime(target.file.fileno(), ns=(changed_ns, changed_ns))
         target.flush(sealed=True)
         target.release()
 
     def _aborted_from(self, offset: Offset) -> list[AbortedTransactionEntry]:
-        """Return the aborted transactions whose markers lie at `offset` or above."""
         found: list[AbortedTransactionEntry] = []
         for base_offset in self._request.transaction_indexes:
             index = TransactionIndex(
@@ -178,7 +177,7 @@ class _Cleaning:
 
 
 def remove_cleaned(directory: Path, base_offset: Offset) -> None:
-    """Remove the files of a `.cleaned` segment that nobody wants.
+    """Remove the files of a `.cleaned` segment.
 
     Raises:
         OSError: one cannot be removed.

@@ -1,10 +1,10 @@
-"""128 bits that stand for a record's key, for many keys at once.
+"""Hashes of 128 bits that stand for record keys, computed for many keys at once.
 
 Keys up to 128 bytes: four independent functions of 32 bits, each (m_0 + m_1 length + sum of m_i word_i mod
 2^64) div 2^32 over the key's 32-bit words, which is strongly universal (Lemire and Kaser, "Strongly universal
-string hashing is fast"): two different keys agree with probability 2^-128, whoever chose them, for the
-multipliers are drawn anew for each cleaning and known to nobody. Longer keys: BLAKE2b, keyed, of 16 bytes;
-per byte that costs no more.
+string hashing is fast"): two different keys collide with probability 2^-128, even if an adversary chose them,
+since the multipliers are random for each cleaning and secret. Longer keys: keyed BLAKE2b of 16 bytes, which
+costs no more per byte.
 """
 
 import os
@@ -24,7 +24,7 @@ _UPPER: Final = np.uint64(0xFFFFFFFF00000000)
 
 
 class KeyHashes:
-    """One choice of the functions."""
+    """One random choice of the hash functions."""
 
     def __init__(self) -> None:
         count = (2 + _WIDTHS[-1] // 4) * _FUNCTIONS
@@ -69,7 +69,7 @@ class KeyHashes:
 
 
 def _gathered(data: Bytes, positions: Int64s, width: int) -> Bytes:
-    """Return the `width` bytes from each position on; zeros where `data` has ended."""
+    """Return `width` bytes from each position on, with zeros beyond the end of `data`."""
     inside = int(np.searchsorted(positions, len(data) - width, side="right"))
     found = np.empty((len(positions), width), dtype=np.uint8)
     if inside:

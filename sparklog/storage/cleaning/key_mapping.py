@@ -1,7 +1,8 @@
-"""The first walk of a cleaning: the last offset of every key in what was written since the last one.
+"""First pass of a cleaning: the last offset of every key in the part that was written since the last round.
 
-Windows are shown in order, from the first that reaches above `first_dirty_offset` on. Rule kept: a batch is
-known whole or not at all, for tombstones in it go together; unless it is too large for the map.
+Windows come in order, beginning with the first that reaches above `first_dirty_offset`. Rule kept: the map
+has all keys of a batch or none, since its tombstones expire together; only a batch too large for the map is
+split.
 """
 
 from collections.abc import Iterable
@@ -18,8 +19,6 @@ from sparklog.types import Offset
 
 
 class KeyMapping:
-    """Fills the map of one round."""
-
     def __init__(
         self,
         offset_map: OffsetMap,
@@ -38,10 +37,10 @@ class KeyMapping:
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def take(self, window: Window) -> Offset | None:
-        """Put a window's keys into the map; return the first offset for which there was no room.
+        """Put a window's keys into the map; return the first offset that did not fit.
 
         Raises:
-            CorruptBatchError, KafkaError: a batch is not as it was written.
+            CorruptBatchError, KafkaError: a batch is damaged.
         """
         first, end, transactions = self._first, self._end, self._transactions
         wanted: list[int] = []

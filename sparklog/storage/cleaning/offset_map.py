@@ -1,8 +1,8 @@
-"""The last offset of every key of a stretch of log, in a table whose size is fixed beforehand.
+"""The last offset of every key in a part of the log, in a table of fixed size.
 
-An open table of 24 bytes a slot (a key's 128-bit hash, its offset), probed for many keys at once; two keys
-never share a slot. Rule kept: `log.cleaner.dedupe.buffer.size` is all that the table takes. What does not go
-in is for another pass.
+An open-addressed table of 24 bytes a slot (128-bit hash of the key, offset), probed for many keys at once;
+two keys never share a slot. Rule kept: the table takes no more than `log.cleaner.dedupe.buffer.size`; the
+next pass cleans the keys that do not fit.
 """
 
 from typing import Final
@@ -16,19 +16,19 @@ SLOT_BYTES: Final = 24
 
 
 class OffsetMap:
-    """Offsets by the hashes of keys."""
-
     def __init__(self, max_bytes: int, load_factor: float, most_keys: int) -> None:
-        """`most_keys` is how many there can be: a table that has room for them need not be larger.
+        """`most_keys` is the largest possible number of keys: the table need not be larger than that.
 
         Raises:
-            ValueError: not even one key has room.
+            ValueError: there is no room for a single key.
         """
         if not load_factor > 0:
-            raise ValueError(f"log.cleaner.io.buffer.load.factor is {load_factor}, which lets no key in")
+            raise ValueError(
+                f"log.cleaner.io.buffer.load.factor is {load_factor}, which leaves no room for a key"
+            )
         slots = min(max_bytes // SLOT_BYTES, int(most_keys / min(load_factor, 1.0)) + 3)
         self._slots = _prime_at_most(slots)
-        # A search ends at a free slot: there must be one, whatever the factor.
+        # A search ends at a free slot, so one must remain for any load factor.
         self._capacity = min(int(self._slots * load_factor), self._slots - 1)
         if self._capacity < 1:
             raise ValueError(
@@ -38,17 +38,17 @@ class OffsetMap:
         self._high = np.zeros(self._slots, dtype=np.uint64)
         self._low = np.zeros(self._slots, dtype=np.uint64)
         self._next_offsets = np.zeros(self._slots, dtype=np.int64)
-        """One more than the offset; 0 in a free slot."""
+        """Offset plus one; 0 in a free slot."""
         self.count = 0
 
     def put(self, high: UInt64s, low: UInt64s, offsets: Int64s) -> int:
-        """Take in the keys at rising offsets, above all before; return how many rows of them had room."""
+        """Add keys at rising offsets, above all earlier ones; return the number of rows that fitted."""
         taken = 0
         while taken < len(offsets):
             end = len(offsets)
             room = self._capacity - self.count
             if room < end - taken:
-                # Keys that are known take no room.
+                # Known keys take no room.
                 is_new = self.get(high[taken:], low[taken:]) < 0
                 end = taken + int(np.searchsorted(np.cumsum(is_new), room, side="right"))
                 if end == taken:
@@ -63,21 +63,21 @@ class OffsetMap:
         while len(slots):
             known = self._next_offsets[slots]
             free = known == 0
-            # Of several rows that claim one slot the last one gets it, in all three columns.
+            # If several rows claim a slot, the last one gets it, in all three columns.
             claimed = slots[free]
             self._high[claimed] = high[free]
             self._low[claimed] = low[free]
             self._next_offsets[claimed] = next_offsets[free]
             self.count += int(np.count_nonzero(self._next_offsets[claimed] == next_offsets[free]))
             here = (self._high[slots] == high) & (self._low[slots] == low)
-            # Rows rise by offset, so that the last one of a key stays here too.
+            # Rows rise by offset, so the last one of a key wins here too.
             self._next_offsets[slots[here]] = next_offsets[here]
             left = ~here
             high, low, next_offsets, steps = high[left], low[left], next_offsets[left], steps[left]
             slots = (slots[left] + steps) % self._slots
 
     def get(self, high: UInt64s, low: UInt64s) -> Int64s:
-        """Return the offset of each key; -1 for one that is not there."""
+        """Return the offset of each key; -1 for an unknown one."""
         found = np.full(len(high), -1, dtype=np.int64)
         rows = np.arange(len(high))
         slots, steps = self._first_slots(high, low)
@@ -91,14 +91,14 @@ class OffsetMap:
         return found
 
     def _first_slots(self, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
-        """Return where the search for each key begins, and how far it goes on each time."""
+        """Return the first slot and the step width of the search for each key."""
         slots = (high % np.uint64(self._slots)).astype(np.int64)
         steps = (low % np.uint64(max(self._slots - 1, 1))).astype(np.int64) + 1
         return slots, steps
 
 
 def _prime_at_most(number: int) -> int:
-    """Return the largest prime that is not above `number`: then every step leads through all slots.
+    """Return the largest prime up to `number`: with it every step width visits all slots.
 
     >>> _prime_at_most(100), _prime_at_most(2), _prime_at_most(1)
     (97, 2, 1)

@@ -1,7 +1,7 @@
-"""The process that cleans: a request a line on its standard input, an answer a line on its standard output.
+"""The cleaner process: one request per line on standard input, one answer per line on standard output.
 
-It gives way to everything else on its machine (nice), and ends with its standard input, which is when the
-broker that started it says so or is gone, however that ended: nobody else would ever stop it.
+It runs at low priority (nice). It ends at the end of its standard input, which the broker closes on purpose
+or by dying: no other process would stop it.
 """
 
 import json
@@ -20,8 +20,8 @@ _NICENESS: Final = 10
 
 
 def main() -> None:
-    """Clean what is asked for, until nobody asks."""
-    # Whoever presses Ctrl+C means the application; the broker ends its cleaners.
+    """Clean by request until standard input ends."""
+    # Ctrl+C is meant for the application; the broker ends its cleaners.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
     requests: SimpleQueue[bytes] = SimpleQueue()

@@ -1,15 +1,14 @@
-"""What stays of a window of batches, and its bytes.
+"""Second pass of a cleaning: which records of a window of batches stay, and their bytes.
 
 Rules kept, as in Kafka (Cleaner.cleanInto, MemoryRecords.filterTo):
 
-- A record stays if no later one of its key is in the map, or if it lies above what the map knows. A tombstone
-  goes too, once the delete horizon of its batch has passed; the horizon is set when a cleaning first meets
-  it.
+- A record stays if the map has no later one of its key, or if it lies above the mapped range. A tombstone is
+  removed too once its batch's delete horizon has passed; the first cleaning that meets it sets the horizon.
 - Offsets, order, timestamps, headers, leader epochs, sequence numbers and codecs stay. A batch keeps its base
-  offset and its last offset whatever has gone from it.
-- The last batch of every producer that the log remembers stays, empty if need be: it says which sequence
-  number comes next. So does the last batch of a round, which says how far the log was cleaned.
-- Batches of which everything stays are copied as they are, never opened for writing.
+  offset and its last offset when records are removed from it.
+- The last batch of every producer that the log remembers stays, empty if need be: it has the last sequence
+  number. So does the last batch of a round, which marks how far the log was cleaned.
+- Batches of which all records stay are copied unchanged and not decompressed for writing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,12 +48,12 @@ _KEPT_WHEN_EMPTY: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class Round(NamedTuple):
-    """What one cleaning goes by."""
+    """Parameters of one cleaning."""
 
     known_up_to: Offset
-    """Exclusive: the map has the keys below, from where the log was dirty."""
+    """Exclusive: the map has the keys from the first dirty offset up to here."""
     end_offset: Offset
-    """Where the log could not be cleaned further when the cleaning was planned."""
+    """End of the cleanable part when the cleaning was planned."""
     producers: Mapping[ProducerId, LastBatch]
     now_ms: TimestampMs
     delete_retention_ms: int
@@ -62,7 +61,7 @@ class Round(NamedTuple):
 
 
 class Remains(NamedTuple):
-    """What stays of a window, to be written as it is."""
+    """The rest of a window, as bytes to write."""
 
     parts: list[Buffer]
     headers: list[BatchHeader]
@@ -70,16 +69,16 @@ class Remains(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """What is to be done with a batch, before a look at its records."""
+    """Decision about a batch by its header, before its records are read."""
 
     records_go: bool
     stays_empty: bool
     begins_horizon: bool
-    """It is the marker of a transaction of which nothing is left."""
+    """The batch is a marker whose transaction has no other batch left."""
 
 
 class RecordFilter:
-    """Decides about a log's batches, shown in order."""
+    """Filters a log's batches, given in order."""
 
     def __init__(
         self,
@@ -96,17 +95,17 @@ class RecordFilter:
         self._round = of_round
 
     def remains(self, window: Window) -> Remains:
-        """Return what stays of the next window.
+        """Return the rest of the next window.
 
         Raises:
-            CorruptBatchError, KafkaError: a batch is not as it was written.
+            CorruptBatchError, KafkaError: a batch is damaged.
         """
         verdicts = [self._judge(window, number) for number in range(len(window.batches))]
         rewritten: dict[int, tuple[bytes, Buffer] | None] = {}
         looked_at: list[int] = []
         for number, (_, header) in enumerate(window.batches):
             if header.base_offset >= self._round.known_up_to:
-                # Of what may still be undone nothing goes, not even what was aborted.
+                # Nothing above is removed, not even aborted records: it may still be truncated.
                 break
             if verdicts[number].records_go or not header.record_count:
                 rewritten[number] = _emptied(header) if verdicts[number].stays_empty else None
@@ -154,7 +153,7 @@ class RecordFilter:
         verdicts: Sequence[_Verdict],
         rewritten: dict[int, tuple[bytes, Buffer] | None],
     ) -> None:
-        """Note in `rewritten` the batches of a group that do not stay as they are."""
+        """Note in `rewritten` the batches of a group that change."""
         headers = records.batches
         of_round = self._round
         kept, is_tombstone = self._kept(records)
@@ -177,7 +176,7 @@ class RecordFilter:
         by_append_time = np.array([bool(header.timestamp_type) for header in headers])
         horizon_ms = of_round.now_ms + of_round.delete_retention_ms
         for is_retimed in (False, True):
-            # Under LogAppendTime a record's own delta says nothing.
+            # Under LogAppendTime a record's own delta has no meaning.
             chosen = changed & ((begins_horizon & ~by_append_time) == is_retimed)
             rows = np.flatnonzero(kept & chosen[batch_of_record])
             if not len(rows):
@@ -200,7 +199,7 @@ class RecordFilter:
                 first = last
 
     def _kept(self, records: LocatedRecords) -> tuple[_Bools, _Bools]:
-        """Return which records stay, and which are tombstones."""
+        """Return masks of the records that stay, and of the tombstones."""
         fields, headers = records.fields, records.batches
         now_ms = self._round.now_ms
         is_control = np.array([header.is_control for header in headers])[records.batch_of_record]
@@ -221,7 +220,7 @@ class RecordFilter:
 
 
 def _verbatim(records: LocatedRecords, rows: Int64s) -> tuple[memoryview, Int64s]:
-    """Return the bytes of records as they are, and where each begins and the last one ends."""
+    """Return the bytes of records, and the bounds of each."""
     starts = records.starts[rows]
     return _bytes_and_bounds(binary_column(records.data, starts, records.fields.ends[rows] - starts))
 
@@ -229,13 +228,13 @@ def _verbatim(records: LocatedRecords, rows: Int64s) -> tuple[memoryview, Int64s
 def _retimed(
     records: LocatedRecords, rows: Int64s, base_timestamp_ms: TimestampMs
 ) -> tuple[memoryview, Int64s]:
-    """Return records with their timestamps counted from another base."""
+    """Return records with their timestamps relative to another base."""
     data = records.data
     _, after_lengths = read_varint_column(data, records.starts[rows])
     _, after_timestamps = read_varint_column(data, after_lengths + 1)
     rest_lengths = records.fields.ends[rows] - after_timestamps
     deltas = VarintColumn.of(_timestamps(records, rows) - base_timestamp_ms)
-    # Between length and timestamp lies a byte of attributes, of which none is in use.
+    # Between length and timestamp lies an unused byte of attributes.
     lengths = VarintColumn.of(1 + deltas.sizes + rest_lengths)
     heads, head_starts = pack_columns([lengths, 0, deltas])
     head_column = _binary_array(heads, head_starts)
@@ -260,7 +259,7 @@ def _timestamps(records: LocatedRecords, rows: Int64s) -> Int64s:
 
 
 def _latest(records: LocatedRecords, rows: Int64s, last_rows: Int64s) -> Int64s:
-    """Return the largest timestamp of each batch's rows; a batch's end where `last_rows` say."""
+    """Return the largest timestamp of each batch; `last_rows` are the ends of their rows."""
     first_rows = np.concatenate((np.zeros(1, dtype=np.int64), last_rows[:-1]))
     return np.maximum.reduceat(_timestamps(records, rows), first_rows)
 
@@ -284,7 +283,7 @@ def _rewritten(
 
 
 def _emptied(header: BatchHeader) -> tuple[bytes, Buffer]:
-    """Return a batch without records that says what its header said of offsets and of its producer."""
+    """Return a batch without records that keeps the offsets and producer fields of its header."""
     emptied = header._replace(
         attributes=header.attributes & _KEPT_WHEN_EMPTY, base_timestamp=NO_TIMESTAMP, record_count=0
     )

@@ -1,4 +1,4 @@
-"""What a cleaning is asked, and what it answers: plain values that go through a pipe as JSON."""
+"""Requests and outcomes of cleanings: plain values that go through a pipe as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -23,12 +23,12 @@ class CleaningRequest:
     segments: list[SealedSegment]
     """All below `end_offset`, oldest first; the last may reach above it."""
     segments_end: Offset
-    """Where the last of them ends."""
+    """End offset of the last segment."""
     transaction_indexes: list[Offset]
-    """The base offsets of all segments of the log that may have aborted transactions."""
+    """Base offsets of all segments of the log that may have aborted transactions."""
     first_dirty_offset: Offset
     end_offset: Offset
-    """Nothing from here on is cleaned."""
+    """Exclusive end of the part to clean."""
     producers: dict[ProducerId, LastBatch]
     now_ms: TimestampMs
     delete_retention_ms: int
@@ -39,17 +39,15 @@ class CleaningRequest:
     load_factor: float
     max_bytes_a_second: float | None
     window_bytes: int
-    """How much of the log is looked at at a time."""
+    """Bytes of the log that are examined at a time."""
     max_decompressed_bytes: int
-    """To how much the records of one batch may expand."""
+    """Limit for the decompressed records of one batch."""
 
     def encode(self) -> bytes:
-        """Return it as a line."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Self:
-        """Return what `encode` wrote."""
         values: dict[str, Any] = json.loads(line)
         values["segments"] = [SealedSegment(*segment) for segment in values["segments"]]
         values["producers"] = {int(key): LastBatch(*last) for key, last in values["producers"].items()}
@@ -58,16 +56,16 @@ class CleaningRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanedGroup:
-    """A `.cleaned` segment that is on the disk, and those it stands for."""
+    """A finished `.cleaned` segment and the segments it replaces."""
 
     base_offset: Offset
     sources: list[Offset]
-    """Their base offsets."""
+    """Base offsets of the replaced segments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningOutcome:
-    """What a round came to."""
+    """Result of a round."""
 
     cleaned_up_to: Offset
     """Exclusive; below the request's end if the map was too small, for another round."""
@@ -77,11 +75,10 @@ class CleaningOutcome:
     keys: int
 
     def encode(self) -> bytes:
-        """Return it as a line."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, values: dict[str, Any]) -> Self:
-        """Return what the line of `encode` says."""
+        """Build the outcome from the parsed line of `encode`."""
         groups = [CleanedGroup(**group) for group in values["groups"]]
         return cls(**{**values, "groups": groups})

@@ -1,18 +1,16 @@
-"""Holding reading and writing to so many bytes a second (log.cleaner.io.max.bytes.per.second)."""
+"""Limit on a cleaning's bytes a second (log.cleaner.io.max.bytes.per.second)."""
 
 from time import monotonic, sleep
 
 
 class Throttle:
-    """What one cleaning may read and write."""
-
     def __init__(self, max_bytes_a_second: float | None) -> None:
         self._max_bytes_a_second = max_bytes_a_second
         self._free_at_s = 0.0
-        """When all that was taken so far has been paid for."""
+        """Time at which the bytes taken so far are paid for."""
 
     def take(self, size_bytes: int) -> None:
-        """Wait until what was taken before is paid for, then take so many bytes more."""
+        """Wait until all bytes taken before are paid for, then take more."""
         if self._max_bytes_a_second is None:
             return
         now_s = monotonic()

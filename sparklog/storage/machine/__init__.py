@@ -1,1 +1,1 @@
-"""What decides about a log: epochs, producers, recovery, retention. Pure."""
+"""Decisions about a log: epochs, producers, recovery, retention. Pure."""

@@ -1,14 +1,13 @@
-"""Which batches and markers of transactions a cleaning need not keep (KIP-98, KIP-534).
+"""Batches and markers of transactions that a cleaning may remove (KIP-98, KIP-534).
 
-Pure. A cleaning walks through a log from its start and shows each batch, in order. Rules kept, as in Kafka's
+Pure. A cleaning walks through a log from its start and passes each batch in order. Rules kept, as in Kafka's
 CleanedTransactionMetadata:
 
-- What an aborted transaction wrote goes at once: nobody is shown it.
-- A marker may go once nothing of its transaction is left in the log, which is one cleaning later at the
-  earliest; and then by way of a delete horizon, so that whoever has read records of the transaction while
-  they were there finds its end.
-- An aborted transaction stays in the transaction index as long as a batch of it was there when this cleaning
-  began, if only to say which sequence numbers its producer has used.
+- Records of an aborted transaction are removed at once: no consumer sees them.
+- A marker may be removed once no batch of its transaction is left, at the earliest one cleaning later; and
+  only after a delete horizon, so that a consumer that has read records of the transaction finds its end.
+- An aborted transaction stays in the transaction index while a batch of it was in the log at the start of
+  this cleaning, even one kept only for its producer's sequence numbers.
 """
 
 from collections import deque
@@ -20,18 +19,16 @@ from sparklog.types import Offset, ProducerId
 
 
 class CleanedTransactions:
-    """The transactions on the way through one log."""
-
     def __init__(self, aborted: Iterable[AbortedTransactionEntry]) -> None:
-        """`aborted` are those that have batches or their marker in what is shown."""
+        """`aborted` are those with batches or a marker in the cleaned range."""
         self._aborted = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open_aborted: dict[ProducerId, AbortedTransactionEntry] = {}
         self._seen_aborted: set[ProducerId] = set()
-        """Those of `_open_aborted` of which a batch was seen."""
+        """Those of `_open_aborted` with a batch in the log."""
         self._open_committed: set[ProducerId] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take the next data batch; say whether it is of an aborted transaction."""
+        """Take the next data batch; return whether its transaction was aborted."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -43,7 +40,7 @@ class CleanedTransactions:
         return False
 
     def end(self, header: BatchHeader, *, aborted: bool) -> tuple[bool, AbortedTransactionEntry | None]:
-        """Take the next marker; say whether nothing of its transaction was seen, and what of it to index."""
+        """Take the next marker; return whether its transaction has no batch left, and the entry to index."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if not aborted:

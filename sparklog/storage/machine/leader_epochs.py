@@ -1,8 +1,8 @@
-"""Which leader epoch began at which offset (`leader-epoch-checkpoint`).
+"""Leader epochs and their start offsets (`leader-epoch-checkpoint`).
 
-Followers truncate by it (KIP-101, KIP-279, KIP-320). Rule kept: epochs and start offsets rise strictly
-together; an entry says that the records from `start_offset` up to the next entry's were appended by the
-leader of `leader_epoch`. Pure state: `Log` writes it to disk when a method here says it changed.
+Followers truncate by them (KIP-101, KIP-279, KIP-320). Rule kept: epochs and start offsets rise strictly
+together; the leader of `leader_epoch` appended the records from `start_offset` up to the next entry's. Pure
+state: `Log` writes it to disk when a method here reports a change.
 """
 
 from bisect import bisect_right
@@ -13,40 +13,35 @@ from sparklog.types import LeaderEpoch, Offset
 
 
 class EpochEntry(NamedTuple):
-    """The first offset a leader epoch wrote."""
+    """A leader epoch and the first offset that it wrote."""
 
     leader_epoch: LeaderEpoch
     start_offset: Offset
 
 
 class EpochEndOffset(NamedTuple):
-    """The answer to OffsetForLeaderEpoch: the epoch answered for and the exclusive end of it."""
-
     leader_epoch: LeaderEpoch
     end_offset: Offset
 
 
 class LeaderEpochs:
-    """The epoch history of one log."""
-
     __slots__ = ("_entries", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._entries: tuple[EpochEntry, ...] = ()
         self.latest: LeaderEpoch | None = None
-        """The newest epoch known to this log, or None for an empty history."""
+        """The newest epoch of this log; None for an empty history."""
         for entry in entries:
             self.assign(*entry)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """All entries, oldest first."""
         return self._entries
 
     def assign(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Note that `leader_epoch` begins at `start_offset`; return whether anything changed.
+        """Record that `leader_epoch` begins at `start_offset`; return whether that was a change.
 
-        Entries that contradict it (an epoch not smaller, or an offset not smaller) go.
+        Contradicting entries (of an epoch or offset not smaller) are removed.
         """
         entries = self._entries
         if entries and entries[-1].leader_epoch == leader_epoch and entries[-1].start_offset <= start_offset:
@@ -61,10 +56,10 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, leader_epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
-        """Return the largest known epoch not above `leader_epoch` and where it ends here.
+        """Return the largest known epoch not above `leader_epoch` and its exclusive end offset.
 
-        None when nothing is known: an empty history, or an epoch above the newest. For an epoch older than
-        all known ones the first known start offset is its end.
+        None if nothing is known: an empty history, or an epoch above the newest. For an epoch older than all
+        known ones the first known start offset is its end.
 
         >>> LeaderEpochs([EpochEntry(1, 0), EpochEntry(4, 10)]).end_offset_for(3, 25)
         EpochEndOffset(leader_epoch=1, end_offset=10)
@@ -80,13 +75,13 @@ class LeaderEpochs:
         return EpochEndOffset(floor_epoch, end_offset)
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
-        """Return the epoch that wrote `offset`, or None when the history begins above it."""
+        """Return the epoch that wrote `offset`, or None if the history begins above it."""
         entries = self._entries
         slot = bisect_right(entries, offset, key=_start_offset)
         return entries[slot - 1].leader_epoch if slot else None
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
-        """Forget epochs that began at or after `end_offset`; return whether there were any."""
+        """Remove epochs that began at or after `end_offset`; return whether there were any."""
         entries = self._entries
         kept = len(entries)
         while kept and entries[kept - 1].start_offset >= end_offset:
@@ -96,7 +91,7 @@ class LeaderEpochs:
         return kept != len(entries)
 
     def truncate_from_start(self, start_offset: Offset) -> bool:
-        """Let the history begin at `start_offset`; return whether anything changed."""
+        """Let the history begin at `start_offset`; return whether that was a change."""
         entries = self._entries
         reached = bisect_right(entries, start_offset, key=_start_offset)
         if reached == 0 or (reached == 1 and entries[0].start_offset == start_offset):
@@ -105,7 +100,6 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
         self._entries = ()
         self.latest = None
 

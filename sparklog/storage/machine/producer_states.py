@@ -1,14 +1,14 @@
-"""What a log remembers of its producers: sequences, epochs, open transactions (KIP-98, KIP-185, KIP-890).
+"""Producer state of a log: sequences, epochs, open transactions (KIP-98, KIP-185, KIP-890).
 
-Pure state, no files: `producer_snapshots` gives it its form on disk. Order for callers: `check` a client's
+Pure state, no files: `producer_snapshots` encodes it for the disk. Order for callers: `check` a client's
 batch before it is appended, `update` with its final header afterwards; `update` alone for batches that were
-checked elsewhere (replication, recovery). A transaction marker is checked by `check_marker` and entered by
+checked elsewhere (replication, recovery). A transaction marker is checked by `check_marker` and applied by
 `end_transaction`. The first batch of a transaction is verified before it is checked: `begin_verification`.
 
-Rule kept: per producer the last five batches are remembered, so that a retry of any of the up to five
-requests a producer has in flight is recognised (which is why clients may have no more). A producer is
-forgotten by when this replica last appended something of it, whatever its records' timestamps say: these
-are the user's, of any century, and a retry after forgetting would be appended twice.
+Rule kept: the last five batches of each producer are remembered, so that a retry of any of the up to five
+requests in flight is recognised (which is why clients may have no more). A producer expires by the time of
+its last append on this replica, not by its records' timestamps: users choose those freely, and a retry after
+the expiry would be appended twice.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from sparklog.types import Offset, ProducerEpoch, ProducerId, TimestampMs
 
 BATCHES_TO_RETAIN: Final = 5
 EXAMINED_AT_A_TIME: Final = 2_000
-"""Producers that may have expired: less than a millisecond."""
+"""Producers examined at a time, in less than a millisecond."""
 _LAST_SEQUENCE: Final = 2**31 - 1
 _LAST_EPOCH: Final = 2**15 - 1
 _FIRST_VERSION_WITH_EPOCH_BUMP: Final = 2
@@ -35,20 +35,18 @@ class Fresh(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: answer with where it is."""
+    """The batch is in the log already, at these offsets."""
 
     base_offset: Offset
     last_offset: Offset
     append_time: TimestampMs
-    """The largest timestamp of the batch, which under LogAppendTime is when it was appended."""
+    """Largest timestamp of the batch; under LogAppendTime the time of its append."""
 
 
 FRESH: Final = Fresh()
 
 
 class BatchMetadata(NamedTuple):
-    """One remembered batch."""
-
     first_sequence: int
     last_sequence: int
     last_offset: Offset
@@ -57,8 +55,6 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerState:
-    """One producer's last batches and its open transaction."""
-
     __slots__ = (
         "batches",
         "coordinator_epoch",
@@ -71,17 +67,17 @@ class ProducerState:
     def __init__(self, producer_epoch: ProducerEpoch, last_append_ms: TimestampMs) -> None:
         self.producer_epoch = producer_epoch
         self.coordinator_epoch: int | None = None
-        """Of the coordinator that wrote the last transaction marker."""
+        """Epoch of the coordinator that wrote the last transaction marker."""
         self.last_append_ms = last_append_ms
-        """By the clock of who appended or replayed its last batch: what it expires by."""
+        """Wall-clock time of the last append or replay on this broker, by which the producer expires."""
         self.transaction_first_offset: Offset | None = None
-        """None: no transaction is open."""
+        """None without an open transaction."""
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
         self.generation = 0
-        """Calls of `ProducerStates.capture` before this was made: others may hold what is older."""
+        """Number of `ProducerStates.capture` calls before this was created: an older state may be shared."""
 
     def copy(self, generation: int) -> "ProducerState":
-        """Return one that may be changed while somebody holds this one."""
+        """Return a copy that may be changed while a snapshot shares this one."""
         copied = ProducerState(self.producer_epoch, self.last_append_ms)
         copied.coordinator_epoch = self.coordinator_epoch
         copied.transaction_first_offset = self.transaction_first_offset
@@ -90,26 +86,25 @@ class ProducerState:
         return copied
 
     def enter_epoch(self, producer_epoch: ProducerEpoch) -> None:
-        """Begin counting anew if the epoch is another one."""
+        """Reset the sequences if the epoch is another one."""
         if producer_epoch != self.producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has just ended."""
-
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
-    """The marker's."""
+    """Offset of the marker."""
     aborted: bool
     last_stable_offset: Offset
-    """What is stable once it is over: the first offset of the next open transaction, or after the marker."""
+    """Last stable offset afterwards: the first offset of the next open transaction, or the one after the
+    marker."""
 
 
 class ProducerStates:
-    """The producers of one log, by producer id."""
+    """Producer state of one log, by producer id."""
 
     __slots__ = (
         "_generation",
@@ -124,16 +119,15 @@ class ProducerStates:
     def __init__(self) -> None:
         self.producers: dict[ProducerId, ProducerState] = {}
         self.end_offset: Offset = 0
-        """Where the last batch ends that changed anything here: a log that is cut there or above it has lost
-        nothing of its producers."""
+        """End offset of the last batch that changed producer state: a truncation at or above it loses
+        none."""
         self._generation = 0
         self._open = RisingOffsets()
-        # First offsets of transactions that are open, or whose end may not be replicated yet,
+        # First offsets of transactions that are open, or whose marker may not be replicated yet,
         self._unstable = RisingOffsets()
         # and of the latter: the marker's offset, and the first. Rising by the marker's.
         self._unreplicated: deque[tuple[Offset, Offset]] = deque()
         self.verifications: Final = Verifications()
-        """What is to be verified before it is appended."""
 
     def begin_verification(
         self,
@@ -144,9 +138,9 @@ class ProducerStates:
         *,
         supports_epoch_bump: bool,
     ) -> Verification | None:
-        """Return what a transactional batch is to be appended with once its coordinator agrees.
+        """Return the verification with which a transactional batch is appended once its coordinator agrees.
 
-        None when its transaction is open here already. `now_ms` is the wall clock's.
+        None if its transaction is open here already. `now_ms` is the wall clock's.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH (a newer instance has written).
@@ -164,9 +158,9 @@ class ProducerStates:
     def check(
         self, header: BatchHeader, verification: Verification | None = None, *, verifies: bool = False
     ) -> Fresh | Duplicate:
-        """Say whether a client's or a coordinator's batch of data is next in sequence.
+        """Check that a client's or a coordinator's data batch is next in sequence.
 
-        With `verifies`, a batch that begins a transaction needs the `verification` it was given.
+        With `verifies`, a batch that begins a transaction needs its `verification`.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH (a newer instance has written), OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -180,7 +174,7 @@ class ProducerStates:
         if state is None:
             if is_transactional:
                 self.verifications.check(header, verification, is_required=verifies, is_first=True)
-            # Nothing is known of the producer (new, expired, or its records were deleted): any sequence.
+            # An unknown producer (new, expired, or its records were deleted) may begin with any sequence.
             return FRESH
         refusal: KafkaError | None = None
         producer_epoch = header.producer_epoch
@@ -225,11 +219,11 @@ class ProducerStates:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> None:
-        """Refuse a transaction marker that comes too late.
+        """Refuse an outdated transaction marker.
 
-        Since transactions version 2 a marker's epoch is above that of the records it ends, for the next ones
-        are of that epoch; the same marker again, when its transaction is over, does no harm. The last epoch
-        can be followed by none.
+        Since transactions version 2 a marker's epoch is above that of the records it ends, since the next
+        transaction has the marker's epoch; a repeated marker without an open transaction is harmless. The
+        last epoch has no successor.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH (a newer instance has written, or the marker is of an earlier
@@ -259,7 +253,7 @@ class ProducerStates:
             )
 
     def update(self, header: BatchHeader, now_ms: TimestampMs) -> None:
-        """Remember a data batch that has been appended (or replayed) now; `header` has its final offsets.
+        """Apply an appended (or replayed) data batch; `header` has its final offsets.
 
         Batches without a producer id and control batches (see `end_transaction`) change nothing.
         """
@@ -291,7 +285,7 @@ class ProducerStates:
     def _changeable(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch, now_ms: TimestampMs
     ) -> ProducerState:
-        """Return the state of a producer that is in this epoch now, known or new."""
+        """Return a producer's state in this epoch, unshared; create it if there is none."""
         state = self.producers.get(producer_id)
         if state is None:
             state = self.producers[producer_id] = ProducerState(producer_epoch, now_ms)
@@ -303,9 +297,9 @@ class ProducerStates:
         return state
 
     def capture(self) -> Mapping[ProducerId, ProducerState]:
-        """Return the producers as they are now, for who writes a snapshot beside the loop.
+        """Return the current producers, for a snapshot written off the loop.
 
-        Costs some 30 ns a producer; what is changed later is copied first.
+        Costs some 30 ns a producer; states that change later are copied first.
         """
         self._generation += 1
         return self.producers.copy()
@@ -313,7 +307,7 @@ class ProducerStates:
     def end_transaction(
         self, header: BatchHeader, now_ms: TimestampMs, *, aborted: bool, coordinator_epoch: int
     ) -> CompletedTransaction | None:
-        """Remember a transaction marker that has been appended; None if it ended an empty transaction."""
+        """Apply an appended transaction marker; return None if its transaction was empty."""
         producer_id = header.producer_id
         state = self._changeable(producer_id, header.producer_epoch, now_ms)
         self.end_offset = header.last_offset + 1
@@ -334,7 +328,7 @@ class ProducerStates:
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """Return the first offset of a transaction that is open or whose marker is not replicated.
 
-        That is, not below `high_watermark`, which the caller must not let go back.
+        A marker at or above `high_watermark` is not replicated; the caller must not let it go back.
         """
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0][0] < high_watermark:
@@ -353,9 +347,9 @@ class ProducerStates:
             self._unstable.add(first_offset)
 
     def remove_expired(self, now_ms: TimestampMs, expiration_ms: int) -> Iterator[int]:
-        """Forget producers idle for `expiration_ms`, without an open transaction; yield how many.
+        """Remove producers idle for `expiration_ms`, without an open transaction; yield how many.
 
-        Some are looked at, at a time: a partition may have a million.
+        In portions: a partition may have a million.
         """
         producers = self.producers
         left = iter((*producers, *self.verifications))
@@ -374,7 +368,6 @@ class ProducerStates:
             yield count
 
     def clear(self) -> None:
-        """Forget everything."""
         self.producers.clear()
         self._open.clear()
         self._unstable.clear()

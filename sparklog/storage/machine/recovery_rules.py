@@ -1,14 +1,15 @@
-"""What of a log may stay after its broker stopped, and whether the replica still has what it vouched for.
+"""Rules of recovery: which part of a log is sound after a stop, and whether the replica lost committed
+records.
 
-Pure. `SoundPrefix` is offered the batches of a log in their order and says where the log ends;
-`what_is_missing` then compares that end with what earlier files promised. Rules kept:
+Pure. `SoundPrefix` is offered the batches of a log in their order and finds the log's end; `what_is_missing`
+then compares that end with the checkpoints. Rules kept:
 
-- The log ends at the first batch that is not as it was written. A batch's base offset and leader epoch are
-  not covered by its CRC: they are compared with what must follow here, and with the epochs in their file.
-- A replica that lacks something it had (fsynced, or told to be committed) says so to the controller before it
-  counts again: it is no member of an ISR and no leader until it has caught up with one.
-- An append that was under way when the process was killed leaves the beginning of a batch. Nobody was told
-  of that batch, so nothing is missing without it.
+- The log ends at the first batch that differs from what was written. A batch's CRC does not cover its base
+  offset and leader epoch: these are compared with the expected offset, and with the epochs in their file.
+- A replica that lacks records it had (fsynced, or known to be committed) reports that to the controller
+  before it counts again: it is in no ISR and not a leader until it has caught up.
+- An append that was interrupted by a kill leaves the beginning of a batch. That batch was never acknowledged,
+  so nothing is missing without it.
 """
 
 from dataclasses import dataclass
@@ -22,49 +23,49 @@ class PreviousStop(Enum):
     """How the last owner of a log directory ended."""
 
     CLEAN = "it closed every log"
-    KILLED = "it was killed, and the machine went on: whatever it wrote is there"
-    UNKNOWN = "the machine may have stopped too: of what was not fsynced anything may be missing"
+    KILLED = "it was killed, and the machine went on: all its writes are there"
+    UNKNOWN = "the machine may have stopped too: writes without an fsync may be missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What recovery had to cut off a log."""
+    """The part of a log that recovery cut off."""
 
     offset: Offset
-    """Where the log ends now."""
+    """New end of the log."""
     reason: str
     torn: bool
-    """It was the beginning of one batch, such as an interrupted append leaves."""
+    """Whether it is the beginning of one batch, as an interrupted append leaves it."""
 
 
 class SoundPrefix:
-    """How far a log is as it was written, batch by batch.
+    """The sound part of a log, batch by batch.
 
-    Order for the caller: `offer` each batch until one is refused, then `finish`; each returns why the log
-    must end at `end_offset`, or None. `checkpoint_is_wrong` then says whether the batches outvoted the
-    epochs' file.
+    Order for the caller: `offer` each batch until one is refused, then `finish`; each returns the reason why
+    the log must end at `end_offset`, or None. `checkpoint_is_wrong` then tells whether the batches outvoted
+    the epochs' file.
     """
 
     def __init__(
         self, expected_offset: Offset, checkpointed: LeaderEpochs, stop: PreviousStop, *, may_have_gaps: bool
     ) -> None:
         self.end_offset = expected_offset
-        """The end of what is sound."""
+        """Exclusive end of the sound part."""
         self.may_have_gaps = may_have_gaps
-        """Offsets may be missing between batches (compaction)."""
+        """Whether offsets may be missing between batches (compaction)."""
         self.checkpoint_is_wrong = False
         self._checkpointed: LeaderEpochs | None = checkpointed if checkpointed.latest is not None else None
         self._stop = stop
         self._leader_epoch: LeaderEpoch | None = None
         self._doubted: tuple[Offset, LeaderEpoch] | None = None
-        """Base offset and epoch of the last batch, where the epochs' file says otherwise."""
+        """Base offset and epoch of the last batch, if they contradict the epochs' file."""
 
     def offer(
         self, base_offset: Offset, last_offset: Offset, leader_epoch: LeaderEpoch, *, crc_matches: bool
     ) -> str | None:
-        """Take the next batch of the log; return why it is refused, if it is."""
+        """Take the next batch of the log; return the reason if it is refused."""
         if not crc_matches:
-            return self._refused(f"the CRC of the batch at offset {base_offset} is another one")
+            return self._refused(f"the CRC of the batch at offset {base_offset} does not match")
         if base_offset < self.end_offset or (base_offset > self.end_offset and not self.may_have_gaps):
             return self._refused(f"a batch has offset {base_offset}, expected is {self.end_offset}")
         refusal = self._check_epoch(base_offset, leader_epoch)
@@ -74,7 +75,7 @@ class SoundPrefix:
         return refusal
 
     def finish(self) -> str | None:
-        """The log has no further batch; return why its last one is refused, if it is."""
+        """End the log; return the reason if its last batch is refused."""
         return self._settle_doubt()
 
     def _refused(self, reason: str) -> str:
@@ -95,7 +96,7 @@ class SoundPrefix:
                 doubted[1] == leader_epoch
                 and EpochEntry(leader_epoch, base_offset) not in checkpointed.entries
             ):
-                # The file has the epoch begin between batches.
+                # The file lets the epoch begin between batches.
                 self._believe_batches()
                 return None
             return self._convict(doubted)
@@ -103,7 +104,7 @@ class SoundPrefix:
             self._doubted = base_offset, leader_epoch
             return None
         if doubted[1] == leader_epoch:
-            # Two batches against one file.
+            # Two batches outvote the file.
             self._believe_batches()
             return None
         if self._may_be_newer(doubted[1]) and leader_epoch > doubted[1]:
@@ -122,7 +123,7 @@ class SoundPrefix:
         return self._convict(doubted)
 
     def _may_be_newer(self, leader_epoch: LeaderEpoch) -> bool:
-        """Whether the file need not know the epoch: it is written before the batch, but not fsynced."""
+        """Whether the file may lack the epoch: it is written before the batch, but not fsynced."""
         latest = None if self._checkpointed is None else self._checkpointed.latest
         return self._stop is PreviousStop.UNKNOWN and latest is not None and leader_epoch > latest
 
@@ -143,7 +144,7 @@ def what_is_missing(
     high_watermark: Offset,
     cut: Cut | None,
 ) -> str | None:
-    """Return what a recovered log lacks of what this replica had, None if nothing is known to be missing.
+    """Describe the records that a recovered log has lost; None if none are known to be missing.
 
     `recovery_point` and `high_watermark` are the last that were checkpointed.
 

@@ -1,7 +1,7 @@
-"""Which of a log's oldest segments may go: by age, by the size of the log, by its start offset.
+"""Retention: which of a log's oldest segments are deleted, by age, by the log's size, by its start offset.
 
-Pure. Rules, as in Kafka: segments go from the oldest on and without a gap; none that reaches above the
-high watermark goes; the active one goes too when it is over-age or over-size (the log then rolls first).
+Pure. Rules, as in Kafka: segments are deleted from the oldest on, without a gap, and none that reaches above
+the high watermark; the active one too if it is over-age or over-size (the log then rolls first).
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ def count_deletable(
     now_ms: TimestampMs,
     only_below_start: bool = False,
 ) -> int:
-    """Return how many of `segments`, from the first on, are to be deleted.
+    """Return how many of the first `segments` have to be deleted.
 
-    `only_below_start` is for who must not decide by age and size itself.
+    `only_below_start` is for followers, which must not decide by age and size.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     excess_bytes = 0
@@ -33,7 +33,7 @@ def count_deletable(
         is_active = count == len(segments) - 1
         below_start = not is_active and end_offset <= log_start_offset
         decides = config.deletes and not only_below_start
-        # Also one of which a cleaning has left nothing: it must not hold up those behind it.
+        # An empty segment, after a cleaning, counts as over-size: it must not hold up those behind it.
         over_size = decides and excess_bytes > 0 and segment.size_bytes <= excess_bytes
         over_age = (
             decides

@@ -1,7 +1,6 @@
-"""Offsets that come in rising order and go in any, of which the first is always known.
+"""A set of offsets that are added in rising order and removed in any, whose smallest is always known.
 
-The first of ten thousand is asked for with every fetch, so nothing here looks at all of them: each call costs
-amortized constant time.
+Every fetch asks for the smallest of perhaps ten thousand, so each call costs amortized constant time.
 """
 
 from collections import deque
@@ -10,25 +9,23 @@ from typing import Final
 from sparklog.types import Offset
 
 _TOLERATED: Final = 64
-"""So many that are gone may lie among those that are there, and beyond that as many as there are."""
+"""Removed offsets that may remain in the queue, in addition to as many as there are members."""
 
 
 class RisingOffsets:
-    """A set of offsets."""
-
     __slots__ = ("_members", "_order")
 
     def __init__(self) -> None:
         self._members: set[Offset] = set()
         self._order: deque[Offset] = deque()
-        """All members, rising, and some that are members no more."""
+        """All members, rising, and some removed ones."""
 
     def __len__(self) -> int:
         return len(self._members)
 
     @property
     def first(self) -> Offset | None:
-        """The smallest; None without any."""
+        """The smallest offset; None if there is none."""
         order, members = self._order, self._members
         while order:
             if order[0] in members:
@@ -37,17 +34,16 @@ class RisingOffsets:
         return None
 
     def add(self, offset: Offset) -> None:
-        """Take in an offset that is above all that were."""
+        """Add an offset above all earlier ones."""
         self._members.add(offset)
         self._order.append(offset)
 
     def discard(self, offset: Offset) -> None:
-        """Let go of an offset; it need not be here."""
+        """Remove an offset; a missing one is ignored."""
         self._members.discard(offset)
         if len(self._order) > 2 * len(self._members) + _TOLERATED:
             self._order = deque(each for each in self._order if each in self._members)
 
     def clear(self) -> None:
-        """Let go of all."""
         self._members.clear()
         self._order.clear()

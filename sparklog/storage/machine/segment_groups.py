@@ -1,7 +1,7 @@
-"""Which neighbouring segments a cleaning makes one segment of, so that segments do not shrink for ever.
+"""Groups of neighbouring segments that a cleaning merges, so that segments do not shrink forever.
 
-Pure. Rules kept, as in Kafka (Cleaner.groupSegmentsBySize): what a group's segments have now fits one
-segment, by its bytes, by its indexes, and by how far an offset may be from its segment's first.
+Pure. Rules kept, as in Kafka (Cleaner.groupSegmentsBySize): the segments of a group fit one segment, by their
+bytes, their indexes, and the distance of their offsets from the first.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 
 class SealedSegment(NamedTuple):
-    """A segment that is written to no more."""
+    """A segment that is no longer appended to."""
 
     base_offset: Offset
     size_bytes: int
@@ -24,7 +24,7 @@ class SealedSegment(NamedTuple):
 def group_segments(
     segments: Sequence[SealedSegment], end_offset: Offset, *, segment_bytes: int, segment_index_bytes: int
 ) -> list[list[SealedSegment]]:
-    """Return the segments, which end at `end_offset`, in groups.
+    """Return the segments, of which the last ends at `end_offset`, in groups.
 
     >>> small = [SealedSegment(offset, 40, 8, 12) for offset in (0, 10, 20)]
     >>> [len(group) for group in group_segments(small, 30, segment_bytes=100, segment_index_bytes=1000)]

@@ -1,14 +1,15 @@
-"""Batches that would begin a transaction in a log, while its coordinator is asked whether they may (KIP-890).
+"""Verification of batches that would begin a transaction, by the transaction's coordinator (KIP-890).
 
-A transaction that nobody will end stops every reader of committed records for ever, and a batch that comes
-late, after its transaction's end, would begin one. So the first batch of a transaction is appended only if
-its coordinator has said that the partition is in the transaction, and if nothing has ended that since.
+A transaction that is never ended stops every read_committed consumer forever, and a late batch, after its
+transaction's end, would begin one. So the first batch of a transaction is appended only if its coordinator
+has confirmed that the partition is in the transaction, and if the transaction has not ended since.
 
-Rule kept: a verification is good for as long as its producer has it; the end of a transaction takes it away,
-and so does the batch that it let in. While a producer has one, no batch is let in above the lowest sequence
-that was to be verified: otherwise one that was refused for a while could not be retried any more. All
-requests that name a producer share it, those of a fenced instance or of somebody else too: what is refused to
-one of them is not taken from the others.
+Rule kept: a verification is valid while its producer has it; the end of a transaction removes it, and so does
+the batch that it admitted. While a producer has one, no batch above the lowest sequence under verification is
+admitted: otherwise a batch that was refused for a while could not be retried. All requests that name a
+producer share it, also those of a fenced or foreign instance: a refusal of one of them does not remove it
+from the others.
+
 Source: Kafka's VerificationStateEntry, VerificationGuard, UnifiedLog.
 """
 
@@ -20,7 +21,7 @@ from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 
 
 class Verification:
-    """What one producer has under verification in one log."""
+    """The verification of one producer in one log."""
 
     __slots__ = (
         "began_ms",
@@ -44,14 +45,14 @@ class Verification:
         self.producer_epoch = producer_epoch
         self.lowest_sequence = base_sequence
         self.began_ms = began_ms
-        """What it expires by."""
+        """Time by which it expires."""
         self.supports_epoch_bump = supports_epoch_bump
-        """Whether every transaction of the producer has an epoch of its own (transactions version 2)."""
+        """Whether each transaction of the producer has its own epoch (transactions version 2)."""
         self.request_count = 1
-        """Of how many requests it is, that were not refused."""
+        """Requests that share it and were not refused."""
 
     def joined_by(self, producer_epoch: ProducerEpoch, base_sequence: int) -> None:
-        """Another batch is to be verified, before one was appended."""
+        """Another batch needs verification, before one was appended."""
         self.request_count += 1
         if producer_epoch > self.producer_epoch:
             self.producer_epoch = producer_epoch
@@ -61,7 +62,7 @@ class Verification:
 
 
 class Verifications:
-    """What the producers of one log have under verification: at most one each."""
+    """Verifications of one log: at most one for each producer."""
 
     __slots__ = ("_of",)
 
@@ -80,7 +81,7 @@ class Verifications:
         *,
         supports_epoch_bump: bool,
     ) -> Verification:
-        """Return what the producer has, and is joined by this batch, or a new one."""
+        """Return the producer's verification, joined by this batch, or a new one."""
         verification = self._of.get(producer_id)
         if verification is None:
             verification = self._of[producer_id] = Verification(
@@ -93,13 +94,12 @@ class Verifications:
     def check(
         self, header: BatchHeader, brought: Verification | None, *, is_required: bool, is_first: bool
     ) -> None:
-        """Refuse the first batch of a transaction if it has not `brought` what its producer has.
+        """Refuse the first batch of a transaction unless it has `brought` its producer's verification.
 
-        Nothing need be brought unless it `is_required`. `is_first`: the log remembers no batch of the
-        producer.
+        Without `is_required` none has to be brought. `is_first`: the log remembers no batch of the producer.
 
         Raises:
-            KafkaError: INVALID_TXN_STATE; OUT_OF_ORDER_SEQUENCE_NUMBER: it is not its turn.
+            KafkaError: INVALID_TXN_STATE; OUT_OF_ORDER_SEQUENCE_NUMBER: another batch comes first.
         """
         producer_id, sequence = header.producer_id, header.base_sequence
         verification = self._of.get(producer_id)
@@ -119,11 +119,11 @@ class Verifications:
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
                 f"producer {producer_id} sent sequence {sequence}, "
-                f"but {verification.lowest_sequence} is still to be verified",
+                f"but {verification.lowest_sequence} is still under verification",
             )
 
     def refused(self, verification: Verification, *, for_good: bool) -> None:
-        """The coordinator has refused one request, whether or not a retry may change that."""
+        """The coordinator has refused one request; `for_good` if a retry can't succeed."""
         verification.request_count -= 1
         if (
             for_good
@@ -137,7 +137,7 @@ class Verifications:
         self._of.pop(producer_id, None)
 
     def marker_appended(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> None:
-        """A transaction has ended: what was to join it may not any more."""
+        """A transaction has ended: pending batches may not join it."""
         verification = self._of.get(producer_id)
         if verification is not None and not (
             verification.supports_epoch_bump and verification.producer_epoch == producer_epoch
@@ -145,15 +145,13 @@ class Verifications:
             del self._of[producer_id]
 
     def __iter__(self) -> Iterator[ProducerId]:
-        """Iterate over the producers that have one."""
         return iter(self._of)
 
     def remove_expired(self, producer_id: ProducerId, now_ms: TimestampMs, expiration_ms: int) -> None:
-        """Forget a producer's if it has come to no end."""
+        """Remove a producer's verification that has stayed without an outcome."""
         verification = self._of.get(producer_id)
         if verification is not None and now_ms - verification.began_ms >= expiration_ms:
             del self._of[producer_id]
 
     def clear(self) -> None:
-        """Forget all."""
         self._of.clear()

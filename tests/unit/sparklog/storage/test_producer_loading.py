@@ -67,9 +67,9 @@ def test_log_whose_producers_are_being_loaded_takes_nothing(tmp_path: Path) -> N
     log = open_log(tmp_path / "t-0")
     fill(log, 1)
     log.truncate_to(100)
-    with pytest.raises(AssertionError, match="does not know its producers"):
+    with pytest.raises(AssertionError, match="is still loading its producers"):
         is_retry(log, 98)
-    with pytest.raises(AssertionError, match="does not know its producers"):
+    with pytest.raises(AssertionError, match="is still loading its producers"):
         log.append_as_follower(make_batch(1, base_offset=100), START_MS)
     load_producers_again(log)
     assert is_retry(log, 98)
