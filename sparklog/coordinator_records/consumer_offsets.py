@@ -1,10 +1,10 @@
-"""The records of `__consumer_offsets`: committed offsets, classic groups, and consumer groups (KIP-848).
+"""Records of `__consumer_offsets`: committed offsets, classic groups, and consumer groups (KIP-848).
 
-Share and streams groups have types of their own (9 to 15, 17 to 23); a broker without these features passes
-over them as over every type it does not know.
+Share and streams groups have other types (9 to 15, 17 to 23); a broker without these features skips them like
+every unknown type.
 
-Source: Kafka's message definitions, group-coordinator/src/main/resources/common/message, as of 4.3.1; which
-version is written: GroupCoordinatorRecordHelpers.
+Source: Kafka's message definitions, group-coordinator/src/main/resources/common/message, as of 4.3.1; the
+written versions: GroupCoordinatorRecordHelpers.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from sparklog.coordinator_records.entities import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitKey(CoordinatorKey):
-    """What `OffsetCommitKey` was before Kafka 0.8.2; read, never written."""
+    """The form of `OffsetCommitKey` before Kafka 0.8.2; read, never written."""
 
     __api_key__: ClassVar[int] = 0
     group: str = field(metadata=STRING)
@@ -40,8 +40,6 @@ class LegacyOffsetCommitKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitValue(CoordinatorValue):
-    """The value of a `LegacyOffsetCommitKey`."""
-
     __api_key__: ClassVar[int] = 0
     __first_flexible_version__: ClassVar[int] = 1
     offset: int = field(metadata=INT64)
@@ -51,7 +49,7 @@ class LegacyOffsetCommitValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey(CoordinatorKey):
-    """Whose offset in which partition."""
+    """A group and the partition of its committed offset."""
 
     __api_key__: ClassVar[int] = 1
     group: str = field(metadata=STRING)
@@ -61,7 +59,8 @@ class OffsetCommitKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue(CoordinatorValue):
-    """A committed offset. `expire_timestamp` is what clients before OffsetCommit 5 asked for, else -1."""
+    """A committed offset. `expire_timestamp` is the one requested by clients before OffsetCommit 5, else
+    -1."""
 
     __api_key__: ClassVar[int] = 1
     __highest_version__: ClassVar[int] = 4
@@ -75,7 +74,7 @@ class OffsetCommitValue(CoordinatorValue):
 
     @property
     def written_version(self) -> int:
-        """Return 1 with a time to expire, which later versions do not have, and 4 without."""
+        """Return 1 with an expire timestamp, which later versions lack, else 4."""
         return 4 if self.expire_timestamp == -1 else 1
 
 
@@ -84,16 +83,12 @@ class OffsetCommitValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataKey(CoordinatorKey):
-    """A classic group."""
-
     __api_key__: ClassVar[int] = 2
     group: str = field(metadata=STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata(NestedEntity):
-    """A member of a classic group."""
-
     member_id: str = field(metadata=STRING)
     group_instance_id: str | None = field(metadata=in_versions(STRING, 3), default=None)
     client_id: str = field(metadata=STRING)
@@ -106,7 +101,7 @@ class MemberMetadata(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue(CoordinatorValue):
-    """A classic group's generation, and its members with what they were assigned."""
+    """Generation of a classic group, and its members with their assignments."""
 
     __api_key__: ClassVar[int] = 2
     __highest_version__: ClassVar[int] = 4
@@ -129,15 +124,13 @@ class GroupMetadataValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataKey(CoordinatorKey):
-    """A consumer group."""
-
     __api_key__: ClassVar[int] = 3
     group_id: str = field(metadata=STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataValue(CoordinatorValue):
-    """A group's epoch; `metadata_hash` is over the topics it subscribes to (KIP-1101)."""
+    """Epoch of a group; `metadata_hash` is over its subscribed topics (KIP-1101)."""
 
     __api_key__: ClassVar[int] = 3
     epoch: int = field(metadata=INT32)
@@ -146,7 +139,7 @@ class ConsumerGroupMetadataValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataKey(CoordinatorKey):
-    """What a consumer group knew of its topics before Kafka 4.1; only tombstones are written of it."""
+    """A consumer group's topic metadata before Kafka 4.1; only its tombstones are written."""
 
     __api_key__: ClassVar[int] = 4
     group_id: str = field(metadata=STRING)
@@ -154,7 +147,7 @@ class ConsumerGroupPartitionMetadataKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata(NestedEntity):
-    """The racks of a partition; not used since Kafka 4.0."""
+    """Racks of a partition; unused since Kafka 4.0."""
 
     partition: int = field(metadata=INT32)
     racks: tuple[str, ...] = field(metadata=STRING)
@@ -172,16 +165,12 @@ class TopicMetadata(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue(CoordinatorValue):
-    """The value of a `ConsumerGroupPartitionMetadataKey`."""
-
     __api_key__: ClassVar[int] = 4
     topics: tuple[TopicMetadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey(CoordinatorKey):
-    """A member of a consumer group."""
-
     __api_key__: ClassVar[int] = 5
     group_id: str = field(metadata=STRING)
     member_id: str = field(metadata=STRING)
@@ -189,7 +178,7 @@ class ConsumerGroupMemberMetadataKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicProtocol(NestedEntity):
-    """A protocol that a member of the classic kind supports."""
+    """A protocol that a member with the classic protocol supports."""
 
     name: str = field(metadata=STRING)
     metadata: bytes = field(metadata=BYTES)
@@ -197,7 +186,7 @@ class ClassicProtocol(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata(NestedEntity):
-    """What only a member that speaks the classic protocol has."""
+    """Fields of a member that uses the classic protocol."""
 
     session_timeout_ms: int = field(metadata=INT32)
     supported_protocols: tuple[ClassicProtocol, ...]
@@ -205,7 +194,7 @@ class ClassicMemberMetadata(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue(CoordinatorValue):
-    """What a member said about itself."""
+    """A member's properties as sent in its heartbeats."""
 
     __api_key__: ClassVar[int] = 5
     instance_id: str | None = field(metadata=STRING)
@@ -221,15 +210,13 @@ class ConsumerGroupMemberMetadataValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMetadataKey(CoordinatorKey):
-    """The target assignment of a group."""
-
     __api_key__: ClassVar[int] = 6
     group_id: str = field(metadata=STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMetadataValue(CoordinatorValue):
-    """For which group epoch the target assignment is, and when it was found (KIP-1263)."""
+    """Group epoch of the target assignment, and the time of its computation (KIP-1263)."""
 
     __api_key__: ClassVar[int] = 6
     assignment_epoch: int = field(metadata=INT32)
@@ -238,7 +225,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberKey(CoordinatorKey):
-    """What a member shall have."""
+    """A member's target assignment."""
 
     __api_key__: ClassVar[int] = 7
     group_id: str = field(metadata=STRING)
@@ -255,7 +242,7 @@ class TargetTopicPartitions(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue):
-    """The partitions a member shall have."""
+    """The partitions of a member's target assignment."""
 
     __api_key__: ClassVar[int] = 7
     topic_partitions: tuple[TargetTopicPartitions, ...]
@@ -263,7 +250,7 @@ class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey):
-    """What a member has."""
+    """A member's current assignment."""
 
     __api_key__: ClassVar[int] = 8
     group_id: str = field(metadata=STRING)
@@ -272,9 +259,9 @@ class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTopicPartitions(NestedEntity):
-    """Partitions of a topic that a member has; Kafka's ...CurrentMemberAssignmentValue.TopicPartitions.
+    """Partitions of a topic that a member owns; Kafka's ...CurrentMemberAssignmentValue.TopicPartitions.
 
-    `assignment_epochs` is parallel to `partitions`: since which epoch of the member it has each.
+    `assignment_epochs` is parallel to `partitions`: the member epoch at which each was assigned.
     """
 
     topic_id: UUID | None = field(metadata=UUID_TYPE)
@@ -284,7 +271,7 @@ class CurrentTopicPartitions(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue):
-    """A member's epoch and state, the partitions it owns and those it has yet to give up."""
+    """A member's epoch and state, its partitions and those that it still has to revoke."""
 
     __api_key__: ClassVar[int] = 8
     member_epoch: int = field(metadata=INT32)
@@ -296,7 +283,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionKey(CoordinatorKey):
-    """A regular expression that members of a group subscribe by."""
+    """A regular expression to which members of a group subscribe."""
 
     __api_key__: ClassVar[int] = 16
     group_id: str = field(metadata=STRING)
@@ -305,7 +292,7 @@ class ConsumerGroupRegularExpressionKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionValue(CoordinatorValue):
-    """The topics it was found to mean, in which image (`version`: its offset), and when."""
+    """The topics that match it, as of an image (`version`: its offset), and the time of the match."""
 
     __api_key__: ClassVar[int] = 16
     topics: tuple[str, ...] = field(metadata=STRING)

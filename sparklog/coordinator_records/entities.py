@@ -1,11 +1,11 @@
-"""What the keys and values of coordinators' records have in common, and their older versions.
+"""Common parts of the keys and values of coordinators' records, and their older versions.
 
-A key's first two bytes say what it is a key of (`__api_key__`); keys have one version. A value's first two
-bytes are its version. One class stands for all versions of a value: it has every field, and a field's
-metadata may name the versions that have it (`in_versions`); in the others it has its default. Bytes are read
-and written through the version's own type (`entity_of_version`), which kio and the encoder understand.
+A key's first two bytes are its record type (`__api_key__`); keys have one version. A value's first two bytes
+are its version. One class represents all versions of a value: it has every field, and a field's metadata may
+limit the versions that have it (`in_versions`); in the others it has its default. Bytes are read and written
+through the version's own type (`entity_of_version`), which kio and the encoder understand.
 
-Entities are the wire form: -1 stands where Kafka has it. A zero UUID is `None`.
+Entities are the wire form, with Kafka's -1. A zero UUID is `None`.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,17 +31,17 @@ UUID_TYPE: Final[_Metadata] = MappingProxyType({"kafka_type": "uuid"})
 
 
 def tagged(metadata: _Metadata, tag: int) -> _Metadata:
-    """Return the metadata of a field that is left out of the bytes while it has its default (KIP-482)."""
+    """Return the metadata of a field that is left out of the bytes if it has its default (KIP-482)."""
     return {**metadata, "tag": tag}
 
 
 def in_versions(metadata: _Metadata, first: int, last: int | None = None) -> _Metadata:
-    """Return the metadata of a field that only the versions from `first` to `last` have, both included."""
+    """Return the metadata of a field that only the versions from `first` to `last` have (inclusive)."""
     return {**metadata, "first_version": first, "last_version": last}
 
 
 class CoordinatorKey:
-    """Base of the keys: what kio asks of an entity, and the number that tells record types apart."""
+    """Base of the keys: kio's attributes of an entity, and the number of the record type."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.data
@@ -51,7 +51,7 @@ class CoordinatorKey:
 
 
 class CoordinatorValue:
-    """Base of the values. The class itself is no version; `entity_of_version` is."""
+    """Base of the values. The class itself is not a version; `entity_of_version` gives one."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.data
@@ -68,7 +68,7 @@ class CoordinatorValue:
 
 
 class NestedEntity:
-    """Base of what stands in arrays and fields of values."""
+    """Base of the entities in arrays and fields of values."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.nested
@@ -78,13 +78,13 @@ class NestedEntity:
 
 @once_per_type
 def entity_of_version(value_type: type[CoordinatorValue], version: int) -> type[Any]:
-    """Return the type by which a value's bytes are read and written at `version`."""
+    """Return the type that reads and writes a value's bytes at `version`."""
     assert 0 <= version <= value_type.__highest_version__, (value_type, version)
     return _of_version(value_type, version, version >= value_type.__first_flexible_version__)
 
 
 def to_newest(value_type: type[Any]) -> Callable[[Any], Any]:
-    """Return what makes a `value_type` of an entity that was read at some version."""
+    """Return the function that converts an entity of any version to a `value_type`."""
     names = [(each.name, _struct(each.type)) for each in fields(value_type)]
     converters = {name: to_newest(struct) for name, struct in names if struct is not None}
 
@@ -130,7 +130,7 @@ def _has(each: Field[Any], version: int) -> bool:
 
 
 def _annotation(annotation: Any, version: int, flexible: bool) -> Any:
-    """Return the annotation with the struct in it, if there is one, at `version`."""
+    """Return the annotation with its struct, if it has one, at `version`."""
     if get_origin(annotation) is UnionType:
         return reduce(or_, (_annotation(part, version, flexible) for part in get_args(annotation)))
     struct = _struct(annotation)

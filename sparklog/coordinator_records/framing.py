@@ -1,11 +1,11 @@
-"""How a coordinator's record lies in the key and the value of a log record.
+"""Encoding of a coordinator's record in the key and the value of a log record.
 
     key     int16 record type, then the key's entity
     value   int16 version, then the value's entity at that version; a null value is a tombstone
 
-Two things are not known to this version, and not equally bad (Kafka's CoordinatorLoaderImpl, TransactionLog):
-a record type that was left behind by an aborted upgrade is passed over by whoever loads; a value whose
-version is newer than those of its type means that another version of the software rules here.
+Unknown records are of two kinds, of different weight (Kafka's CoordinatorLoaderImpl, TransactionLog): a
+record type that an aborted upgrade left behind is skipped on loading; a value with a newer version than this
+one knows means that another version of the software is in charge.
 
 Source: Kafka's CoordinatorRecordSerde.
 """
@@ -30,35 +30,34 @@ _INT16: Final = Struct(">h")
 
 
 class MalformedCoordinatorRecordError(KafkaError):
-    """A record of an internal topic is none of a coordinator's."""
+    """A record of an internal topic is not a coordinator's."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)
 
 
 class UnknownRecordTypeError(KafkaError):
-    """The record's key is of a type that this version does not know; it may be passed over."""
+    """This version does not know the record's type; it may be skipped."""
 
     def __init__(self, record_type: int) -> None:
         super().__init__(ErrorCode.unsupported_version, f"coordinator record of unknown type {record_type}")
 
 
 class UnknownRecordVersionError(KafkaError):
-    """The record's value is of a version that this version of the software cannot read."""
+    """This version of the software cannot read the version of the record's value."""
 
     def __init__(self, value_type: str, version: int) -> None:
         super().__init__(ErrorCode.unsupported_version, f"{value_type} of unknown version {version}")
 
 
 def encode_key(key: CoordinatorKey) -> bytes:
-    """Return the key under which a coordinator's record goes into the log."""
     return _INT16.pack(key.__api_key__) + encode_to_bytes(key)
 
 
 def encode_value(value: CoordinatorValue, version: int | None = None) -> bytes:
     """Return the value's bytes at `version`, by default the one in which Kafka 4.3 writes it.
 
-    What the version has no field for must have its default.
+    Fields that the version lacks must have their defaults.
     """
     written = value.written_version if version is None else version
     return _INT16.pack(written) + encode_to_bytes(value, entity_of_version(type(value), written))
@@ -72,8 +71,6 @@ class _RecordType:
 
 
 class RecordTypes:
-    """The record types of one internal topic."""
-
     def __init__(self, types: Iterable[tuple[type[CoordinatorKey], type[CoordinatorValue]]]) -> None:
         self._types: Mapping[int, _RecordType] = {
             key_type.__api_key__: _RecordType(key_type, value_type, to_newest(value_type))
@@ -86,8 +83,8 @@ class RecordTypes:
         """Return the key and the value of a log record as entities; the value of a tombstone is None.
 
         Raises:
-            UnknownRecordTypeError, UnknownRecordVersionError: it is of another version of the software.
-            MalformedCoordinatorRecordError: the bytes do not add up.
+            UnknownRecordTypeError, UnknownRecordVersionError: another version of the software wrote it.
+            MalformedCoordinatorRecordError: the bytes are not such a record.
         """
         if key is None or len(key) < 2:
             raise MalformedCoordinatorRecordError("coordinator record without a record type in its key")
@@ -146,9 +143,7 @@ CONSUMER_OFFSETS_RECORDS: Final = RecordTypes(
         ),
     )
 )
-"""What lies in `__consumer_offsets`."""
 
 TRANSACTION_STATE_RECORDS: Final = RecordTypes(
     ((transaction_state.TransactionLogKey, transaction_state.TransactionLogValue),)
 )
-"""What lies in `__transaction_state`."""

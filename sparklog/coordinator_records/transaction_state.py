@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: one for each transactional id.
+"""Records of `__transaction_state`: one for each transactional id.
 
 Source: Kafka's message definitions, transaction-coordinator/src/main/resources/common/message, as of 4.3.1.
 """
@@ -22,8 +22,6 @@ from sparklog.coordinator_records.entities import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogKey(CoordinatorKey):
-    """A transactional id."""
-
     __api_key__: ClassVar[int] = 0
     transactional_id: str = field(metadata=STRING)
 
@@ -38,10 +36,10 @@ class PartitionsSchema(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogValue(CoordinatorValue):
-    """Where the transaction of a transactional id stands.
+    """State of the transaction of a transactional id.
 
     `transaction_status` is Kafka's TransactionState id: 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort,
-    4 CompleteCommit, 5 CompleteAbort, 6 Dead, 7 PrepareEpochFence. Version 0 lacks what KIP-890 added.
+    4 CompleteCommit, 5 CompleteAbort, 6 Dead, 7 PrepareEpochFence. Version 0 lacks the fields of KIP-890.
     """
 
     __api_key__: ClassVar[int] = 0

@@ -1,5 +1,6 @@
-"""The cluster's metadata, of which controller and brokers hold equal images. Pure.
+"""The cluster's metadata, of which controller and brokers have equal images. Pure.
 
-`schemas` are the records of `__cluster_metadata` and `framing` their bytes; `replay` makes one `image` of the
-other, with the `delta` between them; `registrations` are what an image has of a broker and of a partition.
+`schemas` are the records of `__cluster_metadata` and `framing` their encoding; `replay` turns one `image`
+into the next, with the `delta` between them; `registrations` are the image's entries for a broker and for a
+partition.
 """

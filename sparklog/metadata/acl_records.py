@@ -1,4 +1,4 @@
-"""From the records of the metadata log to ACLs, and back."""
+"""Conversion between ACLs and the records of the metadata log."""
 
 from uuid import UUID
 
@@ -7,7 +7,6 @@ from sparklog.metadata.schemas import AccessControlEntryRecord
 
 
 def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
-    """Return the record that makes the ACL."""
     return AccessControlEntryRecord(
         id=acl_id,
         resource_type=int(acl.resource_type),
@@ -21,10 +20,10 @@ def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
 
 
 def acl_of_record(record: AccessControlEntryRecord) -> Acl:
-    """Return the ACL that a record makes.
+    """Return the ACL of a record.
 
     Raises:
-        ValueError: it has a number that means nothing here.
+        ValueError: one of its numbers is unknown here.
     """
     return Acl(
         resource_type=AclResourceType(record.resource_type),

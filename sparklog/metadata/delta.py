@@ -1,4 +1,4 @@
-"""What differs between one metadata image and the next."""
+"""The difference between one metadata image and the next."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from sparklog.types import BrokerId
 
 @dataclass(frozen=True, slots=True)
 class MetadataDelta:
-    """What differs between two images that follow each other.
+    """The difference between two consecutive images.
 
     `changed_topics` has created topics and those with created or changed partitions, with the numbers of
-    these; a topic that was created and deleted in between is nowhere. `created_topics` is the part of it that
-    is new. `deleted_topics` were in the older image. `changed_brokers` includes those that have gone.
+    these; a topic that was created and deleted in between is in none of the fields. `created_topics` is the
+    new part of it. `deleted_topics` were in the older image. `changed_brokers` includes removed ones.
     """
 
     changed_topics: Mapping[UUID, Set[int]] = field(default_factory=dict)
@@ -26,6 +26,7 @@ class MetadataDelta:
     changed_client_quotas: Set[ClientQuotaEntity] = frozenset()
 
     def reconfigures_broker(self, broker_id: BrokerId) -> bool:
-        """Whether the dynamic configuration of a broker may have changed, its own or that of all."""
+        """Whether the dynamic configuration of a broker may have changed, its own or the cluster-wide
+        default."""
         changed = self.changed_configs
         return (ResourceType.BROKER, "") in changed or (ResourceType.BROKER, str(broker_id)) in changed

@@ -1,13 +1,13 @@
-"""How a metadata record lies in the value of a log record.
+"""Encoding of a metadata record in the value of a log record.
 
     frame version (unsigned varint, always 1)
-    API key       (unsigned varint, which record)
+    API key       (unsigned varint, the record type)
     version       (unsigned varint, of its schema)
     the record    (flexible encoding, to the end of the value)
 
-Kafka's MetadataRecordSerde writes and reads the same. Bytes come from a log whose batches were checked
-against their CRC, so a bad frame means a foreign or a newer writer and stops whoever replays it. They may
-have come over a socket, so lengths are checked before anything is allocated.
+Kafka's MetadataRecordSerde writes and reads the same. The CRC of the log's batches has been checked, so a bad
+frame means a foreign or a newer writer and stops the replay. The bytes may come from a socket, so lengths are
+checked before anything is allocated.
 """
 
 from collections.abc import Mapping
@@ -23,26 +23,26 @@ _MAX_VARINT_BYTES: Final = 5
 
 
 class MetadataFrameError(KafkaError):
-    """The value of a metadata log record is not a record this version understands."""
+    """The value of a metadata log record is not a record that this version understands."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.unsupported_version, message)
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """Return the value under which the record goes into the metadata log."""
+    """Return the record as a value of the metadata log."""
     return _FRAME_HEADERS[record.__api_key__] + encode_to_bytes(record)
 
 
 def decode_record(value: bytes | memoryview) -> MetadataRecord:
-    """Return the record in the value of a metadata log record.
+    """Return the record of a value of the metadata log.
 
     Raises:
         MetadataFrameError: the frame version, API key or schema version is unknown, or the bytes do not
             add up to one record.
     """
     if len(value) > 3 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
-        # Every record there is: three varints of one byte.
+        # The common case: three varints of one byte.
         api_key, version, position = value[1], value[2], 3
     else:
         frame_version, position = _decode_unsigned_varint(value, 0)
@@ -85,4 +85,4 @@ _FRAME_HEADERS: Final[Mapping[int, bytes]] = {
     api_key: b"".join(map(encode_varint, (FRAME_VERSION, api_key, record_type.__version__)))
     for api_key, record_type in RECORD_TYPES.items()
 }
-"""What stands before each record type's entity."""
+"""The bytes before each record type's entity."""

@@ -1,7 +1,7 @@
-"""The cluster's metadata at one offset of `__cluster_metadata`: what all records up to it add up to.
+"""The cluster's metadata at one offset of `__cluster_metadata`: the sum of all records up to it.
 
-An image never changes: `replay_records` makes the next one, and what the batch between them did not touch is
-shared by the two.
+An image is immutable: `replay_records` makes the next one, which shares all that the records between them did
+not touch.
 
 Source: Kafka's org.apache.kafka.image; KIP-631.
 """
@@ -36,16 +36,14 @@ __all__ = [
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 ConfigResource: TypeAlias = tuple[int, str]
-"""A `ResourceType` and the resource's name; a broker's is its id in digits, "" means every broker."""
+"""A `ResourceType` and the resource's name; a broker's is its id in digits, "" means all brokers."""
 
 ClientQuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Whom quotas are for: entity types with the name of each, `None` for the default; sorted by type."""
+"""Entity of client quotas: entity types with the name of each, `None` for the default; sorted by type."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic: its name, its id, and its partitions by number."""
-
     name: str
     topic_id: UUID
     partitions: Mapping[int, PartitionRegistration]
@@ -53,27 +51,27 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class TopicsImage:
-    """All topics, by name and by id; both mappings hold the same `TopicImage` objects."""
+    """All topics, by name and by id; both mappings have the same `TopicImage` objects."""
 
     by_name: Mapping[str, TopicImage] = field(default_factory=dict)
     by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
 
     def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
-        """Return the partition, `None` if the topic or the partition does not exist."""
+        """Return the partition; `None` if the topic or the partition does not exist."""
         topic = self.by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
 
     @property
     def partition_count(self) -> int:
-        """How many partitions all topics have together."""
+        """Number of partitions of all topics."""
         return sum(len(topic.partitions) for topic in self.by_id.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    """All metadata at `offset`, the offset of the last record that went in (`None` before the first).
+    """All metadata at `offset`, the offset of the last applied record (`None` before the first).
 
-    `leader_epoch` is that of the controller that wrote it.
+    `leader_epoch` is the epoch of the controller that wrote it.
     """
 
     offset: Offset | None = None
@@ -86,25 +84,25 @@ class MetadataImage:
     next_producer_id: ProducerId = 0
     acls: Mapping[UUID, Acl] = field(default_factory=dict)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
-    """By user's name and mechanism."""
+    """By user name and mechanism."""
 
     @property
     def end_offset(self) -> Offset:
-        """The first offset that is not in the image, which is where to fetch on."""
+        """The first offset that is not in the image, from which to fetch."""
         return 0 if self.offset is None else self.offset + 1
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
-        """Return the dynamic configuration of a topic, empty if it has none."""
+        """Return the dynamic configuration of a topic; empty if it has none."""
         return self.configs.get((ResourceType.TOPIC, topic), _EMPTY)
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
-        """Return the dynamic configuration of a group, empty if it has none."""
+        """Return the dynamic configuration of a group; empty if it has none."""
         return self.configs.get((ResourceType.GROUP, group_id), _EMPTY)
 
     def broker_configs(self, broker_id: BrokerId | None) -> Mapping[str, str]:
-        """Return the dynamic configuration of one broker, or with `None` what is set for all brokers."""
+        """Return the dynamic configuration of one broker, or with `None` the cluster-wide default."""
         return self.configs.get((ResourceType.BROKER, "" if broker_id is None else str(broker_id)), _EMPTY)
 
 
 EMPTY_IMAGE: Final = MetadataImage()
-"""Before the first record."""
+"""The image before the first record."""

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic an id belongs to: its broker is the id's coordinator.
+"""The partition of an internal topic for an id; its leader is the id's coordinator.
 
 Source: Kafka's GroupCoordinatorService.partitionFor, Utils.abs; Java's String.hashCode.
 """
@@ -12,7 +12,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import PartitionRegistration
 
 MAX_ID_LENGTH: Final = 2**15 - 1
-"""The longest id that a coordinator's record can name; a request may bring one of any length."""
+"""The longest id that fits a coordinator's record; a request may have a longer one."""
 
 _UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _MIN_VALUE: Final = -(1 << 31)
@@ -21,12 +21,12 @@ _POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in range(_BLOCK, -1, -
 
 
 def java_string_hash(string: str) -> int:
-    """Return what Java's `String.hashCode` returns: over UTF-16 code units, in 32 bits.
+    """Return Java's `String.hashCode`: over UTF-16 code units, in 32 bits.
 
     >>> java_string_hash("group"), java_string_hash("🚀")
     (98629247, 1773027)
     """
-    # By blocks: a loop of Python's over every character takes three times as long.
+    # By blocks: a Python loop over all characters takes three times as long.
     units = memoryview(string.encode(_UTF_16, "surrogatepass")).cast("H")
     total = 0
     for start in range(0, len(units), _BLOCK):
@@ -37,7 +37,7 @@ def java_string_hash(string: str) -> int:
 
 
 def utf_16_length(string: str) -> int:
-    """Return how long Java finds a string, which it counts in UTF-16 code units.
+    """Return the length of a string in Java, in UTF-16 code units.
 
     >>> utf_16_length("offset"), utf_16_length("🚀")
     (6, 2)
@@ -46,27 +46,27 @@ def utf_16_length(string: str) -> int:
 
 
 def partition_for(string: str, partition_count: int) -> int:
-    """Return the partition of an id in a topic of so many.
+    """Return an id's partition in a topic of `partition_count`.
 
     >>> partition_for("group", 50)
     47
 
     Raises:
-        KafkaError: invalid_request: it is too long for any record. To hash a request's 100 MB takes seconds.
+        KafkaError: invalid_request: it is too long for a record; hashing 100 MB would take seconds.
     """
     _check_length(string)
     hash_code = java_string_hash(string)
-    # Java has no positive number for the least of its negative ones: Kafka takes 0.
+    # Java has no absolute value of its smallest integer: Kafka takes 0.
     return 0 if hash_code == _MIN_VALUE else abs(hash_code) % partition_count
 
 
 def coordinator_partition(
     image: MetadataImage, topic: str, key: str
 ) -> tuple[int, PartitionRegistration] | None:
-    """Return the partition of a coordinators' topic that an id belongs to; None if there is no such topic.
+    """Return an id's partition in a coordinators' topic; None if the topic does not exist.
 
     Raises:
-        KafkaError: invalid_request: no coordinator has so long an id.
+        KafkaError: invalid_request: the id is too long for any coordinator.
     """
     _check_length(key)
     known = image.topics.by_name.get(topic)

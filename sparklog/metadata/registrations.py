@@ -1,6 +1,7 @@
-"""What the metadata image knows of one broker and of one partition.
+"""Entries of the metadata image for a broker and for a partition.
 
-Both are values: a record makes a new one. `-1` of the records is `None` here.
+Both are values: a record makes a new one. The records' `-1` is `None` here.
+
 Source: Kafka's BrokerRegistration and PartitionRegistration; KIP-631, KIP-858, KIP-966.
 """
 
@@ -26,7 +27,7 @@ from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, o
 
 @dataclass(frozen=True, slots=True)
 class FeatureRange:
-    """The levels of a feature that a broker understands, both inclusive."""
+    """The levels of a feature that a broker supports, both inclusive."""
 
     min_level: int
     max_level: int
@@ -34,10 +35,10 @@ class FeatureRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """One registration of one broker process; a restarted broker has another one.
+    """One registration of one broker process; a restarted broker registers again.
 
-    `broker_epoch` is the offset of the record that registered it, so it grows with every registration.
-    A fenced broker leads nothing and is in no ISR.
+    `broker_epoch` is the offset of the record that registered it, so it grows with every registration. A
+    fenced broker leads no partition and is in no ISR.
     """
 
     broker_id: BrokerId
@@ -53,7 +54,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> Self:
-        """Return the registration that the record makes.
+        """Return the registration of a record.
 
         Raises:
             ValueError: the record names a security protocol that does not exist.
@@ -80,7 +81,6 @@ class BrokerRegistration:
         )
 
     def to_record(self) -> RegisterBrokerRecord:
-        """Return the record that makes this registration."""
         return RegisterBrokerRecord(
             broker_id=self.broker_id,
             broker_epoch=self.broker_epoch,
@@ -108,7 +108,7 @@ class BrokerRegistration:
         )
 
     def changed_by(self, record: BrokerRegistrationChangeRecord) -> "BrokerRegistration":
-        """Return the registration after the record; the caller has compared broker epochs."""
+        """Apply a change record; the caller has compared broker epochs."""
         return replace(
             self,
             fenced=self.fenced if record.fenced == 0 else record.fenced > 0,
@@ -122,19 +122,19 @@ class BrokerRegistration:
         )
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """Return where the broker listens under that name, `None` if it has no such listener."""
+        """Return the broker's endpoint of a listener; `None` if it has no such listener."""
         for endpoint in self.listeners:
             if endpoint.name == listener_name:
                 return endpoint
         return None
 
     def has_online_directory(self, directory_id: UUID | None) -> bool:
-        """Whether a replica said to lie in that directory can be served, as far as is known."""
+        """Whether a replica assigned to that directory can be served, as far as is known."""
         return directory_is_online(directory_id, self.log_directories)
 
 
 def directory_is_online(directory_id: UUID | None, log_directories: Collection[UUID]) -> bool:
-    """Return whether a replica said to lie in that directory can be there, of a broker with these.
+    """Return whether a replica assigned to a directory can be on a broker with `log_directories`.
 
     With at most the reserved ids (unassigned, migrating) the broker gets the benefit of the doubt.
     """
@@ -145,12 +145,12 @@ def directory_is_online(directory_id: UUID | None, log_directories: Collection[U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRegistration:
-    """What the controller has committed about a partition.
+    """State of a partition as committed by the controller.
 
-    `replicas` are in order of preference and `directories` lie parallel to them. `leader_epoch` grows with
+    `replicas` are in order of preference, and `directories` are parallel to them. `leader_epoch` grows with
     every election, `partition_epoch` with every change. `elr` are replicas outside the ISR that still have
-    every committed record (KIP-966). While the partition is reassigned (KIP-455), `adding_replicas` are those
-    of them that were not there before, and `removing_replicas` those that will not be there after.
+    every committed record (KIP-966). During a reassignment (KIP-455), `adding_replicas` are the new ones
+    among them, and `removing_replicas` those that it will remove.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -167,7 +167,7 @@ class PartitionRegistration:
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> Self:
-        """Return the partition that the record describes.
+        """Return the partition of a record.
 
         Raises:
             ValueError: `directories` and `replicas` differ in length, or the recovery state is unknown.
@@ -187,7 +187,7 @@ class PartitionRegistration:
         )
 
     def to_record(self, topic_id: UUID, partition: int) -> PartitionRecord:
-        """Return the record that describes this partition whole."""
+        """Return the record of the partition's whole state."""
         return PartitionRecord(
             partition_id=partition,
             topic_id=topic_id,
@@ -205,7 +205,7 @@ class PartitionRegistration:
         )
 
     def changed_by(self, record: PartitionChangeRecord) -> "PartitionRegistration":
-        """Return the partition after the record, in its next partition epoch and, if it elects, leader epoch.
+        """Apply a change record: the next partition epoch, and with a `leader` the next leader epoch.
 
         Raises:
             ValueError: `directories` and `replicas` differ in length, or the recovery state is unknown.
@@ -244,26 +244,25 @@ class PartitionRegistration:
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether the partition is on its way to other replicas."""
         return bool(self.adding_replicas or self.removing_replicas)
 
     @property
     def original_replicas(self) -> tuple[BrokerId, ...]:
-        """The replicas without those that a reassignment adds: what it is called off to."""
+        """The replicas without those that a reassignment adds: its cancellation returns to these."""
         return tuple(each for each in self.replicas if each not in self.adding_replicas)
 
     @property
     def target_replicas(self) -> tuple[BrokerId, ...]:
-        """The replicas without those that a reassignment removes: what it ends with."""
+        """The replicas without those that a reassignment removes: its completion leaves these."""
         return tuple(each for each in self.replicas if each not in self.removing_replicas)
 
     @property
     def preferred_leader(self) -> BrokerId:
-        """The first replica, which leads whenever it can."""
+        """The first replica, which leads if it can."""
         return self.replicas[0]
 
     def directory_of(self, broker_id: BrokerId) -> UUID | None:
-        """Return the directory of the broker's replica, `None` for none known.
+        """Return the directory of the broker's replica; `None` if unknown.
 
         Raises:
             ValueError: the broker has no replica of the partition.
@@ -274,7 +273,7 @@ class PartitionRegistration:
 def _directories_for(
     replicas: Sequence[BrokerId], directories: Sequence[UUID | None]
 ) -> tuple[UUID | None, ...]:
-    """Return one directory a replica; no directories, or only the zero id, mean that none is known."""
+    """Return one directory for each replica; none, or only zero ids, mean that all are unknown."""
     if not any(directories):
         return (None,) * len(replicas)
     if len(directories) != len(replicas):

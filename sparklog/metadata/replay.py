@@ -1,13 +1,12 @@
-"""From one metadata image to the next: what each record type does.
+"""Replay of metadata records: from one image to the next.
 
-`replay_records` takes the records of one batch and returns the next image, with a delta that says what is
-different. A batch that touches k partitions costs one copy of the topic directory plus k, whatever the
-cluster's size.
+`replay_records` applies the records of one batch and returns the next image, with the delta. A batch that
+touches k partitions costs one copy of the topic directory plus k, independent of the cluster's size.
 
-Rule: controller and brokers that have replayed the same offset hold equal images. So nothing but records
-goes in, and a record that contradicts the image (an unknown topic, a broker epoch that is not the registered
-one) raises a `MetadataReplayError` instead of being skipped: log and image have parted, and whoever replays
-must stop.
+Rule: controller and brokers that have replayed the same offset have equal images. So records are the only
+input, and a record that contradicts the image (an unknown topic, a broker epoch that is not the registered
+one) raises a `MetadataReplayError` instead of being skipped: log and image have diverged, and the replay must
+stop.
 
 Order for callers: replay every batch exactly once and in order; publish the new image before acting on the
 delta.
@@ -51,7 +50,7 @@ from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 
 class MetadataReplayError(KafkaError):
-    """A metadata record cannot follow from the records before it."""
+    """A metadata record cannot follow the records before it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.unknown_server_error, message)
@@ -78,19 +77,19 @@ class StaleBrokerEpochRecordError(MetadataReplayError):
 
 
 class UnknownAclRecordError(MetadataReplayError):
-    """The record removes an ACL, or a user's credential, that does not exist."""
+    """The record removes an ACL or a SCRAM credential that does not exist."""
 
 
 class AclExistsRecordError(MetadataReplayError):
-    """The record makes an ACL whose id is taken."""
+    """The record creates an ACL whose id is taken."""
 
 
 class MalformedRecordError(MetadataReplayError):
-    """A field of the record has a value that the field cannot have."""
+    """A field of the record has an impossible value."""
 
 
 class _OwnTopic(NamedTuple):
-    """A topic of the new image that differs from the old one's."""
+    """A topic that differs from that of the old image."""
 
     name: str
     partitions: dict[int, PartitionRegistration]
@@ -100,10 +99,10 @@ class _OwnTopic(NamedTuple):
 def replay_records(
     image: MetadataImage, records: Iterable[MetadataRecord], offset: Offset, leader_epoch: LeaderEpoch
 ) -> tuple[MetadataImage, MetadataDelta]:
-    """Return the image after the records, the last of which has `offset`, and what they changed.
+    """Return the image after the records, of which the last has `offset`, and the delta.
 
     Raises:
-        MetadataReplayError: a record cannot follow from `image`, which is unharmed; the subclass says why.
+        MetadataReplayError: a record contradicts `image`, which is unchanged; the subclass gives the reason.
     """
     replay = _Replay(image)
     for record in records:
@@ -112,7 +111,7 @@ def replay_records(
 
 
 class _Replay:
-    """The work space of one batch over `image`: a mapping is copied when a record first touches it."""
+    """Work space of one batch over `image`: a mapping is copied when a record first changes it."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -133,10 +132,10 @@ class _Replay:
         self._changed_client_quotas: set[ClientQuotaEntity] = set()
 
     def replay(self, record: MetadataRecord) -> None:
-        """Take the record in.
+        """Apply the record.
 
         Raises:
-            MetadataReplayError: it contradicts what is there.
+            MetadataReplayError: it contradicts the state so far.
         """
         handler = _HANDLERS.get(type(record))
         if handler is None:
@@ -147,7 +146,6 @@ class _Replay:
             raise MalformedRecordError(f"{record}: {error}") from error
 
     def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
-        """Return the new image and what it changed."""
         image = self._image
         topics = image.topics
         if self._topics_by_name is not None and self._topics_by_id is not None:
@@ -352,7 +350,7 @@ class _Replay:
 
     def _remove_scram(self, record: RemoveUserScramCredentialRecord) -> None:
         if self._writable_scram().pop(scram_key(record.name, record.mechanism), None) is None:
-            raise UnknownAclRecordError(f"record removes a credential of {record.name!r} that is not there")
+            raise UnknownAclRecordError(f"record removes a credential of {record.name!r} that does not exist")
 
     def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
         if self._writable_acls().pop(record.id, None) is None:

@@ -1,12 +1,12 @@
-"""The records of the `__cluster_metadata` log, as entities that `kio` can read and write.
+"""Records of the `__cluster_metadata` log, as entities that `kio` can read and write.
 
-One class a record type, each at the version that Kafka 4.3 writes (metadata.version 30, 4.3-IV0); only
-this cluster's own controller writes the log, so no older version occurs in it. Field order is the order
-on the wire; a field with a `tag` is left out of the bytes while it has its default. Entities are the wire
-form: -1 and -2 stand here as Kafka defines them, and become `None` in the image. A zero UUID is `None`.
+One class for each record type, at the version that Kafka 4.3 writes (metadata.version 30, 4.3-IV0); only this
+cluster's controller writes the log, so no older version occurs in it. Fields are in wire order; a field with
+a `tag` is left out of the bytes while it has its default. Entities are the wire form: Kafka's -1 and -2
+become `None` in the image. A zero UUID is `None`.
 
-Source: Kafka's message definitions, metadata/src/main/resources/common/metadata; KIP-631 (records),
-KIP-858 (directories), KIP-966 (eligible leader replicas), KIP-868 (transactions).
+Source: Kafka's message definitions, metadata/src/main/resources/common/metadata; KIP-631 (records), KIP-858
+(directories), KIP-966 (eligible leader replicas), KIP-868 (transactions).
 """
 
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ from kio.static.constants import EntityType
 
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
-"""`PartitionChangeRecord.leader`: the leader and its epoch stay as they are."""
+"""`PartitionChangeRecord.leader`: leader and leader epoch are unchanged."""
 
 METADATA_VERSION_FEATURE: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
-"""4.3-IV0, the newest metadata version that Kafka 4.3 calls stable."""
+"""4.3-IV0, the newest stable metadata version of Kafka 4.3."""
 
 UNASSIGNED_DIRECTORY: Final = UUID(int=1)
-"""The replica's broker has not said yet in which directory the replica lies (KIP-858)."""
+"""The broker has not reported the replica's directory yet (KIP-858)."""
 LOST_DIRECTORY: Final = UUID(int=2)
-"""The replica lies in a directory that went offline (KIP-858)."""
+"""The replica's directory went offline (KIP-858)."""
 
 _BOOL: Final = MappingProxyType({"kafka_type": "bool"})
 _INT8: Final = MappingProxyType({"kafka_type": "int8"})
@@ -66,7 +66,7 @@ class LeaderRecoveryState(IntEnum):
 
 
 class MetadataRecord:
-    """Base of all record types: what kio asks of an entity, and the API key that tells records apart."""
+    """Base of all record types: kio's attributes of an entity, and the API key of the record type."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.data
@@ -84,7 +84,7 @@ class _NestedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint(_NestedEntity):
-    """Where a broker listens; `security_protocol` is Kafka's number, 0 for PLAINTEXT."""
+    """A broker's endpoint; `security_protocol` is Kafka's number, 0 for PLAINTEXT."""
 
     __version__: ClassVar[int] = 4
     name: str = field(metadata=_STRING)
@@ -95,7 +95,7 @@ class BrokerEndpoint(_NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFeature(_NestedEntity):
-    """A feature and the levels of it that a broker understands."""
+    """A feature and the levels that a broker supports."""
 
     __version__: ClassVar[int] = 4
     name: str = field(metadata=_STRING)
@@ -124,7 +124,7 @@ class RegisterBrokerRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerRecord(MetadataRecord):
-    """A broker has left the cluster for good."""
+    """A broker has left the cluster permanently."""
 
     __api_key__: ClassVar[int] = 1
     broker_id: int = field(metadata=_INT32)
@@ -133,7 +133,7 @@ class UnregisterBrokerRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(MetadataRecord):
-    """A topic exists from here on; its partitions follow."""
+    """A topic was created; its partitions follow."""
 
     __api_key__: ClassVar[int] = 2
     name: str = field(metadata=_STRING)
@@ -142,7 +142,7 @@ class TopicRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord(MetadataRecord):
-    """A partition's whole state; `directories` is parallel to `replicas`."""
+    """Whole state of a partition; `directories` is parallel to `replicas`."""
 
     __api_key__: ClassVar[int] = 3
     __version__: ClassVar[int] = 2
@@ -174,7 +174,7 @@ class ConfigRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord(MetadataRecord):
-    """What changed about a partition; raises its partition epoch, and its leader epoch if `leader` is given.
+    """Change of a partition; increments its partition epoch, and its leader epoch if `leader` is set.
 
     `None` (for `leader` -2, for `leader_recovery_state` -1) means unchanged.
     """
@@ -196,7 +196,7 @@ class PartitionChangeRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord(MetadataRecord):
-    """A topic is gone, with its partitions and its configuration."""
+    """A topic was deleted, with its partitions and its configuration."""
 
     __api_key__: ClassVar[int] = 9
     topic_id: UUID = field(metadata=_UUID)
@@ -213,7 +213,7 @@ class FeatureLevelRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaEntityData(_NestedEntity):
-    """One part of whom a quota is for: a user, a client id or an address; a name of `None` is the default."""
+    """One part of a quota's entity: a user, a client id or an address; a name of `None` is the default."""
 
     __version__: ClassVar[int] = 0
     entity_type: str = field(metadata=_STRING)
@@ -222,7 +222,7 @@ class QuotaEntityData(_NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotaRecord(MetadataRecord):
-    """A quota is set, or with `remove` is no more; its value means nothing then."""
+    """A quota is set, or with `remove` deleted, when `value` has no meaning."""
 
     __api_key__: ClassVar[int] = 14
     entity: tuple[QuotaEntityData, ...]
@@ -233,7 +233,7 @@ class ClientQuotaRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
-    """A broker has been given all producer ids below `next_producer_id` that nobody had."""
+    """A broker was given the block of producer ids below `next_producer_id` that were still free."""
 
     __api_key__: ClassVar[int] = 15
     broker_id: int = field(metadata=_INT32)
@@ -243,10 +243,10 @@ class ProducerIdsRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord(MetadataRecord):
-    """What changed about a registration.
+    """Change of a broker's registration.
 
-    `fenced` is 1 for fenced, -1 for unfenced, 0 for unchanged; `in_controlled_shutdown` is 1 for entered,
-    0 for unchanged; empty `log_dirs` and `cordoned_log_dirs` of `None` mean unchanged.
+    `fenced` is 1 for fenced, -1 for unfenced, 0 for unchanged; `in_controlled_shutdown` is 1 for entered, 0
+    for unchanged; empty `log_dirs` and `cordoned_log_dirs` of `None` mean unchanged.
     """
 
     __api_key__: ClassVar[int] = 17
@@ -261,7 +261,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessControlEntryRecord(MetadataRecord):
-    """There is an ACL from here on; the numbers are those of `sparklog.acls.acl`."""
+    """An ACL was created; the numbers are those of `sparklog.acls.acl`."""
 
     __api_key__: ClassVar[int] = 18
     id: UUID = field(metadata=_UUID)
@@ -276,7 +276,7 @@ class AccessControlEntryRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveAccessControlEntryRecord(MetadataRecord):
-    """The ACL is no more."""
+    """An ACL was deleted."""
 
     __api_key__: ClassVar[int] = 19
     id: UUID = field(metadata=_UUID)
@@ -284,7 +284,7 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredentialRecord(MetadataRecord):
-    """By what a user's password is recognised from here on; `mechanism` as in `scram_records`."""
+    """A user's SCRAM credential is set; `mechanism` as in `scram_records`."""
 
     __api_key__: ClassVar[int] = 11
     name: str = field(metadata=_STRING)
@@ -297,7 +297,7 @@ class UserScramCredentialRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveUserScramCredentialRecord(MetadataRecord):
-    """The user is not known by this mechanism any more."""
+    """A user's SCRAM credential of a mechanism was deleted."""
 
     __api_key__: ClassVar[int] = 22
     name: str = field(metadata=_STRING)
@@ -335,4 +335,4 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
         )
     }
 )
-"""Every record type this cluster writes or replays, by API key."""
+"""All record types that this cluster writes or replays, by API key."""

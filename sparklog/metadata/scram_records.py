@@ -1,4 +1,4 @@
-"""From the records of the metadata log to SCRAM credentials, and back.
+"""Conversion between SCRAM credentials and the records of the metadata log.
 
 Mechanisms have numbers there, and in the requests that change them (ScramMechanism).
 """
@@ -10,31 +10,29 @@ from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
 
 ScramKey: TypeAlias = tuple[str, str]
-"""A user's name and a mechanism."""
+"""User name and mechanism."""
 
 SCRAM_MECHANISMS: Final[Mapping[int, str]] = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
 MECHANISM_NUMBERS: Final[Mapping[str, int]] = {name: number for number, name in SCRAM_MECHANISMS.items()}
 
 
 def scram_key(user: str, mechanism: int) -> ScramKey:
-    """Return of what a record is.
+    """Return the image key of a SCRAM record: user and mechanism.
 
     Raises:
-        ValueError: it has a number that means nothing here.
+        ValueError: the mechanism's number is unknown.
     """
     name = SCRAM_MECHANISMS.get(mechanism)
     if name is None:
-        raise ValueError(f"there is no SCRAM mechanism {mechanism}")
+        raise ValueError(f"unknown SCRAM mechanism {mechanism}")
     return user, name
 
 
 def scram_credential_of_record(record: UserScramCredentialRecord) -> ScramCredential:
-    """Return the credential that a record makes."""
     return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
 
 
 def scram_credential_record(key: ScramKey, credential: ScramCredential) -> UserScramCredentialRecord:
-    """Return the record that makes the credential."""
     user, mechanism = key
     return UserScramCredentialRecord(
         name=user,

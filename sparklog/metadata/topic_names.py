@@ -1,8 +1,8 @@
-"""Which names a topic may have.
+"""Rules for topic names.
 
-Kafka's rule: 1 to 249 characters of `a-z A-Z 0-9 . _ -`, and not `.` or `..`. Names that differ only in
-having `.` where the other has `_` may not exist side by side (their metrics would collide in Kafka).
-Topic names become directory names, so nothing gets past this check to the disk.
+Kafka's rule: 1 to 249 characters of `a-z A-Z 0-9 . _ -`, and not `.` or `..`. Two names that differ only in
+`.` and `_` may not coexist (their metrics would collide in Kafka). Topic names become directory names, so no
+other name may reach the disk.
 """
 
 import re
@@ -21,17 +21,17 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 class InvalidTopicNameError(KafkaError):
-    """A name that no topic can have."""
+    """A topic cannot have this name."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_topic_exception, message)
 
 
 def check_topic_name(name: str) -> None:
-    """Return if a topic may have the name.
+    """Check that a topic may have the name.
 
     Raises:
-        InvalidTopicNameError: it may not; the message says why.
+        InvalidTopicNameError: it may not; the message has the reason.
     """
     if not name:
         raise InvalidTopicNameError("a topic name must not be empty")
@@ -46,17 +46,17 @@ def check_topic_name(name: str) -> None:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether the topic belongs to a coordinator, which makes it and alone writes it."""
+    """Whether the topic belongs to a coordinator, which creates it and alone writes to it."""
     return name in INTERNAL_TOPICS
 
 
 def is_made_by_the_cluster(name: str) -> bool:
-    """Whether no client may create a topic of the name: an internal topic, or the metadata log."""
+    """Whether clients may not create a topic of the name: an internal topic, or the metadata log."""
     return name in INTERNAL_TOPICS or name == CLUSTER_METADATA_TOPIC
 
 
 def collision_key(name: str) -> str:
-    """Return what two topic names must not have in common.
+    """Return the form of a name that two topics must not share.
 
     >>> collision_key("flights.2013") == collision_key("flights_2013")
     True
@@ -65,11 +65,12 @@ def collision_key(name: str) -> str:
 
 
 _FIRST_BY_ID: Final = 12
-"""From this version on Metadata may name topics by their ids; two versions before have the field alone."""
+"""Metadata version from which topics may be named by id; the two versions before only have the field."""
 
 
 def are_topics_named(topics: Iterable[Any] | None, api_version: int) -> bool:
-    """Whether a Metadata request names topics as its version may (KafkaApis.handleTopicMetadataRequest)."""
+    """Whether a Metadata request names its topics as its version permits
+    (KafkaApis.handleTopicMetadataRequest)."""
     if topics is None or api_version >= _FIRST_BY_ID:
         return True
     return all(topic.topic_id is None and topic.name is not None for topic in topics)

@@ -1,4 +1,5 @@
-"""The header of a record batch: reading, checking and stamping it, which is all a broker does to records.
+"""The header of a record batch: reading, checking and stamping it, which is all that a broker does to
+records.
 
 A batch on disk and on the wire (message format v2, KIP-98), big-endian:
 
@@ -18,8 +19,8 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
           57      4  record_count
           61         records, compressed as a whole
 
-A leader calls `validate_produced` on what a client sent, looks at the records (`sparklog.executor.records`),
-which may give the header another max_timestamp, then writes `STAMP` followed by the batch from byte 16 on,
+A leader calls `validate_produced` on a client's batch, examines the records (`sparklog.executor.records`),
+which may change the header's max_timestamp, then writes `STAMP` followed by the batch from byte 16 on,
 untouched. With message.timestamp.type=LogAppendTime it writes `stamp_with_append_time(...)` followed by the
 batch from byte 61 on.
 """
@@ -40,11 +41,11 @@ HEADER_BYTES: Final = 61
 assert HEADER.size == HEADER_BYTES
 STAMP: Final = Struct(">qii")
 STAMP_BYTES: Final = 16
-"""What a leader replaces: base offset, length, leader epoch."""
+"""Bytes that a leader replaces: base offset, length, leader epoch."""
 LENGTH_OVERHEAD: Final = 12
 """Bytes of a batch that `batch_length` does not count."""
 CRC_START: Final = 21
-"""The first byte the CRC covers."""
+"""The first byte that the CRC covers."""
 SMALLEST_RECORD_BYTES: Final = 7
 """A record is at least six varints of a byte each and its attributes."""
 MAGIC: Final = 2
@@ -62,25 +63,25 @@ DELETE_HORIZON_BIT: Final = 0x40
 _ATTRIBUTES_ON: Final = Struct(">hiqqqhii")
 _FIRST_ZSTD_PRODUCE_VERSION: Final = 7
 _SMALLEST_LENGTH_EVER: Final = 14
-"""A smaller length is no batch of any message format; Kafka then answers CORRUPT_MESSAGE."""
+"""A smaller length is not a batch of any message format; Kafka then answers CORRUPT_MESSAGE."""
 
 
 class TimestampType(IntEnum):
-    """Who set the records' timestamps, as Spark's `timestampType` column numbers it."""
+    """Origin of the records' timestamps, numbered as in Spark's `timestampType` column."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class CorruptBatchError(KafkaError):
-    """Bytes that should be a record batch are not one, or are not as they were written."""
+    """Bytes are not a record batch, or are damaged."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as they stand (`-1` where the wire has it)."""
+    """The 61 bytes before the records, unchanged (`-1` as on the wire)."""
 
     base_offset: Offset
     batch_length: int
@@ -98,22 +99,21 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch's length, header included."""
+        """Length of the batch, header included."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
     def last_offset(self) -> Offset:
-        """The last record's offset (inclusive; kept by compaction even when that record is gone)."""
+        """Offset of the last record (inclusive; compaction keeps it even if that record is removed)."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> Offset:
-        """The first offset after this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> Codec:
-        """The codec of the records; raises UNSUPPORTED_COMPRESSION_TYPE for an unassigned number."""
+        """Codec of the records; raises UNSUPPORTED_COMPRESSION_TYPE for an unassigned number."""
         return codec_of(self.attributes)
 
     @property
@@ -126,12 +126,13 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are markers (transaction ends, leader changes), not data."""
+        """Whether the records are markers (transaction ends, leader changes) instead of data."""
         return self.attributes & CONTROL_BIT != 0
 
     @property
     def delete_horizon_ms(self) -> TimestampMs | None:
-        """From when on tombstones and markers in it may go; None until a cleaning has met them (KIP-534)."""
+        """Time from which tombstones and markers may be removed; None until a cleaning has set it
+        (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -140,7 +141,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number, wrapped; -1 without a sequence."""
+        """Sequence number of the last record, wrapped; -1 without a sequence."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return sequence_after(self.base_sequence, self.last_offset_delta)
@@ -156,20 +157,20 @@ def sequence_after(sequence: int, count: int) -> int:
 
 
 def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """Return the header that starts at `position`; only its presence is checked, not what it says.
+    """Return the header that starts at `position`; only its length is checked, not its fields.
 
     Raises:
         CorruptBatchError: fewer than 61 bytes follow `position`.
     """
     if len(buffer) - position < HEADER_BYTES:
         raise CorruptBatchError(
-            f"{len(buffer) - position} bytes at position {position} are no batch: its header has 61"
+            f"{len(buffer) - position} bytes at position {position} are not a batch: its header has 61"
         )
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def batch_at(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader | None:
-    """Return the header of the batch at `position`, or None when the batch is not all there.
+    """Return the header of the batch at `position`, or None if the batch is incomplete.
 
     A fetch response may end in the middle of a batch, and so may a log after a crash.
 
@@ -193,7 +194,7 @@ def batch_at(buffer: bytes | bytearray | memoryview, position: int = 0) -> Batch
 
 
 def _impossible_length(batch_length: int, position: int) -> CorruptBatchError:
-    return CorruptBatchError(f"batch at position {position} has length {batch_length}: the least is 49")
+    return CorruptBatchError(f"batch at position {position} has length {batch_length}: the minimum is 49")
 
 
 def _wrong_magic(header: BatchHeader, position: int) -> KafkaError:
@@ -218,9 +219,10 @@ def iterate_headers(
 
 
 def next_fetch_offset(buffer: bytes | bytearray | memoryview, fetch_offset: Offset) -> Offset:
-    """Return where to read on after a fetch from `fetch_offset` gave `buffer`: after its last whole batch.
+    """Return the offset from which to continue after a fetch from `fetch_offset` returned `buffer`.
 
-    That is `fetch_offset` itself when no whole batch is there, which calls for a larger fetch or a wait.
+    That is the one after the last whole batch; without one it is `fetch_offset`, which calls for a larger
+    fetch or a wait.
     """
     for _, header in iterate_headers(buffer):
         fetch_offset = max(fetch_offset, header.next_offset)
@@ -231,7 +233,7 @@ def check_crc(buffer: bytes | bytearray | memoryview, position: int, header: Bat
     """Check the CRC of the whole batch at `position`, without copying it.
 
     Raises:
-        CorruptBatchError: the CRC is another one, or the batch is not all in `buffer`.
+        CorruptBatchError: the CRC does not match, or `buffer` ends inside the batch.
     """
     end = position + header.size_bytes
     if end > len(buffer):
@@ -255,8 +257,8 @@ def validate_produced(
 ) -> BatchHeader:
     """Return the header of the one batch that a client may send for a partition.
 
-    Checked are the CRC and what the header says alone. Whether the records are what it says, and which
-    timestamps they have, is found by looking at them (`sparklog.executor.records.examination`).
+    Checks the CRC and the header. The records and their timestamps are checked by
+    `sparklog.executor.records.examination`.
 
     Raises:
         CorruptBatchError: impossible length, unknown magic, wrong CRC.
@@ -310,7 +312,7 @@ def _wrong_crc(crc: int, header: BatchHeader) -> CorruptBatchError:
 
 
 def _refuse_short(records: bytes | memoryview) -> None:
-    """Raise for fewer bytes than a header has."""
+    """Raise the error for fewer bytes than a header has."""
     if len(records) >= LENGTH_OVERHEAD:
         batch_length = int.from_bytes(records[8:12], "big", signed=True)
         if batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
@@ -321,7 +323,7 @@ def _refuse_short(records: bytes | memoryview) -> None:
 
 
 def _refuse_frame(header: BatchHeader, total_bytes: int) -> None:
-    """Raise for a batch of another format or length than the bytes sent."""
+    """Raise the error for a batch of another format or length than the bytes sent."""
     if header.batch_length < _SMALLEST_LENGTH_EVER:
         raise _impossible_length(header.batch_length, 0)
     if header.magic not in (0, 1, MAGIC):
@@ -340,7 +342,7 @@ def _refuse_frame(header: BatchHeader, total_bytes: int) -> None:
 
 
 def _refuse_fields(header: BatchHeader) -> None:
-    """Raise for what a client may not put into a header."""
+    """Raise the error for a header with fields that a client may not set."""
     if header.base_offset != 0:
         reason = f"base offset {header.base_offset} instead of 0"
     elif header.record_count <= 0:
@@ -370,7 +372,7 @@ def stamp_with_append_time(
 ) -> bytes:
     """Return the 61 bytes that replace the header of `records`, one batch, under LogAppendTime.
 
-    Every record then has `append_time_ms`. The payload stays as it is, but for the CRC it is read once.
+    Every record then has `append_time_ms`. The payload is unchanged, but read once for the CRC.
     """
     stamped = header._replace(
         base_offset=base_offset,
@@ -382,7 +384,7 @@ def stamp_with_append_time(
 
 
 def header_bytes(header: BatchHeader, payload: bytes | memoryview) -> bytes:
-    """Return the 61 bytes of `header` before `payload`, with length and CRC computed (whatever it says)."""
+    """Return the 61 bytes of `header` before `payload`, with length and CRC recomputed."""
     tail = _ATTRIBUTES_ON.pack(*header[5:])
     crc = crc32c(payload, crc32c(tail))
     return (

@@ -1,9 +1,9 @@
-"""The five codecs of record batches, in the framings that Kafka's clients use.
+"""The five codecs of record batches, in the framings of Kafka's clients.
 
-Levels follow Kafka's `compression.<codec>.level` settings. Decompression is bounded: a batch that claims
-or produces more than `limit_bytes` raises `DecompressionLimitError` before the memory is taken. Whoever needs
-to see the bytes only once takes them piece by piece (`decompressed_pieces`), and holds no more than a piece.
-All of it lets other threads run meanwhile.
+Levels follow Kafka's `compression.<codec>.level` settings. Decompression is bounded: a batch that claims or
+produces more than `limit_bytes` raises `DecompressionLimitError` before the memory is allocated. A caller
+that needs the bytes only once takes them in pieces (`decompressed_pieces`), which bounds its memory by one
+piece. All functions release the interpreter lock.
 """
 
 import threading
@@ -19,11 +19,11 @@ import zstandard
 from sparklog.errors import ErrorCode, KafkaError
 
 DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""What the records of one batch may grow to: far beyond what producers make, far below what hurts."""
+"""Limit for the decompressed records of one batch: far beyond common producers, far below harm."""
 
 
 class Codec(IntEnum):
-    """A codec under its number in the low three bits of a batch's attributes."""
+    """A codec, with its number in the low three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -33,14 +33,14 @@ class Codec(IntEnum):
 
 
 class CorruptPayloadError(KafkaError):
-    """The compressed records of a batch are not what their codec can read."""
+    """The codec cannot read the compressed records of a batch."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)
 
 
 class DecompressionLimitError(KafkaError):
-    """The records of a batch decompress to more than the reader is willing to hold."""
+    """The records of a batch decompress to more than the reader's limit."""
 
     def __init__(self, codec: Codec, limit_bytes: int) -> None:
         super().__init__(
@@ -60,10 +60,10 @@ _ZSTD_LEVEL: Final = 3
 _ZSTD_USUAL_RATIO: Final = 8
 _ZSTD_LONGEST_HEADER_BYTES: Final = 18
 _ZSTD_REPEATED_BYTE: Final = 1
-"""The type of a block that is one byte, however often it is repeated."""
+"""Type of a block that is one repeated byte."""
 _PIECE_BYTES: Final = 128 * 1024
 _FEED_BYTES: Final = 16 * 1024
-"""How much a decoder is given at once: what it does not take it copies, at each frame that ends."""
+"""Bytes given to a decoder at a time: it copies the unused rest at the end of each frame."""
 
 # Kafka's snappy is that of the xerial library: a magic, two version numbers, then blocks, each a
 # big-endian length and raw snappy. Some clients write one raw block alone.
@@ -75,7 +75,7 @@ _SNAPPY_HIGHEST_RATIO: Final = 24
 
 
 def codec_of(attributes: int) -> Codec:
-    """Return the codec that a batch's attributes name.
+    """Return the codec of a batch's attributes.
 
     Raises:
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE for the unassigned numbers 5 to 7.
@@ -89,10 +89,10 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, payload: bytes | memoryview, level: int | None = None) -> bytes:
-    """Return `payload` compressed; `level` None means the codec's default, as Kafka has it.
+    """Return `payload` compressed; `level` None means the codec's default, as in Kafka.
 
     Levels: gzip -1 to 9, lz4 1 to 17 (9, the default, is the fast compressor, as in Kafka; the library ends
-    at 12), zstd -131072 to 22. Snappy has none and ignores it.
+    at 12), zstd -131072 to 22. Snappy ignores the level.
     """
     match codec:
         case Codec.NONE:
@@ -110,7 +110,7 @@ def compress(codec: Codec, payload: bytes | memoryview, level: int | None = None
 
 
 class _ZstdContexts(threading.local):
-    """What a thread compresses and decompresses with: to make these anew costs a third of a batch's time."""
+    """Compression contexts of a thread: creating them costs a third of a batch's time."""
 
     def __init__(self) -> None:
         self.compressor: Final = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
@@ -143,7 +143,7 @@ def decompress(
 ) -> bytes | memoryview:
     """Return the decompressed `payload`; for NONE that is `payload` itself.
 
-    With `one_member` gzip must not be several members, of which librdkafka reads the first.
+    With `one_member` a gzip stream of several members is refused: librdkafka reads only the first.
 
     Raises:
         DecompressionLimitError: it would be longer than `limit_bytes`.
@@ -158,10 +158,10 @@ def decompress(
 def decompressed_pieces(
     codec: Codec, payload: bytes | memoryview, limit_bytes: int, *, one_member: bool = False
 ) -> Iterator[bytes | memoryview]:
-    """Yield the decompressed `payload` in order: 128 KiB at most at a time, but snappy's blocks as they are.
+    """Yield the decompressed `payload` in pieces of at most 128 KiB; snappy's in its own blocks.
 
     Raises:
-        DecompressionLimitError: it is longer than `limit_bytes`; after at most a piece too many.
+        DecompressionLimitError: it exceeds `limit_bytes`; raised after at most one piece too many.
         CorruptPayloadError: the codec cannot read it.
     """
     left_bytes = limit_bytes
@@ -189,7 +189,7 @@ def _pieces(
 
 
 def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
-    """A gzip stream may be several members, one after the other; each ends with a checksum."""
+    """Yield the pieces of a gzip stream, which may have several members, each with a checksum."""
     member = zlib.decompressobj(_GZIP_WBITS)
     position = 0
     try:
@@ -211,9 +211,9 @@ def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
                     )
                 member = zlib.decompressobj(_GZIP_WBITS)
             elif not piece and position == len(payload) and not member.unconsumed_tail:
-                raise CorruptPayloadError("gzip ends before its end")
+                raise CorruptPayloadError("gzip stream is incomplete")
     except zlib.error as error:
-        raise CorruptPayloadError(f"records are no gzip: {error}") from error
+        raise CorruptPayloadError(f"records are not gzip: {error}") from error
 
 
 def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
@@ -223,7 +223,7 @@ def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
         while True:
             feed = payload[position : position + _FEED_BYTES] if frame.needs_input else b""
             if frame.needs_input and not feed:
-                raise CorruptPayloadError("lz4 ends before its end")
+                raise CorruptPayloadError("lz4 frame is incomplete")
             position += len(feed)
             piece = frame.decompress(feed, _PIECE_BYTES)
             if piece:
@@ -234,7 +234,7 @@ def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
                     return
                 frame = lz4.frame.LZ4FrameDecompressor()
     except RuntimeError as error:
-        raise CorruptPayloadError(f"records are no lz4: {error}") from error
+        raise CorruptPayloadError(f"records are not lz4: {error}") from error
 
 
 def _snappy_pieces(payload: memoryview, limit_bytes: int) -> Iterator[bytes]:
@@ -247,11 +247,11 @@ def _snappy_pieces(payload: memoryview, limit_bytes: int) -> Iterator[bytes]:
                 raise CorruptPayloadError(f"a snappy block of {len(block)} bytes claims to hold {length}")
             yield bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
-        raise CorruptPayloadError(f"records are no snappy: {error}") from error
+        raise CorruptPayloadError(f"records are not snappy: {error}") from error
 
 
 def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """Yield the raw snappy blocks in xerial's framing; without its magic all of `payload` is one."""
+    """Yield the raw snappy blocks in xerial's framing; without its magic `payload` is one block."""
     if bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield payload
         return
@@ -265,10 +265,10 @@ def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
 
 
 def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> bytes | None:
-    """Decompress one frame in one call where the size is known (claimed) or likely to do; else None.
+    """Decompress one frame in one call if its size is claimed or likely to fit; else return None.
 
-    What it refuses, for room or because there are several frames, goes the bounded way, which also tells
-    what is wrong. The library would decompress the first of several frames, and leave out the others.
+    The caller then takes the bounded way, which also finds the error. The library would decompress only the
+    first of several frames.
     """
     try:
         if _zstd_frame_count(memoryview(payload)) != 1:
@@ -294,18 +294,18 @@ def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
             while piece := stream.read(_PIECE_BYTES):
                 yield piece
     except zstandard.ZstdError as error:
-        raise CorruptPayloadError(f"records are no zstd: {error}") from error
+        raise CorruptPayloadError(f"records are not zstd: {error}") from error
 
 
 def _zstd_frame_count(payload: memoryview) -> int:
-    """Return how many frames there are; the last must be whole, and the library's stream would not tell.
+    """Return the number of frames; the last must be complete, which the library's stream does not check.
 
     A frame (RFC 8878) is a header, blocks and an optional checksum of 4 bytes; a block is 3 bytes, little-
     endian, of which bit 0 says that it is the last, bits 1 and 2 its type, and the rest its size.
 
     Raises:
-        CorruptPayloadError: there is none, or the last one is cut off.
-        ZstdError: what should be a header is none.
+        CorruptPayloadError: there is none, or the last one is incomplete.
+        ZstdError: a frame header is malformed.
     """
     position = 0
     frames = 0
@@ -328,4 +328,4 @@ def _zstd_frame_count(payload: memoryview) -> int:
     else:
         if position == len(payload) > 0:
             return frames
-    raise CorruptPayloadError("zstd ends before its end")
+    raise CorruptPayloadError("zstd frame is incomplete")

@@ -1,8 +1,8 @@
-"""Arrow columns over records whose fields have been located: those of Spark's Kafka source.
+"""Arrow columns of records whose fields have been located, as in Spark's Kafka source.
 
 A binary column is first an Arrow array over the batches' own bytes, at no cost, which one call in C++ then
-packs. For long values that is an array of views; for short ones, which a view would have to hold itself,
-an array in which every second value is wanted.
+packs. For long values that is an array of views; for short ones, which a view would have to contain, an array
+of which every second value is used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,26 +28,25 @@ COLUMN_TYPES: Final[Mapping[str, pa.DataType]] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", _HEADER_TYPE)),
 }
-"""The columns there are, under their names in Spark's Kafka source, with the Arrow types Spark expects."""
+"""The available columns, by their names in Spark's Kafka source, with the Arrow types that Spark expects."""
 
 _INLINE_BYTES: Final = 12
-"""Arrow's views hold values up to this length themselves."""
+"""Values up to this length are stored inside Arrow's views."""
 _LARGEST_MS: Final = (2**63 - 1) // 1000
 
 
 class LocatedRecords(NamedTuple):
-    """Records of one or more batches: the bytes they lie in, their fields, and which batch each is of."""
+    """Records of one or more batches: their bytes, their fields, and the batch of each."""
 
     data: Bytes
     batches: Sequence[BatchHeader]
     batch_of_record: Int64s
     starts: Int64s
-    """Where each record begins, its length included."""
+    """Position of each record's length."""
     fields: FieldPositions
     offsets: Int64s
 
     def slice(self, start: int, end: int) -> "LocatedRecords":
-        """Return the records [start, end), without a copy."""
         return self._replace(
             batch_of_record=self.batch_of_record[start:end],
             starts=self.starts[start:end],
@@ -60,7 +59,7 @@ def build_column(name: str, records: LocatedRecords, topic_partition: TopicParti
     """Return the column `name` of COLUMN_TYPES.
 
     Raises:
-        KafkaError: INVALID_TIMESTAMP for one that microseconds in 64 bits cannot hold.
+        KafkaError: INVALID_TIMESTAMP for one that does not fit 64 bits of microseconds.
         MalformedRecordsError: headers do not fill their record.
     """
     return _BUILDERS[name](records, topic_partition)
@@ -91,7 +90,7 @@ def _timestamp(records: LocatedRecords, _: TopicPartition) -> pa.Array:
     append_time = np.array([batch.timestamp_type is TimestampType.LOG_APPEND_TIME for batch in batches])
     base = np.array([batch.base_timestamp for batch in batches], dtype=np.int64)
     if append_time.any():
-        # Under LogAppendTime the batch's largest timestamp is every record's, whatever its delta.
+        # Under LogAppendTime every record has the batch's largest timestamp; its own delta is ignored.
         base = np.where(append_time, np.array([batch.max_timestamp for batch in batches], np.int64), base)
         deltas = np.where(append_time[records.batch_of_record], 0, records.fields.timestamp_deltas)
     else:
@@ -134,7 +133,7 @@ def _as_text(keys: pa.Array) -> pa.Array:
 
 
 def binary_column(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
-    """Return data[position : position + length] of each row; a length of -1 is null.
+    """Return data[position : position + length] for each row; a length of -1 is null.
 
     The ranges must be in ascending order, apart and inside `data`.
     """

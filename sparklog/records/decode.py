@@ -1,10 +1,10 @@
-"""Record batches to Arrow columns, without a Python object a record.
+"""Decoding of record batches to Arrow columns, without a Python object per record.
 
-The columns are those of Spark's Kafka source, with its types and meanings. Several batches are decoded at
-a time: uncompressed ones where they lie in the fetched bytes, compressed ones side by side in a buffer of
-their own. `fields` finds where the records' fields are, `columns` builds the columns asked for.
+The columns are those of Spark's Kafka source, with its types and meanings. Several batches are decoded at a
+time: uncompressed ones in the fetched bytes, compressed ones side by side in a separate buffer. `fields`
+locates the records' fields, `columns` builds the requested columns.
 
-A caller reads on at `batch.next_fetch_offset(buffer, ...)`: control batches and offsets lost to compaction
+A caller continues at `batch.next_fetch_offset(buffer, ...)`: control batches and offsets lost to compaction
 yield no rows.
 """
 
@@ -43,7 +43,7 @@ DEFAULT_BYTES: Final = 8 * 1024 * 1024
 
 
 class OpenedBatch(NamedTuple):
-    """A batch whose records lie in payload[position:end], uncompressed, and start at `starts` of it."""
+    """A batch whose records are uncompressed in payload[position:end], at `starts`."""
 
     header: BatchHeader
     payload: bytes | memoryview
@@ -62,7 +62,7 @@ def open_batch(
 
     Raises:
         CorruptBatchError: the records do not fill the batch.
-        KafkaError: what `decompress` raises.
+        KafkaError: as `decompress` raises it.
     """
     payload: bytes | memoryview = buffer
     start, end = position + HEADER_BYTES, position + header.size_bytes
@@ -90,22 +90,24 @@ def decode_batches(
     max_bytes: int = DEFAULT_BYTES,
     decompressed_limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of [start_offset, end_offset) in `buffer`, `columns` in the order asked for.
+    """Yield the records of [start_offset, end_offset) in `buffer`, with `columns` in the requested order.
 
-    `buffer` holds batches in offset order and may end in a partial one, which is ignored. Control batches
-    are skipped. A RecordBatch has at most `max_rows` rows, and about `max_bytes` bytes unless one batch has
-    more, decompressed; one batch must not have more than `decompressed_limit_bytes`. Headers are null where
-    a record has none, as in Spark. No columns at all gives RecordBatches that only count.
+    `buffer` holds batches in offset order and may end in a partial one, which is ignored. Control batches are
+    skipped. A RecordBatch has at most `max_rows` rows, and about `max_bytes` bytes unless one batch has more,
+    decompressed; one batch must not exceed `decompressed_limit_bytes`. Headers are null if a record has none,
+    as in Spark. Without columns the RecordBatches only count.
 
     Raises:
-        ValueError: a column is none of COLUMN_TYPES.
-        CorruptBatchError: a CRC, a length or a count is wrong; says topic, partition and offset.
-        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TIMESTAMP (beyond
-            what microseconds can say), or INVALID_RECORD for a batch beyond the decompression limit.
+        ValueError: a column is not in COLUMN_TYPES.
+        CorruptBatchError: a CRC, a length or a count is wrong; the message has topic, partition and offset.
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TIMESTAMP (it
+            exceeds 64 bits of microseconds), or INVALID_RECORD for a batch beyond the decompression limit.
     """
     for name in columns:
         if name not in COLUMN_TYPES:
-            raise ValueError(f"{name!r} is no column of records; there are {', '.join(COLUMN_TYPES)}")
+            raise ValueError(
+                f"{name!r} is not a column of records; the columns are {', '.join(COLUMN_TYPES)}"
+            )
     request = _Request(tuple(columns), TopicPartition(topic, partition), start_offset, end_offset, max_rows)
     group: list[OpenedBatch] = []
     rows = size_bytes = 0
@@ -141,7 +143,7 @@ class _Request(NamedTuple):
 
 
 def _headers_of(buffer: bytes | memoryview, request: _Request) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the headers below the end offset, in offset order or not at all."""
+    """Yield the headers below the end offset; raise if they are not in offset order."""
     last: BatchHeader | None = None
     try:
         for position, header in iterate_headers(buffer):
@@ -158,7 +160,7 @@ def _headers_of(buffer: bytes | memoryview, request: _Request) -> Iterator[tuple
 
 
 def _is_wanted(header: BatchHeader, start_offset: Offset) -> bool:
-    """Whether a reader from `start_offset` on is shown records of this batch."""
+    """Whether a reader from `start_offset` on gets records of this batch."""
     return header.next_offset > start_offset and header.record_count != 0 and not header.is_control
 
 
@@ -211,10 +213,10 @@ def _decode_at_once(group: Sequence[OpenedBatch], request: _Request) -> pa.Recor
 
 
 def locate_records(group: Sequence[OpenedBatch]) -> LocatedRecords:
-    """Return the records of batches that follow each other, all of one buffer or all decompressed.
+    """Return the records of consecutive batches, all in one buffer or all decompressed.
 
     Raises:
-        MalformedRecordsError: records do not fill their batch, or their offsets are not in order in it.
+        MalformedRecordsError: records do not fill their batch, or their offsets are not in order.
     """
     counts = np.array([batch.header.record_count for batch in group])
     starts = np.concatenate([batch.starts for batch in group])

@@ -1,8 +1,9 @@
-"""Arrow columns to record batches, without a Python object a record.
+"""Encoding of Arrow columns to record batches, without a Python object per record.
 
-Numpy computes how long each record is, cuts the rows into batches, and writes the varints; Arrow joins them
-with the keys and values (`binary_join_element_wise`). The joined column's bytes are the records of several
-batches one after the other, so a batch's payload is a view of them and only a compressed one is copied.
+Numpy computes the length of each record, divides the rows into batches, and writes the varints; Arrow joins
+them with the keys and values (`binary_join_element_wise`). The joined column's bytes are the records of
+several batches one after the other, so a batch's payload is a view of them, and only a compressed one is
+copied.
 """
 
 import itertools
@@ -33,13 +34,13 @@ else:
     ArrowColumn = pa.Array | pa.ChunkedArray
 
 _GROUP_BYTES: Final = 4 * 1024 * 1024
-"""Batches are put together this many bytes at a time: few calls, and memory that is soon reused."""
+"""Bytes of batches that are built at a time: few calls, and memory that is soon reused."""
 _LARGEST_BATCH_BYTES: Final = 2**31 - 1
 _SMALLEST_RECORD_BYTES: Final = 7
 
 
 class EncodedBatch(NamedTuple):
-    """A batch in two parts, for a gathering write: its header and its records."""
+    """A batch in two parts, for a gathering write: header and records."""
 
     header: bytes
     payload: bytes | memoryview
@@ -52,12 +53,12 @@ class EncodedBatch(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """The batch in one piece (a copy)."""
+        """Header and payload in one piece (a copy)."""
         return b"".join((self.header, self.payload))
 
 
 class _Rows(NamedTuple):
-    """The columns' rows: `tail` is the header count and the headers, `sizes` all but the deltas' bytes."""
+    """Columns of rows; `tail` has the header count and the headers."""
 
     key: ArrowColumn | None
     key_lengths: Int64s
@@ -90,12 +91,12 @@ def encode_batches(
 
     `key` and `value` are binary or string, of any width; None means all null. `headers` are lists of structs
     of key and value. `timestamp` is a timestamp or an integer of ms; null and None mean
-    `default_timestamp_ms`. A batch has at most `batch_size_bytes` before compression, unless one record
-    alone has more, as with Kafka's batch.size. `base_sequence` is the first record's; each batch says its
-    own, and the next call continues at `sequence_after(batch.base_sequence, batch.record_count)`.
+    `default_timestamp_ms`. A batch has at most `batch_size_bytes` before compression, unless one record alone
+    has more, as with Kafka's batch.size. `base_sequence` is the first record's; each batch has its own, and
+    the next call continues at `sequence_after(batch.base_sequence, batch.record_count)`.
 
     Raises:
-        ValueError: the columns differ in length, are of another type, or a header has no key.
+        ValueError: the columns differ in length or have another type, or a header has no key.
         KafkaError: MESSAGE_TOO_LARGE for a record of 2 GiB or more.
     """
     fixed = BatchHeader(
@@ -172,7 +173,7 @@ def _rows_of_piece(columns: dict[str, ArrowColumn], count: int, default_timestam
 
 
 def _binary(column: ArrowColumn | None, name: str, count: int) -> tuple[ArrowColumn | None, Int64s]:
-    """Return the column as (large) binary, and its lengths; -1 is null, as in a record."""
+    """Return the column as (large) binary, and its lengths; -1 for null, as in a record."""
     if column is None or pa.types.is_null(column.type):
         return None, np.full(count, -1, dtype=np.int64)
     kind = column.type
@@ -186,7 +187,7 @@ def _binary(column: ArrowColumn | None, name: str, count: int) -> tuple[ArrowCol
 
 
 def _lengths(column: ArrowColumn) -> Int64s:
-    """Return the lengths of a binary column; -1 is null."""
+    """Return the lengths of a binary column; -1 for null."""
     offset_type = np.int64 if pa.types.is_large_binary(column.type) else np.int32
     offsets = np.frombuffer(column.buffers()[1], dtype=offset_type)[
         column.offset : column.offset + len(column) + 1
@@ -211,7 +212,7 @@ def _timestamps_ms(column: ArrowColumn | None, count: int, default_timestamp_ms:
 
 
 def _encode_headers(column: ArrowColumn) -> ArrowColumn:
-    """Return what ends each record: the header count and the headers, as large binary."""
+    """Return the end of each record, header count and headers, as large binary."""
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not (
         pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2
@@ -244,7 +245,7 @@ def _packed(columns: list[VarintColumn | int]) -> ArrowColumn:
 
 
 def _join(columns: list[ArrowColumn | None]) -> ArrowColumn:
-    """Return the columns row by row in one large binary column; a null adds nothing."""
+    """Return one large binary column that joins the columns row by row; a null adds nothing."""
     present = [column for column in columns if column is not None]
     wide = [column.cast(pa.large_binary()) for column in present]
     return pc.binary_join_element_wise(
@@ -253,10 +254,10 @@ def _join(columns: list[ArrowColumn | None]) -> ArrowColumn:
 
 
 def _groups(rows: _Rows, batch_size_bytes: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield (start, end, bounds): rows that make up whole batches, at whose first rows `bounds` lie.
+    """Yield (start, end, bounds): rows that form whole batches, and the first row of each batch.
 
-    Bounds count from `start`, `end` included. What a record takes is counted with the longest deltas that
-    may come up, so a batch can only be smaller.
+    Bounds count from `start` and include `end`. Sizes assume the longest possible deltas, so a batch can only
+    be smaller.
     """
     timestamps = rows.timestamps
     widest = np.array([int(timestamps.max() - timestamps.min()), batch_size_bytes // _SMALLEST_RECORD_BYTES])
@@ -293,7 +294,7 @@ def _sizes_without_deltas(rows: _Rows) -> Int64s:
 def _encode_group(
     rows: _Rows, bounds: list[int], fixed: BatchHeader
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield header and uncompressed payload of each batch of the group."""
+    """Yield the header and the uncompressed payload of each batch of the group."""
     first_rows = np.array(bounds[:-1])
     counts = np.diff(bounds)
     base_timestamps = rows.timestamps[first_rows]

@@ -1,12 +1,12 @@
-"""Where the fields of many records lie, found without a Python object a record.
+"""Positions of the fields of many records, found without a Python object per record.
 
-The length that opens each record says where the next one starts, so one bare loop hops through a batch, and
-takes records of one size many at a time (`record_starts`). From there numpy reads one field of all records
-at a time (`locate_fields`).
+The length at the start of each record gives the start of the next one, so one bare loop hops through a batch,
+and takes records of equal size many at a time (`record_starts`). From there numpy reads one field of all
+records at a time (`locate_fields`).
 
-Positions come from bytes that may be wrong even under a good CRC. Every length is checked before it is
-used, positions only grow, and at the end each record must end where its length says; so a wrong batch
-raises `MalformedRecordsError` and never reads outside the buffer.
+Positions come from bytes that may be wrong even under a good CRC. Every length is checked before it is used,
+positions only grow, and each record must end where its length says; so a malformed batch raises
+`MalformedRecordsError` and is never read outside its buffer.
 """
 
 from typing import Final, NamedTuple
@@ -18,17 +18,17 @@ from sparklog.records.varint_columns import Bytes, Int64s, read_varint_column
 from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
 
 _LONG_RUN: Final = 16
-"""Fewer records of one size in a row are not worth a numpy array."""
+"""Runs of fewer records of equal size are not worth a numpy array."""
 _LONGEST_RUN: Final = 1024
-"""Of records of one size that are taken at a time: what is looked at in vain stays a fixed price a record."""
+"""Records of equal size that are taken at a time, which bounds the bytes compared in vain."""
 _STRETCH: Final = 256
-"""After so many records of different sizes it is looked again whether a long run begins."""
+"""Records of different sizes after which a long run is looked for again."""
 _FEW_RECORDS: Final = 16
-"""With fewer, a plain loop is faster than a numpy round for each of their headers."""
+"""For fewer records, a plain loop is faster than a numpy round for each header."""
 
 
 class FieldPositions(NamedTuple):
-    """Columns of positions (into the bytes read), lengths (-1: null) and values, one row a record."""
+    """Columns of positions (in the bytes read), lengths (-1: null) and values, one row per record."""
 
     timestamp_deltas: Int64s
     offset_deltas: Int64s
@@ -42,7 +42,7 @@ class FieldPositions(NamedTuple):
 
 
 class HeaderPositions(NamedTuple):
-    """The same for the headers of all records, one row a header, in the records' order."""
+    """The same for the headers of all records, one row per header, in the records' order."""
 
     key_positions: Int64s
     key_lengths: Int64s
@@ -51,13 +51,13 @@ class HeaderPositions(NamedTuple):
 
 
 def record_starts(payload: bytes | memoryview, position: int, end: int, count: int) -> Int64s:
-    """Return where the `count` records in payload[position:end] start.
+    """Return the positions of the `count` records in payload[position:end].
 
     Raises:
         MalformedRecordsError: they do not end exactly at `end`.
     """
     if not 0 <= count * SMALLEST_RECORD_BYTES <= end - position:
-        raise MalformedRecordsError(f"{count} records cannot be in {end - position} bytes")
+        raise MalformedRecordsError(f"{count} records do not fit {end - position} bytes")
     stretches: list[Int64s] = []
     left = count
     try:
@@ -71,17 +71,17 @@ def record_starts(payload: bytes | memoryview, position: int, end: int, count: i
             stretches.append(starts)
             left -= len(starts)
     except IndexError:
-        raise MalformedRecordsError("a record goes on after the end of its batch") from None
+        raise MalformedRecordsError("a record extends beyond its batch") from None
     if position != end:
         raise MalformedRecordsError(f"the records end at byte {position}, their batch at {end}")
     return np.concatenate(stretches) if stretches else np.empty(0, dtype=np.int64)
 
 
 def _alike(payload: bytes | memoryview, position: int, end: int, most: int) -> tuple[int, int]:
-    """Return the size of the record at `position`, and how many from there on begin with the same length.
+    """Return the size of the record at `position`, and the number of consecutive records of that length.
 
-    Each of them starts where the one before it ends, so that is known and not guessed. Records of one size
-    (measurements, say) follow each other in thousands; the bytes that open them are compared in C.
+    Each starts where the one before it ends, so nothing is guessed. Records of equal size (measurements, say)
+    follow each other in thousands; their leading bytes are compared in C.
     """
     length, after = read_varint(payload, position, LONGEST_INT_BYTES)
     stride = after - position + length
@@ -96,7 +96,7 @@ def _alike(payload: bytes | memoryview, position: int, end: int, most: int) -> t
 
 
 def _hop(payload: bytes | memoryview, position: int, count: int) -> tuple[Int64s, int]:
-    """Return where the next `count` records start, whatever their sizes, and where the last one ends."""
+    """Return the positions of the next `count` records of any size, and the end of the last one."""
     starts = [0] * count
     for index in range(count):
         starts[index] = position
@@ -114,7 +114,7 @@ def _hop(payload: bytes | memoryview, position: int, count: int) -> tuple[Int64s
 
 
 def _lengths(data: Bytes, positions: Int64s, least: int) -> tuple[Int64s, Int64s]:
-    """Return the lengths at `positions`, none below `least`: -1 where null is allowed."""
+    """Return the lengths at `positions`, none below `least`: -1 if null is allowed."""
     lengths, after = read_varint_column(data, positions, LONGEST_INT_BYTES)
     if len(lengths) and (lengths.min() < least or lengths.max() > len(data)):
         raise MalformedRecordsError("a length is negative or leaves its batch")
@@ -126,11 +126,11 @@ def _skip(positions: Int64s, lengths: Int64s) -> Int64s:
 
 
 def locate_fields(data: Bytes, starts: Int64s) -> FieldPositions:
-    """Return where the fields of the records at `starts` lie in `data`.
+    """Return the positions of the fields of the records at `starts` in `data`.
 
     Raises:
-        MalformedRecordsError: a record's fields do not fill it exactly. What follows a header count other
-            than 0 is left to `locate_headers`.
+        MalformedRecordsError: a record's fields do not fill it exactly. The bytes behind a header count
+            other than 0 are checked by `locate_headers`.
     """
     try:
         lengths, positions = _lengths(data, starts, 0)
@@ -142,7 +142,8 @@ def locate_fields(data: Bytes, starts: Int64s) -> FieldPositions:
         header_counts, header_positions = _lengths(data, _skip(value_positions, value_lengths), 0)
     except IndexError:
         raise MalformedRecordsError("a record's fields leave its batch") from None
-    # Two bytes a header at least; for the usual 0 this is: the header count is the record's last byte.
+    # Each header has at least two bytes. For the usual 0 this means: the header count is the record's last
+    # byte.
     if (header_positions + 2 * header_counts > ends).any() or (
         (header_positions != ends) & (header_counts == 0)
     ).any():
@@ -161,7 +162,7 @@ def locate_fields(data: Bytes, starts: Int64s) -> FieldPositions:
 
 
 def locate_headers(data: Bytes, counts: Int64s, positions: Int64s, ends: Int64s) -> HeaderPositions:
-    """Return where the headers lie of records with `counts` headers at `positions`, ending at `ends`.
+    """Return the positions of the headers of records with `counts` headers at `positions`, ending at `ends`.
 
     The first headers of all records are read at once, then the second ones, and so on.
 

@@ -1,8 +1,7 @@
-"""The keys and values of a batch's records, and nothing else of them: for logs that are read for these alone.
+"""Keys and values of a batch's records, without the other fields, for logs that need only these.
 
-Without columns and their libraries. What one request appends to such a log are often records of one layout,
-whose keys differ in their last bytes only: such a run is read at once, for a fifth of what its records cost
-one by one.
+Works without columns and their libraries. One request often appends many records of one layout whose keys
+differ only in their last bytes: such a run is read at once, for a fifth of the cost of single records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,24 +14,24 @@ from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, dec
 from sparklog.records.varints import MalformedRecordsError, read_varint
 
 END_BYTES: Final = 4
-"""In so many bytes, the last ones, the keys of a run may differ."""
+"""Number of last bytes in which the keys of a run may differ."""
 _MAX_RUN: Final = 256
-"""Whoever is given a run does something with all of it at once."""
+"""Limit for a run, since its consumer processes it at once."""
 _DELTAS: Final = {1: ("B", 0x80, 0), 2: ("H", 0x8080, 0x8000)}
-"""By how many bytes it has: how the delta of an offset is unpacked, and which bits make it that long."""
+"""Struct format of an offset delta by its length in bytes, and its continuation bits: mask and expected
+value."""
 
 
 class KeyRun(NamedTuple):
-    """Records in a row whose keys begin alike."""
+    """Consecutive records whose keys have a common prefix."""
 
     prefix: bytes | None
-    """None: the key is."""
+    """None if the key is null."""
     ends: Sequence[bytes]
-    """What follows it in each key: `END_BYTES`, or less if there is no more to the key."""
+    """Rest of each key: `END_BYTES`, or less if the key is shorter."""
     values: Sequence[bytes | None]
 
     def keys_and_values(self) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Yield each record's key and value."""
         for end, value in zip(self.ends, self.values, strict=True):
             yield None if self.prefix is None else self.prefix + end, value
 
@@ -40,7 +39,7 @@ class KeyRun(NamedTuple):
 def read_keys_and_values(
     buffer: bytes | memoryview, header: BatchHeader, position: int = 0
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield key and value of each record of the batch at `position`; CRC not checked.
+    """Yield key and value of each record of the batch at `position`; the CRC is not checked.
 
     Raises:
         CorruptBatchError, KafkaError: as `read_key_runs`.
@@ -50,11 +49,12 @@ def read_keys_and_values(
 
 
 def read_key_runs(buffer: bytes | memoryview, header: BatchHeader, position: int = 0) -> Iterator[KeyRun]:
-    """Yield the records of the batch at `position` in runs, most of which may be of one; CRC not checked.
+    """Yield the records of the batch at `position` in runs, many of which have one record; the CRC is not
+    checked.
 
     Raises:
         CorruptBatchError: lengths or counts inside do not add up.
-        KafkaError: what `codecs.decompress` raises.
+        KafkaError: as `codecs.decompress` raises it.
     """
     data = bytes(memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes])
     if header.codec is not Codec.NONE:
@@ -102,7 +102,7 @@ def read_key_runs(buffer: bytes | memoryview, header: BatchHeader, position: int
                 left -= len(ends)
                 end += len(ends) * (end - start)
                 yield KeyRun(key[:-END_BYTES], (key[-END_BYTES:], *ends), (value, *values))
-            start = end  # headers are nobody's here
+            start = end  # headers are not read
     except IndexError:
         raise CorruptBatchError(f"the records end before {header.record_count} are read") from None
     except MalformedRecordsError as error:
@@ -112,12 +112,12 @@ def read_key_runs(buffer: bytes | memoryview, header: BatchHeader, position: int
 
 
 _Bounds = tuple[int, int, int, int, int, int, int, int]
-"""Where a record begins, its offset's delta, its key's length, the key's end bytes, what follows the key, its
-value and what follows that, and where it ends."""
+"""Positions of a record, its offset delta, its key length, the key's end bytes, the end of the key, its
+value, the end of that, and the end of the record."""
 
 
 def _following(data: bytes, bounds: _Bounds, left: int) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys' ends and the values of the records after one that differ from it in nothing else."""
+    """Return the key ends and values of the following records that differ from one in nothing else."""
     start, delta_at, key_length_at, end_at, key_end, value_at, value_end, end = bounds
     ends: list[bytes] = []
     values: list[bytes] = []

@@ -1,8 +1,8 @@
 """Kafka's default partitioner over a column of keys: murmur2 of the key, modulo the partition count.
 
-The hash works on words of four bytes. All keys advance word by word together, from the longest on: sorted
-by length, the keys that still have a word are the first so many. Keys without a value are the caller's to
-spread (the sticky partitioner).
+The hash works on words of four bytes. All keys advance word by word together; they are sorted by length,
+longest first, so the keys that still have a word are a prefix. The caller distributes null keys (the sticky
+partitioner).
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 NO_KEY: Final = -1
-"""In place of a partition: the key is null."""
+"""Placeholder for the partition of a null key."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
@@ -54,7 +54,7 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _longest_first(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | slice:
-    """Return what puts the keys in order of falling length; nothing to do when all are equally long."""
+    """Return the order of the keys by falling length; all rows if they are equally long."""
     if not len(lengths) or lengths.min() == lengths.max():
         return slice(None)
     return np.argsort(-lengths, kind="stable")
@@ -66,7 +66,6 @@ def _mix_rest(
     starts: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
 ) -> None:
-    """Mix the last one to three bytes into the hashes in place."""
     for byte in range(_WORD_BYTES - 2, -1, -1):
         rows = np.flatnonzero(lengths > byte)
         hashes[rows] ^= data[starts[rows] + byte].astype(np.uint32) << np.uint32(8 * byte)
@@ -75,9 +74,9 @@ def _mix_rest(
 
 
 def partition_for_keys(keys: pa.Array | pa.ChunkedArray, partition_count: int) -> npt.NDArray[np.int32]:
-    """Return the partition that Kafka's default partitioner gives each key, `NO_KEY` where it is null.
+    """Return each key's partition by Kafka's default partitioner, `NO_KEY` for a null key.
 
-    `keys` are binary or string, of any width. An empty key is a key.
+    `keys` are binary or string, of any width. An empty key is hashed like any other.
 
     >>> partition_for_keys(pa.array([b"21", None, b"foobar"]), 10).tolist()
     [0, -1, 6]

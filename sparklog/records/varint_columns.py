@@ -1,4 +1,5 @@
-"""Columns of zig-zag varints (see `varints`), read from and written to computed places, all rows at once."""
+"""Columns of zig-zag varints (see `varints`), read from and written to computed positions, all rows at
+once."""
 
 from typing import Final, NamedTuple, TypeAlias
 
@@ -16,13 +17,13 @@ _ZIGZAG_OF_BYTE: Final = np.array([(raw >> 1) ^ -(raw & 1) for raw in range(128)
 def read_varint_column(
     data: Bytes, positions: Int64s, longest: int = LONGEST_LONG_BYTES
 ) -> tuple[Int64s, Int64s]:
-    """Return the varints at `positions`, and the positions after them.
+    """Return the varints at `positions`, and the positions behind them.
 
-    A gather of first bytes, and further ones for the rows whose varint goes on.
+    Gathers the first bytes of all rows, then further bytes of the rows with longer varints.
 
     Raises:
         MalformedRecordsError: one has more than `longest` bytes.
-        IndexError: one begins after the end of `data`, or goes on there.
+        IndexError: one extends beyond the end of `data`.
     """
     first = data[positions]
     after = positions + 1
@@ -53,14 +54,13 @@ def read_varint_column(
 
 
 class VarintColumn(NamedTuple):
-    """Varints to be: zig-zag encoded values, and how many bytes each takes."""
+    """Varints to write: zig-zag encoded values, and the size of each in bytes."""
 
     raw: npt.NDArray[np.uint64]
     sizes: Int64s
 
     @classmethod
     def of(cls, values: Int64s) -> "VarintColumn":
-        """Return the column of `values`."""
         raw = ((values << 1) ^ (values >> 63)).view(np.uint64)
         sizes = np.ones(len(values), dtype=np.int64)
         if len(values):
@@ -71,7 +71,6 @@ class VarintColumn(NamedTuple):
         return cls(raw, sizes)
 
     def write(self, target: Bytes, positions: Int64s) -> None:
-        """Write each varint to its position in `target`."""
         if not len(self.sizes):
             return
         shortest, longest = int(self.sizes.min()), int(self.sizes.max())
@@ -94,7 +93,7 @@ class VarintColumn(NamedTuple):
 def pack_columns(
     columns: list[VarintColumn | int],
 ) -> tuple[Bytes, Int64s]:
-    """Return the columns' bytes row after row, and where each row starts (one more than there are rows).
+    """Return the columns' bytes row after row, and the start of each row, with the end as the last one.
 
     An int stands for that byte in every row.
 

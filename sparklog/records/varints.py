@@ -1,7 +1,7 @@
-"""The zig-zag varints of records, one at a time; `varint_columns` has them by the column.
+"""Zig-zag varints of records, one at a time; `varint_columns` processes whole columns.
 
-A varint holds seven bits a byte, the lowest first, the high bit set on all but the last byte. Kafka's readers
-give up after the fifth byte of a number of 32 bits and after the tenth of one of 64.
+A varint has seven bits a byte, the lowest first; the high bit is set on all but the last byte. Kafka's
+readers refuse more than five bytes for a number of 32 bits and more than ten for one of 64.
 """
 
 from typing import Final
@@ -11,11 +11,11 @@ LONGEST_LONG_BYTES: Final = 10
 
 
 class MalformedRecordsError(ValueError):
-    """Lengths or counts inside a batch do not add up; the caller knows which batch it was."""
+    """Lengths or counts inside a batch do not add up; the caller knows the batch."""
 
 
 def append_varint(target: bytearray, value: int) -> None:
-    """Write `value` to the end of `target`."""
+    """Append `value` to `target`."""
     remaining = (value << 1) ^ (value >> 63)
     while remaining > 0x7F:
         target.append(remaining & 0x7F | 0x80)
@@ -26,14 +26,14 @@ def append_varint(target: bytearray, value: int) -> None:
 def read_varint(
     buffer: bytes | memoryview, position: int, longest: int = LONGEST_LONG_BYTES
 ) -> tuple[int, int]:
-    """Return the varint at `position`, and the position after it.
+    """Return the varint at `position`, and the position behind it.
 
     >>> read_varint(bytes([199, 1]), 0)
     (-100, 2)
 
     Raises:
         MalformedRecordsError: it has more than `longest` bytes.
-        IndexError: it goes on after the end of `buffer`.
+        IndexError: it extends beyond the end of `buffer`.
     """
     byte = buffer[position]
     if byte < 0x80:

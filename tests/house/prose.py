@@ -21,11 +21,8 @@ TREES: Final = ("sparklog", "driver", "executor", "jobs")
 NOT_YET_CLEAN: Final = (
     "sparklog/answers",
     "sparklog/client",
-    "sparklog/coordinator_records",
     "sparklog/dataframe",
-    "sparklog/metadata",
     "sparklog/metadata_log",
-    "sparklog/records",
     "sparklog/storage/log.py",
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",

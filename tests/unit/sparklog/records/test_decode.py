@@ -256,5 +256,5 @@ def test_batch_beyond_the_decompression_limit_raises() -> None:
 
 def test_unknown_column_is_named() -> None:
     """A typing mistake in a schema shows what there is."""
-    with pytest.raises(ValueError, match="'vale' is no column of records; there are key, value"):
+    with pytest.raises(ValueError, match="'vale' is not a column of records; the columns are key, value"):
         decoded(b"", ["vale"])
