@@ -1,8 +1,8 @@
-"""Fetch as every replica of the metadata log answers it: the leader, and a broker whose copy is taken over.
+"""Responses to Fetch of a replica of the metadata log: the leader, or a broker whose copy is taken over.
 
-A fetcher whose log diverges from this one is told where, and truncates (KIP-595, `fetch_divergence`); one
-that needs what only a snapshot has is told which, and fetches that (KIP-630, `needed_snapshot`). One that
-names a leader epoch must mean this replica's.
+A fetcher whose log diverges from this one gets the offset of the divergence, and truncates (KIP-595,
+`fetch_divergence`); one that needs records that only a snapshot has gets the snapshot's id, and fetches it
+(KIP-630, `needed_snapshot`). A leader epoch in the request must be this replica's.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from sparklog.wire.throttling import unthrottled
 
 @dataclass(frozen=True, slots=True)
 class ServedLog:
-    """A replica of the metadata log, and whom it takes for the leader, at one moment."""
+    """A replica of the metadata log, and its view of the leader, at one moment."""
 
     log: Log
     snapshots: SnapshotStore
@@ -47,7 +47,7 @@ class ServedLog:
     high_watermark: Offset | None
 
     def answer(self, request: FetchRequest) -> FetchResponse:
-        """Return the answer to a request for this replica's cluster: its records up to the log's end."""
+        """Return the response to a request for this replica's cluster: its records up to the log's end."""
         return unthrottled(
             FetchResponse,
             error_code=ErrorCode.none,
@@ -64,7 +64,7 @@ class ServedLog:
         )
 
     def agrees(self, topic_id: UUID | None, partition: FetchPartition) -> bool:
-        """Whether the fetcher means this log and epoch, and has a prefix of it that can be gone on from."""
+        """Whether topic and epoch match and the fetcher's log is a prefix of this one."""
         try:
             return self._begin_instead(topic_id, partition) is None
         except KafkaError:
@@ -105,10 +105,11 @@ class ServedLog:
     def _begin_instead(
         self, topic_id: UUID | None, partition: FetchPartition
     ) -> SnapshotId | tuple[LeaderEpoch, Offset] | None:
-        """Return from where the fetcher has to begin instead: a snapshot, or an epoch's end here.
+        """Return the position from which the fetcher has to continue instead: a snapshot, or an epoch's end
+        here.
 
         Raises:
-            KafkaError: another log or epoch is meant, or the offset is not in this one.
+            KafkaError: another log or epoch is requested, or the offset is not in this log.
         """
         if topic_id != CLUSTER_METADATA_TOPIC_ID:
             raise KafkaError(ErrorCode.unknown_topic_id, f"topic id {topic_id} is not served here")
@@ -132,7 +133,8 @@ class ServedLog:
         return fetch_divergence(self, last_fetched_epoch, offset, log.log_start_offset, log.log_end_offset)
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return where an epoch ends, as `LeaderEpochHistory` says; None for one newer than all here, too."""
+        """Return the end offset of an epoch, as `LeaderEpochHistory` does; None also for one newer than
+        the log's."""
         return self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
 
     def _records(self, offset: Offset, max_bytes: int) -> Any:
@@ -142,5 +144,5 @@ class ServedLog:
 
 
 def fetch_refusal(error_code: ErrorCode) -> FetchResponse:
-    """Return the answer to a request that is refused as a whole."""
+    """Return the response to a request that is refused as a whole."""
     return unthrottled(FetchResponse, error_code=error_code, responses=())

@@ -1,18 +1,17 @@
-"""Snapshots of a metadata log as files in its directory: names, listing, writing, deletion.
+"""Files of a metadata log's snapshots in its directory: names, listing, writing, deletion.
 
     <end offset, 20 digits>-<leader epoch, 10 digits>.checkpoint           a whole snapshot
-    ... .checkpoint.part       one that is being written or downloaded, or was when its process ended
-    ... .checkpoint.deleted    one that is about to be removed
-    ... .checkpoint.damaged    one that could not be read, kept for whoever wants to know why (ours)
+    ... .checkpoint.part       one that is incomplete: being written or downloaded, or interrupted
+    ... .checkpoint.deleted    one that is being removed
+    ... .checkpoint.damaged    an unreadable one, kept for diagnosis (ours)
 
 The rules this module keeps:
 
-- A file under the plain name was written to the end and fsynced before it got the name.
+- A file with the plain name is complete and was fsynced before it got the name.
 - At most `KEPT_DAMAGED` damaged ones are kept, the newest.
 
-Everything here blocks and belongs off an event loop. What is inside is for
-`sparklog.metadata_log.machine.snapshot_batches`.
-Source: KIP-630.
+Everything here blocks and belongs off an event loop. `sparklog.metadata_log.machine.snapshot_batches` has the
+contents of the files. Source: KIP-630.
 """
 
 import logging
@@ -37,12 +36,11 @@ logger = logging.getLogger(__name__)
 
 
 def snapshot_path(directory: Path, snapshot_id: SnapshotId) -> Path:
-    """Return where the snapshot lies in the directory of its log."""
     return directory / f"{snapshot_id}{CHECKPOINT_SUFFIX}"
 
 
 def list_snapshots(directory: Path) -> list[SnapshotId]:
-    """Return the ids of the whole snapshots, oldest first; empty if there is no such directory.
+    """Return the ids of the complete snapshots, oldest first; empty if the directory is missing.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -51,7 +49,7 @@ def list_snapshots(directory: Path) -> list[SnapshotId]:
 
 
 def snapshot_size_bytes(directory: Path, snapshot_id: SnapshotId) -> int | None:
-    """Return the size of a snapshot's file, `None` if there is none.
+    """Return the size of a snapshot's file; `None` if there is none.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -65,7 +63,7 @@ def snapshot_size_bytes(directory: Path, snapshot_id: SnapshotId) -> int | None:
 
 
 def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:
-    """Remove a snapshot, in two steps: a crash between them leaves what `remove_leftovers` removes.
+    """Remove a snapshot, in two steps: after a crash in between `remove_leftovers` removes the rest.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -77,7 +75,7 @@ def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what a process that ended was writing or removing. Call it before anything is written anew.
+    """Remove incomplete and half-removed files of a process that ended. Call it before writing snapshots.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -86,12 +84,12 @@ def remove_leftovers(directory: Path) -> None:
         for _, suffix, path in _files(directory):
             if suffix in (PART_SUFFIX, DELETED_SUFFIX):
                 if suffix == PART_SUFFIX:
-                    logger.warning("Removing %s: it was not written to the end", path)
+                    logger.warning("Removing %s: it is incomplete", path)
                 path.unlink()
 
 
 def set_aside(path: Path, reason: str) -> None:
-    """Rename a snapshot that cannot be read, so that nobody takes it for one; forget the oldest such.
+    """Rename an unreadable snapshot to `.damaged`; remove the oldest such ones.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -106,13 +104,13 @@ def set_aside(path: Path, reason: str) -> None:
 
 
 class PartialSnapshot:
-    """A snapshot that is being written, under a `.part` name until `finish` gives it its own.
+    """A snapshot that is being written, under a `.part` name until `finish` renames it.
 
-    To be used in a `with` statement, at whose end an unfinished one is removed.
+    A context manager, at whose end an incomplete file is removed.
     """
 
     def __init__(self, directory: Path, snapshot_id: SnapshotId) -> None:
-        """Begin the file, in place of an unfinished one of the same id.
+        """Create the file, replacing an incomplete one of the same id.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -121,23 +119,22 @@ class PartialSnapshot:
         self._final_path = snapshot_path(directory, snapshot_id)
         self.path = self._final_path.with_name(self._final_path.name + PART_SUFFIX)
         self.size_bytes = 0
-        """How much has been written."""
+        """Bytes written so far."""
         self._finished = False
         with storage_errors(f"write {self.path}"):
             self._file = self.path.open("wb", buffering=0)
 
     def __enter__(self) -> Self:
-        """Return the snapshot itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove the file if it was not finished."""
+        """Remove the file if it is not finished."""
         self.discard()
 
     def append(self, data: bytes | memoryview) -> None:
-        """Write the next bytes.
+        """Append to the file.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: discard it then.
@@ -150,7 +147,7 @@ class PartialSnapshot:
                 view = view[written:]
 
     def finish(self) -> Path:
-        """Bring everything onto the disk, then give the file its name; return it.
+        """fsync the file and give it its final name; return the path.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: discard it then.
@@ -164,7 +161,7 @@ class PartialSnapshot:
         return self._final_path
 
     def discard(self) -> None:
-        """Remove the file if it was not finished; safe to call twice."""
+        """Remove the file if it is not finished; safe to call twice."""
         self._file.close()
         if not self._finished:
             self._finished = True

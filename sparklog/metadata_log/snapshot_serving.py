@@ -1,7 +1,7 @@
-"""FetchSnapshot as every replica of the metadata log answers it.
+"""Responses to FetchSnapshot of a replica of the metadata log.
 
-A fetcher that was sent to a snapshot (`needed_snapshot`) asks for the file piece by piece (KIP-630). Pieces
-are stretches of the file, not batches, and are sent from it without being read.
+A fetcher that was referred to a snapshot (`needed_snapshot`) fetches the file in pieces (KIP-630). Pieces are
+byte ranges of the file, not batches, and are sent from it without being read.
 """
 
 from collections.abc import Callable
@@ -38,12 +38,12 @@ def fetch_snapshot_response(
     leader_id: BrokerId | None,
     leader_epoch: LeaderEpoch,
 ) -> FetchSnapshotResponse:
-    """Return the answer of a replica of that cluster that follows (or is) that leader.
+    """Return the response of a replica of that cluster with that leader.
 
-    `find` returns the file of a snapshot. A request that names no leader epoch is served by anybody.
+    `find` returns the file of a snapshot. Any replica serves a request without a leader epoch.
 
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR: what `find` raised.
+        KafkaError: KAFKA_STORAGE_ERROR: raised by `find`.
     """
     if request.cluster_id not in (None, cluster_id):
         return _response(ErrorCode.inconsistent_cluster_id, ())
@@ -61,7 +61,7 @@ def fetch_snapshot_response(
         check_leader_epoch(unless_minus_one(partition.current_leader_epoch), leader_epoch)
         file = find(snapshot_id)
         if file is None:
-            raise KafkaError(ErrorCode.snapshot_not_found, f"there is no snapshot {snapshot_id}")
+            raise KafkaError(ErrorCode.snapshot_not_found, f"snapshot {snapshot_id} does not exist")
         size_bytes = len(file)
         if not 0 <= partition.position < size_bytes:
             raise KafkaError(

@@ -1,15 +1,15 @@
-"""The snapshots beside one replica of the metadata log: which there are, reading the newest, writing another.
+"""The snapshots beside one replica of the metadata log: their list, reading the newest, writing another.
 
 The rules this module keeps:
 
 - Log and snapshots have no gap between them: the log starts at 0 or at one of the snapshots, and ends at the
-  newest one or above it. `open` sees to it after a crash in between, and refuses what it cannot mend.
-- A snapshot that cannot be read is set aside, and the one before it is used.
-- What is let go lies below a snapshot that is on the disk.
+  newest one or above it. `open` restores this after a crash, and refuses a log for which it can't.
+- An unreadable snapshot is set aside, and the one before it is used.
+- Records are deleted only below a snapshot that is on the disk.
 
 Order for callers: `open` (blocks), then `write`, `downloaded` and `remove` in threads, or `download`, one at
-a time; `forget_old`, `replace_log` and `mark_start` change the log and belong on its loop. Who writes a
-snapshot sees to it that all in it is committed.
+a time; `forget_old`, `replace_log` and `mark_start` change the log and belong on its loop. The caller ensures
+that a snapshot contains only committed records.
 
 Source: KIP-630.
 """
@@ -56,23 +56,24 @@ _SMALLEST_BATCH_BYTES: Final = HEADER_BYTES
 
 
 class SnapshotStore:
-    """The snapshots beside `log`. Made by `open`."""
+    """The snapshots beside `log`. Created by `open`."""
 
     def __init__(self, log: Log, kept: Sequence[KeptSnapshot]) -> None:
         self.log = log
         self._kept = tuple(kept)
         self._downloaded: KeptSnapshot | None = None
-        """On the disk, but the log does not begin behind it yet."""
+        """A snapshot on the disk at which the log does not start yet."""
 
     @classmethod
     def open(cls, directory: Path, open_log: Callable[[Offset], Log]) -> tuple[Self, MetadataSnapshot | None]:
-        """Open the log in `directory` with its snapshots; return them, and the newest one, read. Blocks.
+        """Open the log in `directory` with its snapshots; return them and the newest snapshot's contents.
+        Blocks.
 
-        `open_log` is given where the log starts as far as is known here. Closes the gap that a crash left
-        between a downloaded snapshot and a log that was not replaced.
+        `open_log` takes the presumed log start offset. Closes the gap that a crash left between a downloaded
+        snapshot and a log that was not replaced.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; also where the log begins above 0 and no snapshot can be read.
+            KafkaError: KAFKA_STORAGE_ERROR; also if the log starts above 0 and no snapshot is readable.
         """
         remove_leftovers(directory)
         newest: MetadataSnapshot | None = None
@@ -100,14 +101,14 @@ class SnapshotStore:
         return store, newest
 
     def _join(self) -> None:
-        """Make log and snapshots follow each other."""
+        """Close any gap between log and snapshots."""
         log = self.log
         newest = self.newest
         if newest is not None and not log.log_start_offset == log.log_end_offset == newest.end_offset:
             latest_epoch = log.epochs.latest or 0
             if newest.end_offset > log.log_end_offset or newest.leader_epoch > latest_epoch:
                 logger.warning(
-                    "The log in %s ends at %d in leader epoch %d; it begins anew at the snapshot %s",
+                    "The log in %s ends at %d in leader epoch %d; it restarts at the snapshot %s",
                     log.directory,
                     log.log_end_offset,
                     latest_epoch,
@@ -121,31 +122,30 @@ class SnapshotStore:
                 raise KafkaError(
                     ErrorCode.kafka_storage_error,
                     f"the metadata log in {log.directory} begins at offset {log.log_start_offset}, and no "
-                    "snapshot of what was before it can be read; give the broker an empty directory, and it "
-                    "fetches everything from the others",
+                    "snapshot of the records before it is readable; give the broker an empty directory, and "
+                    "it fetches everything from the others",
                 )
             log.advance_log_start_offset(start.end_offset)
         self.remove(self._drop_before(log.log_start_offset))
 
     @property
     def ids(self) -> tuple[SnapshotId, ...]:
-        """The snapshots there are, oldest first."""
+        """The snapshots' ids, oldest first."""
         return tuple(kept.snapshot_id for kept in self._kept)
 
     @property
     def oldest(self) -> SnapshotId | None:
-        """The oldest snapshot, where the log starts unless that is at 0."""
+        """The oldest snapshot, at which the log starts unless it starts at 0."""
         return self._kept[0].snapshot_id if self._kept else None
 
     @property
     def newest(self) -> SnapshotId | None:
-        """The newest snapshot."""
         return self._kept[-1].snapshot_id if self._kept else None
 
     def region(self, snapshot_id: SnapshotId) -> FileRegion | None:
-        """Return the whole of a snapshot's file, for sending; `None` if there is no such snapshot.
+        """Return a snapshot's whole file, for sending; `None` if there is no such snapshot.
 
-        The file can be read for as long as the region is held, even if the snapshot is removed.
+        The file stays readable while the region is referenced, even if the snapshot is removed.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -161,10 +161,10 @@ class SnapshotStore:
             return FileRegion(file, 0, file.size_bytes())
 
     def write(self, snapshot: MetadataSnapshot) -> None:
-        """Write a snapshot of committed metadata; nothing if it is there, or lies below the log. Blocks.
+        """Write a snapshot of committed metadata, unless it exists or lies below the log. Blocks.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR: there is no such snapshot then.
+            KafkaError: KAFKA_STORAGE_ERROR: the snapshot does not exist then.
         """
         snapshot_id = snapshot.snapshot_id
         if snapshot_id in self.ids or snapshot_id.end_offset < self.log.log_start_offset:
@@ -179,12 +179,12 @@ class SnapshotStore:
     async def download(
         self, machine: SnapshotDownload, ask: Callable[[FetchSnapshotRequest], Awaitable[Any]]
     ) -> MetadataSnapshot:
-        """Fetch a snapshot from another replica; return it. `replace_log` or `remove` is the next step.
+        """Fetch a snapshot from another replica; return it. The caller then calls `replace_log` or `remove`.
 
         Raises:
-            DownloadRefusedError: the other replica does not give it.
-            DamagedSnapshotError: what was received is no snapshot.
-            KafkaError: KAFKA_STORAGE_ERROR, or what `ask` raises.
+            DownloadRefusedError: the other replica refuses it.
+            DamagedSnapshotError: the received bytes are not a snapshot.
+            KafkaError: KAFKA_STORAGE_ERROR, or raised by `ask`.
         """
         partial = await asyncio.to_thread(PartialSnapshot, self.log.directory, machine.snapshot_id)
         try:
@@ -196,7 +196,7 @@ class SnapshotStore:
             await asyncio.to_thread(partial.discard)
 
     def downloaded(self, partial: PartialSnapshot) -> MetadataSnapshot:
-        """Read a snapshot that was downloaded, and give it its name if it is whole. Blocks.
+        """Read a downloaded snapshot, and give it its final name if it is complete. Blocks.
 
         Raises:
             DamagedSnapshotError: it is not.
@@ -208,7 +208,7 @@ class SnapshotStore:
         return snapshot
 
     def replace_log(self, snapshot_id: SnapshotId) -> tuple[SnapshotId, ...]:
-        """Let the log begin where the snapshot ends, empty; return the older ones, for `remove`.
+        """Let the log start, empty, where the snapshot ends; return the older snapshots, for `remove`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -221,9 +221,9 @@ class SnapshotStore:
         return self._drop_before(snapshot_id.end_offset)
 
     def mark_start(self) -> None:
-        """Have an empty log know the leader epoch of the record before it, as the snapshot says.
+        """Set an empty log's leader epoch to that of the record before it, from the snapshot.
 
-        To be called after a truncation, which may have left nothing.
+        Call it after a truncation, which may have emptied the log.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -234,7 +234,7 @@ class SnapshotStore:
             log.assign_leader_epoch(newest.leader_epoch)
 
     def forget_old(self, limits: SnapshotLimits, now_ms: TimestampMs) -> tuple[SnapshotId, ...]:
-        """Let the log begin later if the limits say so; return the snapshots that go, for `remove`.
+        """Move the log start by the limits; return the snapshots below it, for `remove`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -244,13 +244,13 @@ class SnapshotStore:
         start = start_after_cleaning(self._kept, segments, limits, now_ms)
         if start is None:
             return ()
-        logger.info("The metadata log in %s begins at the snapshot %s from now on", log.directory, start)
+        logger.info("The metadata log in %s now starts at the snapshot %s", log.directory, start)
         log.advance_log_start_offset(start.end_offset)
         log.delete_old_segments(now_ms, start.end_offset)
         return self._drop_before(start.end_offset)
 
     def remove(self, snapshot_ids: Sequence[SnapshotId]) -> None:
-        """Delete the files of snapshots that are no longer used. Blocks.
+        """Delete the files of unused snapshots. Blocks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -273,17 +273,17 @@ def read_snapshot(path: Path, snapshot_id: SnapshotId) -> MetadataSnapshot:
     """Return the snapshot in a file. Blocks.
 
     Raises:
-        DamagedSnapshotError: the file is not as it was written.
+        DamagedSnapshotError: the file is damaged.
         KafkaError: KAFKA_STORAGE_ERROR.
     """
     return decode_snapshot(snapshot_id, _batches_in(path, snapshot_id))
 
 
 def _known_start_offset(directory: Path, kept: Sequence[KeptSnapshot]) -> Offset:
-    """Return the snapshot's end at which the log last was made to start, 0 if it was at none that is left.
+    """Return the end of the snapshot at which the log was last made to start; 0 if none of these remains.
 
-    The epochs that a log remembers start where it does. It may still have what is below, which then serves
-    where the snapshot cannot be read.
+    The log's leader epochs start there. The log may still have records below, which serve if the snapshot is
+    unreadable.
     """
     try:
         epochs = read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT)
@@ -294,7 +294,7 @@ def _known_start_offset(directory: Path, kept: Sequence[KeptSnapshot]) -> Offset
 
 
 def _last_timestamp_of(path: Path, snapshot_id: SnapshotId) -> TimestampMs:
-    """Return what the first batch of a snapshot says; the rest of the file is not read."""
+    """Return the timestamp from a snapshot's first batch; the rest of the file is not read."""
     first = next(_batches_in(path, snapshot_id), None)
     if first is None:
         raise DamagedSnapshotError(snapshot_id, "it is empty")
@@ -302,7 +302,7 @@ def _last_timestamp_of(path: Path, snapshot_id: SnapshotId) -> TimestampMs:
 
 
 def _batches_in(path: Path, snapshot_id: SnapshotId) -> Iterator[bytes]:
-    """Yield the batches of a file, one in memory at a time; stop where there is no whole one."""
+    """Yield the batches of a file, one in memory at a time."""
     with storage_errors(f"read {path}"), path.open("rb") as file:
         while head := file.read(_SMALLEST_BATCH_BYTES):
             if len(head) < _SMALLEST_BATCH_BYTES:

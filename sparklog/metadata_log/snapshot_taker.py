@@ -1,7 +1,7 @@
-"""Writes a snapshot of the metadata when one is due, beside everything else, and lets go what is old.
+"""Writes snapshots of the metadata on schedule, in the background, and deletes old ones.
 
-Nothing waits for a snapshot, and a disk that refuses one costs a longer replay, no more: the log has it all.
-One snapshot is written at a time. Everything is to be called on the log's loop.
+No request waits for a snapshot, and a failed one only makes the next replay longer: the log has all records.
+One snapshot is written at a time. Call everything on the log's loop.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotTaker:
-    """Has snapshots of one replica of the metadata log written into `store`."""
+    """Takes snapshots of one replica of the metadata log into `store`."""
 
     def __init__(
         self, store: SnapshotStore, log: Log, limits: SnapshotLimits, now_ms: Callable[[], TimestampMs]
@@ -32,21 +32,22 @@ class SnapshotTaker:
         self._schedule = SnapshotSchedule(limits, now_ms())
         self._taking: asyncio.Task[None] | None = None
         self.errors = 0
-        """How many snapshots could not be written."""
+        """Number of snapshots that could not be written."""
 
     def applied(self, metadata: MetadataSnapshot, size_bytes: int) -> None:
-        """Take note that so many committed bytes of the log led to `metadata`; write that if it is time."""
+        """Record that `size_bytes` of the committed log led to `metadata`; begin a snapshot of it if one
+        is due."""
         self._schedule.replayed(size_bytes)
         if self._taking is None and self._schedule.is_due(self._now_ms()):
             self._schedule.taken(self._now_ms())
             self._taking = asyncio.get_running_loop().create_task(self._take(metadata))
 
     def loaded(self) -> None:
-        """Take note that the metadata has come out of a snapshot."""
+        """Record that the metadata was loaded from a snapshot."""
         self._schedule.taken(self._now_ms())
 
     async def idle(self) -> None:
-        """Return when nothing is being written: before the log is replaced, and before it is closed."""
+        """Wait until no snapshot is being written: before the log is replaced, and before it is closed."""
         if self._taking is not None:
             await self._taking
 
@@ -59,6 +60,10 @@ class SnapshotTaker:
             await asyncio.to_thread(self._log.delete_files_due, now_ms)
         except KafkaError as error:
             self.errors += 1
-            logger.error("No snapshot %s, the next one comes in its time: %s", metadata.snapshot_id, error)
+            logger.error(
+                "Could not write the snapshot %s, the next one follows on schedule: %s",
+                metadata.snapshot_id,
+                error,
+            )
         finally:
             self._taking = None

@@ -22,7 +22,6 @@ NOT_YET_CLEAN: Final = (
     "sparklog/answers",
     "sparklog/client",
     "sparklog/dataframe",
-    "sparklog/metadata_log",
     "sparklog/storage/log.py",
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",

@@ -1,1 +1,1 @@
-"""What decides about a replica of the metadata log. Pure."""
+"""Decisions about a replica of the metadata log. Pure."""

@@ -1,9 +1,9 @@
-"""The control records of the metadata log and its snapshots.
+"""Control records of the metadata log and its snapshots.
 
 Each lies in a control batch. Its key is the version of the key and the type, two big-endian int16; its value
 is a kio entity of version 0, the only one that Kafka reads from a log. `LeaderChange` begins a leader epoch
-(KIP-595), `KRaftVersion` and `Voters` say who votes (KIP-853), a header and a footer enclose a snapshot
-(KIP-630).
+(KIP-595), `KRaftVersion` and `Voters` define the voter set (KIP-853), a header and a footer enclose a
+snapshot (KIP-630).
 """
 
 import struct
@@ -46,11 +46,11 @@ __all__ = [
 _KEY: Final = struct.Struct(">hh")
 _KEY_VERSION: Final = 0
 _KRAFT_VERSION: Final = 1
-"""The level at which voters are named by the log itself and carry directory ids."""
+"""The level at which the log itself names the voters, with directory ids."""
 
 
 class ControlRecordType(IntEnum):
-    """The types that occur in the metadata log and its snapshots; the names are Kafka's."""
+    """The types that occur in the metadata log and its snapshots, with Kafka's names."""
 
     LEADER_CHANGE = 2
     SNAPSHOT_HEADER = 3
@@ -72,16 +72,16 @@ _TYPES: Final = MappingProxyType({entity: control_type for control_type, entity 
 
 
 def control_record(entity: Any, timestamp_ms: TimestampMs) -> SimpleRecord:
-    """Return the record that holds `entity`, one of the five kinds; it belongs into a control batch."""
+    """Return the record of `entity`, one of the five types, for a control batch."""
     key = _KEY.pack(_KEY_VERSION, _TYPES[type(entity)])
     return SimpleRecord(key=key, value=encode_to_bytes(entity), timestamp_ms=timestamp_ms)
 
 
 def read_control_record(record: SimpleRecord) -> Any | None:
-    """Return the entity in a record of a control batch; None for a type that is not known here.
+    """Return the entity in a record of a control batch; None for an unknown type.
 
     Raises:
-        CorruptBatchError: key or value are not what a control record has.
+        CorruptBatchError: key or value is not a control record's.
         MalformedRequestError: a length inside the value is impossible.
     """
     key, value = record.key, record.value
@@ -97,7 +97,7 @@ def read_control_record(record: SimpleRecord) -> Any | None:
 def leader_change(
     leader_id: BrokerId, voters: Iterable[VoterKey], granting: Iterable[VoterKey]
 ) -> LeaderChangeMessage:
-    """Return what begins a leader epoch: who leads, who could vote, and who voted for the leader."""
+    """Return the record that begins a leader epoch: the leader, the voters, and those that voted for it."""
     return LeaderChangeMessage(
         version=0,
         leader_id=leader_id,
@@ -111,12 +111,12 @@ def _leader_change_voters(keys: Iterable[VoterKey]) -> tuple[LeaderChangeVoter, 
 
 
 def kraft_version() -> KRaftVersionRecord:
-    """Return the record that lets the log itself name the voters."""
+    """Return the record after which the log itself names the voters."""
     return KRaftVersionRecord(version=0, k_raft_version=_KRAFT_VERSION)
 
 
 def voters_record(voters: VoterSet) -> VotersRecord:
-    """Return the record that puts a voter set in force."""
+    """Return the record that puts a voter set into force."""
     return VotersRecord(
         version=0,
         voters=tuple(
@@ -134,7 +134,7 @@ def voters_record(voters: VoterSet) -> VotersRecord:
 
 
 def voter_set_of(record: VotersRecord) -> VoterSet:
-    """Return the voter set that a record puts in force."""
+    """Return the voter set of a record."""
     return VoterSet.of(
         Voter(
             VoterKey(voter.voter_id, voter.voter_directory_id),

@@ -1,4 +1,4 @@
-"""How far a copy of the metadata log reaches, and which of two copies is the longer one."""
+"""Position of the end of a copy of the metadata log, to compare copies."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from sparklog.types import LeaderEpoch, Offset
 
 
 class LogPosition(NamedTuple):
-    """The end of a log. Compares as Raft does: by the last record's epoch first, then by length.
+    """The end of a log. Compares as in Raft: by the last record's epoch first, then by length.
 
     >>> LogPosition(2, 10) < LogPosition(3, 4) < LogPosition(3, 5)
     True
     """
 
     last_epoch: LeaderEpoch
-    """The leader epoch of the last record, 0 in an empty log."""
+    """The leader epoch of the last record; 0 in an empty log."""
     end_offset: Offset
     """Exclusive."""
 

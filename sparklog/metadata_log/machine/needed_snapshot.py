@@ -1,7 +1,7 @@
 """Whether a fetcher of the metadata log has to begin with a snapshot.
 
-Pure. It needs a snapshot when the log no longer has what it would have to be given: it is answered with the
-newest one's id instead of records. Source: KIP-595.
+Pure. It needs one if the log no longer has the records it would need: the response then has the newest
+snapshot's id instead of records. Source: KIP-595.
 """
 
 from sparklog.types import LeaderEpoch, Offset, SnapshotId
@@ -15,10 +15,10 @@ def needed_snapshot(
     oldest: SnapshotId | None,
     newest: SnapshotId | None,
 ) -> SnapshotId | None:
-    """Return the snapshot with which a fetcher has to begin; `None` where the log will do.
+    """Return the snapshot with which a fetcher has to begin; `None` if the log suffices.
 
-    It has nothing yet, which a snapshot mends sooner than the log; or it is below the log's start; or its log
-    has other records just there than the snapshot at which the log starts.
+    It needs one if it has no records, since a snapshot is faster than the log; if it is below the log's
+    start; or if its log differs, at the log's start, from the snapshot there.
 
     >>> snapshots = {"oldest": SnapshotId(100, 2), "newest": SnapshotId(300, 5)}
     >>> needed_snapshot(99, 2, log_start_offset=100, **snapshots)

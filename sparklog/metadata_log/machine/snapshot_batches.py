@@ -1,11 +1,11 @@
-"""What is inside a `.checkpoint` file: record batches, as they lie in a log, from offset 0 on without a gap.
+"""Contents of a `.checkpoint` file: record batches, as in a log, from offset 0 on without a gap.
 
-    a control batch   SnapshotHeader, KRaftVersion, Voters (the last two where the log has named voters)
-    batches           the records that make the image, some `BATCH_BYTES` each
+    a control batch   SnapshotHeader, KRaftVersion, Voters (the last two if the log has named voters)
+    batches           the image's records, some `BATCH_BYTES` each
     a control batch   SnapshotFooter
 
-Every batch bears the leader epoch of the snapshot's id. All timestamps are that of the last record of the log
-that the snapshot contains, so two brokers that write the same snapshot write the same bytes.
+Every batch has the leader epoch of the snapshot's id. All timestamps are that of the last log record in the
+snapshot, so two brokers write the same bytes for the same snapshot.
 
 The rules this module keeps:
 
@@ -40,32 +40,31 @@ from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.types import SnapshotId, TimestampMs
 
 BATCH_BYTES: Final = 1024 * 1024
-"""How large a batch grows before the next one begins."""
+"""Size from which the next batch is begun."""
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, and of Kafka's snapshots."""
 _RECORD_OVERHEAD_BYTES: Final = 16
-"""About what a record has beside its value: lengths, deltas."""
+"""Approximate size of a record without its value: lengths, deltas."""
 
 
 class DamagedSnapshotError(KafkaError):
-    """The bytes are no snapshot, or not as they were written."""
+    """The bytes are not a snapshot, or are damaged."""
 
     def __init__(self, snapshot_id: SnapshotId, reason: str) -> None:
         super().__init__(ErrorCode.corrupt_message, f"snapshot {snapshot_id}: {reason}")
 
 
 class MetadataSnapshot(NamedTuple):
-    """All that the metadata log says below one offset."""
+    """State of the metadata log at one offset."""
 
     image: MetadataImage
     voters: VoterSet | None
-    """The voters in force there; `None` where the log has not named any."""
+    """The voters in force; `None` if the log has not named any."""
     last_timestamp_ms: TimestampMs
-    """Of the last record in the log that the image contains."""
+    """Timestamp of the last log record in the image."""
 
     @property
     def snapshot_id(self) -> SnapshotId:
-        """Under which it is kept."""
         return snapshot_id_of(self.image)
 
 
@@ -98,10 +97,10 @@ def encode_snapshot(snapshot: MetadataSnapshot) -> Iterator[bytes]:
 
 
 def decode_snapshot(snapshot_id: SnapshotId, batches: Iterable[bytes]) -> MetadataSnapshot:
-    """Return the snapshot that lies in `batches`, each of them one whole batch, all of a file.
+    """Return the snapshot in `batches`, each of them one whole batch, together a whole file.
 
     Raises:
-        DamagedSnapshotError: they are not what `encode_snapshot` yields.
+        DamagedSnapshotError: they are not the output of `encode_snapshot`.
     """
     reading = _Reading(snapshot_id)
     try:
@@ -115,10 +114,10 @@ def decode_snapshot(snapshot_id: SnapshotId, batches: Iterable[bytes]) -> Metada
 
 
 def read_last_timestamp(snapshot_id: SnapshotId, first_batch: bytes) -> TimestampMs:
-    """Return `MetadataSnapshot.last_timestamp_ms` of a snapshot that begins with that batch.
+    """Return `MetadataSnapshot.last_timestamp_ms` of a snapshot from its first batch.
 
     Raises:
-        DamagedSnapshotError: it does not begin a snapshot.
+        DamagedSnapshotError: the batch is not the first of a snapshot.
     """
     reading = _Reading(snapshot_id)
     try:
@@ -131,7 +130,7 @@ def read_last_timestamp(snapshot_id: SnapshotId, first_batch: bytes) -> Timestam
 
 
 class _Reading:
-    """How far the batches of a snapshot have been read."""
+    """State of reading the batches of a snapshot."""
 
     def __init__(self, snapshot_id: SnapshotId) -> None:
         self._snapshot_id = snapshot_id
@@ -144,7 +143,7 @@ class _Reading:
     def read(self, batch: bytes) -> None:
         header = batch_at(batch)
         if header is None or header.size_bytes != len(batch):
-            raise self._damaged(f"{len(batch)} bytes behind record {self._next_offset} are no batch")
+            raise self._damaged(f"{len(batch)} bytes behind record {self._next_offset} are not a batch")
         check_crc(batch, 0, header)
         if self._footer is not None:
             raise self._damaged(f"{len(batch)} bytes follow its footer")

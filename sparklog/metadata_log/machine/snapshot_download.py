@@ -1,8 +1,7 @@
-"""A snapshot of the metadata log fetched from another replica, piece by piece, until it is whole.
+"""Download of a snapshot of the metadata log from another replica, piece by piece.
 
-Pure: what to ask for next, and whether an answer is the next piece of the same file. `SnapshotStore.download`
-carries it out. A download that fails is begun anew by whoever wanted it, from another fetch: the snapshot may
-be gone.
+Pure: the next request, and whether a response is the next piece of the same file. `SnapshotStore.download`
+carries it out. After a failure its owner begins a new download, with another fetch: the snapshot may be gone.
 
 Source: KIP-630.
 """
@@ -24,13 +23,13 @@ from sparklog.types import (
 )
 
 FETCH_SNAPSHOT_MAX_BYTES: Final = 8 * 1024 * 1024
-"""The largest piece that is asked for."""
+"""Limit for one piece."""
 
 
 class DownloadRefusedError(KafkaError):
-    """The other replica does not give the snapshot, or gives something else than was asked for.
+    """The other replica refuses the snapshot, or its response does not fit the request.
 
-    `leader_epoch` is the one that it named with its refusal, `None` if it named none.
+    `leader_epoch` is that of the refusal; `None` if it has none.
     """
 
     def __init__(self, error_code: ErrorCode, message: str, leader_epoch: LeaderEpoch | None = None) -> None:
@@ -39,7 +38,7 @@ class DownloadRefusedError(KafkaError):
 
 
 class SnapshotDownload:
-    """How much of one snapshot has been received."""
+    """Progress of the download of one snapshot."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class SnapshotDownload:
         replica_id: BrokerId,
         directory_id: UUID | None,
     ) -> None:
-        """Download for a replica; a `leader_epoch` is what the other side must be in."""
+        """Download for a replica; with `leader_epoch` the other replica must be in it."""
         self.snapshot_id = snapshot_id
         self._cluster_id = cluster_id
         self._leader_epoch = leader_epoch
@@ -61,11 +60,9 @@ class SnapshotDownload:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything is there."""
         return self._received_bytes == self._size_bytes
 
     def request(self) -> FetchSnapshotRequest:
-        """Return the request for the next piece."""
         partition = PartitionSnapshot(
             partition=0,
             current_leader_epoch=or_minus_one(self._leader_epoch),
@@ -83,13 +80,13 @@ class SnapshotDownload:
         )
 
     def answered(self, response: Any) -> bytes | memoryview:
-        """Return the bytes in the answer to the last request, which are to be written next.
+        """Return the bytes of a response, which continue the file.
 
         Raises:
             DownloadRefusedError: there are none; see the class.
         """
         if response.error_code is not ErrorCode.none:
-            raise DownloadRefusedError(response.error_code, f"snapshot {self.snapshot_id} is not given")
+            raise DownloadRefusedError(response.error_code, f"snapshot {self.snapshot_id} is refused")
         partitions = [partition for topic in response.topics for partition in topic.partitions]
         if len(partitions) != 1:
             raise self._strange(f"{len(partitions)} partitions")
@@ -98,7 +95,7 @@ class SnapshotDownload:
             leader_epoch = partition.current_leader.leader_epoch
             raise DownloadRefusedError(
                 partition.error_code,
-                f"snapshot {self.snapshot_id} is not given",
+                f"snapshot {self.snapshot_id} is refused",
                 unless_minus_one(leader_epoch),
             )
         answered_id = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)

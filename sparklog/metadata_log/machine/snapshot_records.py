@@ -1,12 +1,13 @@
-"""From a metadata image to the records that make it, which is what a snapshot consists of.
+"""Conversion of a metadata image to its records, the contents of a snapshot.
 
-Rule kept: replaying the records over nothing gives an image equal to the one they were written from. The
-offset and the leader epoch are no records; they are the snapshot's id.
+Rule kept: replaying the records on an empty image gives an equal image. Offset and leader epoch are not among
+the records; they are the snapshot's id.
 
 The order is that of Kafka's image writers: features first, `metadata.version` before any other, because it
-says how to read what follows; then brokers, topics each with its partitions, configurations, quotas, producer
-ids, ACLs, SCRAM credentials.
-Within each the order is that of ids and names, so equal images give equal records, whoever writes them.
+determines how the rest is read; then brokers, topics each with its partitions, configurations, quotas,
+producer ids, ACLs, SCRAM credentials.
+
+Within each the order is that of ids and names, so equal images give equal records on every broker.
 
 Source: KIP-630; Kafka's org.apache.kafka.image.
 """
@@ -34,7 +35,6 @@ _NO_BROKER: Final[BrokerId] = -1
 
 
 def snapshot_id_of(image: MetadataImage) -> SnapshotId:
-    """Return the id under which a snapshot of the image is kept."""
     return SnapshotId(image.end_offset, image.leader_epoch)
 
 
@@ -68,12 +68,12 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
 def _order_of_quotas(
     item: tuple[ClientQuotaEntity, Mapping[str, float]],
 ) -> list[tuple[str, bool, str]]:
-    """Return what sorts names, of which some are `None`."""
+    """Return a sort key for names, some of which are `None`."""
     return [(entity_type, name is not None, name or "") for entity_type, name in item[0]]
 
 
 def image_of_snapshot(snapshot_id: SnapshotId, records: Iterable[MetadataRecord]) -> MetadataImage:
-    """Return the image that a snapshot's records make.
+    """Return the image of a snapshot's records.
 
     Raises:
         MetadataReplayError: the records are not those of an image.

@@ -1,12 +1,12 @@
-"""When a snapshot of the metadata log is due, and up to where the log may forget.
+"""Schedule of the metadata log's snapshots, and of the deletion of old records.
 
 Pure, with the time as an argument. Rules, as in Kafka:
 
-- A snapshot is due when `max_record_bytes` of the log have been replayed since the last one, or anything at
-  all and `max_interval_ms` have passed. Never within a metadata transaction.
-- The log forgets from its start to one of its snapshots, never further than to the newest: one snapshot
-  stays always. The oldest goes while log and snapshots together exceed `retention_bytes`, or while the last
-  record in it is older than `retention_ms`.
+- A snapshot is due when `max_record_bytes` of the log have been replayed since the last one, or when
+  `max_interval_ms` have passed and at least one record was replayed; never within a metadata transaction.
+- The log is deleted from its start up to one of its snapshots, at most the newest: one snapshot always stays.
+  The oldest one goes while log and snapshots together exceed `retention_bytes`, or while its last record is
+  older than `retention_ms`.
 
 Source: KIP-630.
 """
@@ -21,7 +21,7 @@ from sparklog.types import Offset, SnapshotId, TimestampMs
 
 
 class SnapshotSchedule:
-    """When the next snapshot is due at one replica of the log."""
+    """Schedule of the snapshots at one replica of the log."""
 
     def __init__(self, limits: SnapshotLimits, now_ms: TimestampMs) -> None:
         self._limits = limits
@@ -29,7 +29,7 @@ class SnapshotSchedule:
         self._last_snapshot_ms = now_ms
 
     def replayed(self, size_bytes: int) -> None:
-        """Take note that so many bytes of record batches have gone into the image."""
+        """Record that `size_bytes` of record batches have been applied to the image."""
         self._replayed_bytes += size_bytes
 
     def is_due(self, now_ms: TimestampMs) -> bool:
@@ -43,13 +43,13 @@ class SnapshotSchedule:
         )
 
     def taken(self, now_ms: TimestampMs) -> None:
-        """Count anew: a snapshot is being written of what was replayed so far, or was loaded."""
+        """Restart the schedule: a snapshot of the current image is being written, or was loaded."""
         self._replayed_bytes = 0
         self._last_snapshot_ms = now_ms
 
 
 class SegmentSize(NamedTuple):
-    """A segment of the log; it reaches to the next one's base offset."""
+    """A segment of the log, which ends at the next one's base offset."""
 
     base_offset: Offset
     size_bytes: int
@@ -57,12 +57,12 @@ class SegmentSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSnapshot:
-    """What there is to know of a snapshot on the disk."""
+    """A snapshot on the disk."""
 
     snapshot_id: SnapshotId
     size_bytes: int
     last_timestamp_ms: TimestampMs
-    """Of the last record of the log that is in it."""
+    """Timestamp of its last log record."""
 
 
 def start_after_cleaning(
@@ -71,10 +71,10 @@ def start_after_cleaning(
     limits: SnapshotLimits,
     now_ms: TimestampMs,
 ) -> SnapshotId | None:
-    """Return the snapshot at which the log is to begin, `None` if everything may stay.
+    """Return the snapshot at which the log has to start; `None` if everything may stay.
 
-    `snapshots` and `segments` are all there are, oldest first. Older snapshots go, and segments that lie
-    wholly below, but the active one.
+    `snapshots` and `segments` are complete and ordered, oldest first. Older snapshots are deleted, and
+    segments that lie wholly below, except the active one.
     """
     start: SnapshotId | None = None
     remaining = list(segments)

@@ -1,8 +1,8 @@
-"""Who votes on the metadata log: a broker's node id together with the directory in which its copy lies.
+"""Voters of the metadata log: a broker's node id with the directory of its copy.
 
-A broker that comes back with another directory has forgotten what it voted and what it had, so it is not
-the voter it was (KIP-853). Majorities are counted over the set in force, which is the last one in the log,
-committed or not; two sets that follow each other differ by one voter, so that their majorities overlap.
+A broker that returns with another directory has lost its votes and its log, so it is not the former voter
+(KIP-853). Majorities are counted over the set in force, which is the last one in the log, committed or not;
+consecutive sets differ by one voter, so that their majorities overlap.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,6 @@ from sparklog.types import BrokerId
 
 
 class VoterKey(NamedTuple):
-    """A replica of the metadata log."""
-
     node_id: BrokerId
     directory_id: UUID
 
@@ -24,7 +22,7 @@ class VoterKey(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """A replica that votes, and where it listened when it became a voter."""
+    """A voter, and its endpoint when it became one."""
 
     key: VoterKey
     host: str
@@ -33,7 +31,7 @@ class Voter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """The voters, in the order of their node ids; a node id occurs once."""
+    """The voters, in the order of their node ids, which are unique."""
 
     voters: tuple[Voter, ...]
 
@@ -45,7 +43,6 @@ class VoterSet:
 
     @classmethod
     def of(cls, voters: Iterable[Voter]) -> "VoterSet":
-        """Return the set of `voters`, given in any order."""
         return cls(tuple(sorted(voters)))
 
     def __iter__(self) -> Iterator[Voter]:
@@ -59,12 +56,11 @@ class VoterSet:
 
     @property
     def keys(self) -> frozenset[VoterKey]:
-        """The voters' keys."""
         return frozenset(voter.key for voter in self.voters)
 
     @property
     def majority(self) -> int:
-        """How many voters decide.
+        """Number of voters that form a majority.
 
         >>> VoterSet(()).majority
         1
@@ -72,17 +68,15 @@ class VoterSet:
         return len(self.voters) // 2 + 1
 
     def is_majority(self, keys: Iterable[VoterKey]) -> bool:
-        """Whether those of `keys` that vote decide."""
+        """Whether the voters among `keys` are a majority."""
         return len(self.keys & frozenset(keys)) >= self.majority
 
     def with_node(self, node_id: BrokerId) -> Voter | None:
-        """Return the voter with that node id, whatever its directory."""
+        """Return the voter with a node id, in any directory."""
         return next((voter for voter in self.voters if voter.key.node_id == node_id), None)
 
     def with_voter(self, voter: Voter) -> "VoterSet":
-        """Return the set with one voter more."""
         return VoterSet.of((*self.voters, voter))
 
     def without(self, key: VoterKey) -> "VoterSet":
-        """Return the set with one voter less."""
         return VoterSet(tuple(voter for voter in self.voters if voter.key != key))

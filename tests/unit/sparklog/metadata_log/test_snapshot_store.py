@@ -308,7 +308,7 @@ def test_snapshot_that_the_disk_refuses_is_missed_by_nobody(
     blocking = log.directory / f"{SnapshotId(9, 1)}.checkpoint.part"
     blocking.mkdir()
     asyncio.run(take())
-    assert "No snapshot 00000000000000000009-0000000001" in caplog.text
+    assert "Could not write the snapshot 00000000000000000009-0000000001" in caplog.text
     assert store.ids == (SnapshotId(9, 1),)
 
 
