@@ -1,4 +1,4 @@
-"""Configuration under Kafka's own keys: which are honoured, what they allow, and files of them."""
+"""Configuration under Kafka's own keys: the keys honoured, their limits, and properties files."""
 
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.config.controller_keys import SnapshotLimits

@@ -1,10 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has eleven parts, each
-with what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, the
-coordinators' topics, groups, transactions, the authorizer, and TLS. The defaults differ from Kafka's where a
-broker here lives differently: it listens on loopback only, it is told to leave and is fenced faster, and its
-directories are given by the application.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has twelve parts, each
+with the values derived from its keys: listeners, replication, the controller, logs, their cleaner, quotas,
+the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults differ from Kafka's
+where a broker here differs: it listens on loopback only, the application gives its directories, and the
+controller shuts it down and fences it sooner.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -71,7 +71,7 @@ class BrokerConfig(
     TlsKeys,
     SaslKeys,
 ):
-    """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
+    """The configuration of every broker and of the controller; `raw` holds the properties as given.
 
     Attributes bear Kafka's values; -1 for "no limit" occurs in the `log_retention_...` attributes, which
     `sparklog.config.topic_config` turns into `None`.
@@ -79,13 +79,13 @@ class BrokerConfig(
 
     raw: Mapping[str, str] = field(default_factory=dict, repr=False)  # of secrets, too
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
-    """What was set for all brokers while the cluster ran (`sparklog.config.dynamic`),"""
+    """Values set for all brokers while the cluster runs (`sparklog.config.dynamic`)."""
     dynamic: Mapping[str, str] = field(default_factory=dict)
-    """and what for this one."""
+    """Values set for this broker, which win over the defaults."""
 
     controller_quorum_bootstrap_servers: tuple[BootstrapServer, ...] = field(init=False)
     listener_overrides: Mapping[str, Mapping[str, str]] = field(init=False, repr=False)
-    """What is set for single listeners (`sparklog.config.listener_overrides`), by their names."""
+    """The keys of single listeners (`sparklog.config.listener_overrides`), by listener name."""
 
     # Identity, which the cluster assigns
     node_id: int | None = config_key(
@@ -102,13 +102,18 @@ class BrokerConfig(
 
     # Topics
     num_partitions: int = config_key(
-        "num.partitions", ConfigType.INT, 1, "How many partitions a topic gets if nobody says.", at_least(1)
+        "num.partitions",
+        ConfigType.INT,
+        1,
+        "The partitions of a new topic if the request gives no number.",
+        at_least(1),
     )
     default_replication_factor: int = config_key(
         "default.replication.factor",
         ConfigType.INT,
         1,
-        "How many replicas a partition gets if nobody says: the number of racks, at most 3, if not set.",
+        "The replicas of a partition if the request gives no number: the number of racks, at most 3, if not"
+        " set.",
         at_least(1),
     )
     auto_create_topics_enable: bool = config_key(
@@ -166,7 +171,7 @@ class BrokerConfig(
         "background.threads",
         ConfigType.INT,
         10,
-        "How many threads do file work beside the event loop; the upkeep of logs has its own.",
+        "How many threads do file work outside the event loop; log maintenance has its own.",
         at_least(1),
     )
     num_recovery_threads_per_data_dir: int = config_key(
@@ -181,8 +186,8 @@ class BrokerConfig(
     def from_mapping(cls, mapping: Mapping[str, str], *, racks: int | None = None) -> Self:
         """Return the configuration with the values given under Kafka's keys.
 
-        With `racks`, the number of racks bounds the replication factors that are taken if none is given. Keys
-        of `KEPT_GROUP_KEYS` are checked and make no difference.
+        `racks`, the number of racks, bounds the default replication factors. Keys of `KEPT_GROUP_KEYS` are
+        checked and have no effect.
 
         Raises:
             ConfigError: an unknown key, one the cluster assigns, a malformed value, or values that contradict
@@ -206,7 +211,6 @@ class BrokerConfig(
         return cls(raw=raw, **values)
 
     def __post_init__(self) -> None:
-        """Read and check each part."""
         ListenerKeys.__post_init__(self)
         ControllerKeys.__post_init__(self)
         ReplicationKeys.__post_init__(self)
@@ -222,29 +226,27 @@ class BrokerConfig(
                 self.of_listener(listener_name, mechanism)
 
     def with_identity(self, node_id: BrokerId, rack: str | None) -> "BrokerConfig":
-        """Return the configuration of one broker."""
         assigned = {"node.id": str(node_id)} | ({} if rack is None else {"broker.rack": rack})
         return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
 
     @property
     def inter_broker_protocol(self) -> SecurityProtocol:
-        """What brokers speak to each other, and the driver to them."""
+        """The security protocol between brokers, and from the driver to brokers."""
         return self.security_protocol(self.inter_broker_listener)
 
     @property
     def controller_protocol(self) -> SecurityProtocol:
-        """What brokers speak to the driver."""
+        """The security protocol from brokers to the driver."""
         return self.security_protocol(self.controller_quorum_bootstrap_servers[0].listener_name)
 
     def security_protocol(self, listener_name: str) -> SecurityProtocol:
-        """Return what one of the listeners speaks."""
         return next(each.security_protocol for each in self.listeners if each.name == listener_name)
 
     def of_listener(self, listener_name: str, mechanism: str = "") -> "BrokerConfig":
-        """Return the configuration as it holds for one listener, and for one mechanism of SASL there.
+        """Return the configuration in force for one listener, and for one SASL mechanism of it.
 
         Raises:
-            ConfigError: a value that is set for it is malformed.
+            ConfigError: a value for the listener is malformed.
         """
         values: dict[str, Any] = {}
         prefix = f"{mechanism.lower()}."
@@ -260,7 +262,9 @@ class BrokerConfig(
         return replace(self, raw={}, **values) if values else self
 
     def listener_limits(self, listener_name: str) -> ListenerLimits:
-        """Return how many connections one listener may have, and how fast, beside what holds for all."""
+        """Return the limits on the number and rate of connections of one listener, besides those of the
+        broker.
+        """
         own, overrides = self.of_listener(listener_name), self.listener_overrides.get(listener_name, {})
         no_limits = ListenerLimits()
         return ListenerLimits(
@@ -272,7 +276,7 @@ class BrokerConfig(
 
     @property
     def metadata_directory(self) -> Path | None:
-        """Where this one of a host's brokers has its metadata log; None for its first log directory."""
+        """The directory of this broker's metadata log; None for its first log directory."""
         parent = self.metadata_log_dir
         return None if parent is None else Path(parent, f"broker-{self.node_id}")
 
@@ -286,7 +290,7 @@ class BrokerConfig(
 
     @property
     def data_directories(self) -> tuple[str, ...]:
-        """The directories of log.dirs, else of log.dir; empty if the application is to choose."""
+        """The directories of log.dirs, else of log.dir; empty if the application chooses."""
         return self.log_dirs or self.log_dir or ()
 
 
@@ -297,9 +301,7 @@ BROKER_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
         if "key" in item.metadata
     }
 )
-"""The keys that this system honours, by name."""
 
 BROKER_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
     {item.metadata["key"].name: item.name for item in fields(BrokerConfig) if "key" in item.metadata}
 )
-"""The attribute of `BrokerConfig` for each key."""

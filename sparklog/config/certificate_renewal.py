@@ -1,10 +1,10 @@
-"""Certificates whose files have changed: listeners show the new ones to new connections, without a restart.
+"""Certificate renewal: listeners present a changed certificate to new connections, without a restart.
 
-Files are looked at every `INTERVAL_S`, since whoever renews certificates replaces them and tells nobody. What
-can't be read, or contradicts itself because only half of it is there yet, changes nothing: it is logged, and
-looked at again with the next change. Connections that are there keep what they were made with.
+Key and trust stores are checked every `INTERVAL_S`, since renewal tools replace files without notice. A store
+that is unreadable, or half replaced and inconsistent, is logged, and tried again with its next change. Open
+connections keep their certificates.
 
-Order for the caller, all on one event loop: `watch` each listener of TLS; `run` until cancelled.
+Order for the caller, all on one event loop: `watch` each TLS listener; `run` until cancelled.
 """
 
 import asyncio
@@ -32,26 +32,28 @@ class _Watched:
 
 
 class CertificateRenewal:
-    """What the listeners of one process show."""
+    """Renews the certificates of the listeners of one process."""
 
     def __init__(self, secret: ApplicationSecret) -> None:
         self._secret = secret
         self._watched: dict[Listener, _Watched] = {}
 
     async def watch(self, listener: Listener, config: BrokerConfig) -> None:
-        """Look after a listener, whose certificates were read a moment ago; one without TLS is left alone."""
+        """Watch the stores of a listener whose certificates were just read; listeners without TLS are
+        ignored.
+        """
         if listener.handshakes is not None:
             files = await asyncio.to_thread(_files, config.of_listener(listener.listener_name))
             self._watched[listener] = _Watched(config, files)
 
     async def run(self) -> None:
-        """Look at the files from time to time; ends by cancellation."""
+        """Check the stores every `INTERVAL_S`; ends by cancellation."""
         while self._watched:
             await asyncio.sleep(INTERVAL_S)
             await self.check()
 
     async def check(self) -> None:
-        """Look at the files now."""
+        """Check the stores of all listeners once."""
         for listener, watched in self._watched.items():
             files = await asyncio.to_thread(_files, watched.config.of_listener(listener.listener_name))
             if files == watched.seen:
@@ -66,18 +68,18 @@ class CertificateRenewal:
                     self._secret,
                 )
             except KafkaError as error:
-                logger.error("%s goes on with the certificates it has: %s", listener.name, error)
+                logger.error("%s keeps its certificates: %s", listener.name, error)
                 continue
-            except Exception:  # whatever a file may hold: nobody would look at the others any more
-                logger.exception("%s goes on with the certificates it has", listener.name)
+            except Exception:  # any content of a file: the other listeners are checked all the same
+                logger.exception("%s keeps its certificates", listener.name)
                 continue
             assert listener.handshakes is not None and tls is not None
             listener.handshakes.tls = tls
-            logger.info("%s shows the certificates that are in %s now", listener.name, ", ".join(files))
+            logger.info("%s presents the renewed certificates of %s", listener.name, ", ".join(files))
 
 
 def _files(config: BrokerConfig) -> dict[str, tuple[int, int, int] | None]:
-    """Return what tells each file of a listener from its next version. Blocks."""
+    """Return the version of each store of a listener. Blocks."""
     settings = config.tls_settings()
     return {
         store.location: file_version(store)

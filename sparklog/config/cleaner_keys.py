@@ -7,7 +7,7 @@ from sparklog.config.definition import LONG_MAX, ConfigType, Rule, at_least, bet
 
 @dataclass(frozen=True, kw_only=True)
 class CleanerKeys:
-    """How logs are compacted, and what that may cost."""
+    """How logs are compacted, and the limits on its cost."""
 
     log_cleaner_enable: bool = config_key(
         "log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compacted topics are compacted."
@@ -36,8 +36,8 @@ class CleanerKeys:
         "log.cleaner.io.buffer.size",
         ConfigType.INT,
         4194304,
-        "How much of their logs all cleaner processes together look at at a time; more than Kafka's default,"
-        " because many records are looked at side by side. A batch that is larger is read whole.",
+        "How many bytes of log all cleaner processes together read at a time; more than Kafka's default,"
+        " because many records are examined in parallel. A larger batch is read whole.",
         at_least(0),
     )
     log_cleaner_io_max_bytes_per_second: float = config_key(

@@ -1,8 +1,8 @@
-"""Client-metrics resources (KIP-714): which clients are to push which of their metrics how often.
+"""Client-metrics resources (KIP-714): subscriptions that say which clients push which metrics how often.
 
-A resource is a subscription under a name; it is set by IncrementalAlterConfigs. Rules kept, those of Kafka's
-ClientMetricsConfigs: a client is meant if every pattern of `match` fits, wholly, what is known of it;
-`metrics` are prefixes of names, "*" being all of them, and none nothing.
+A resource is a subscription under a name, set by IncrementalAlterConfigs. Rules, as in Kafka's
+ClientMetricsConfigs: a client is selected if every pattern of `match` matches the whole of its attribute;
+`metrics` are prefixes of names, "*" selects all, an empty list none.
 """
 
 from collections.abc import Mapping
@@ -49,24 +49,22 @@ MATCHED: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""What may be matched of a client."""
+"""The attributes of a client that patterns may match."""
 
 
 class ClientMetrics(NamedTuple):
-    """One subscription."""
-
     metrics: tuple[str, ...]
     interval_ms: int
     match: Mapping[str, str]
     """Patterns by the names in `MATCHED`."""
 
     def is_for(self, client: Mapping[str, str]) -> bool:
-        """Whether a client is meant of which this is known."""
+        """Whether a client with these attributes is selected."""
         return all(_pattern(text).fullmatch(client.get(name, "")) for name, text in self.match.items())
 
 
 def client_metrics(values: Mapping[str, str]) -> ClientMetrics:
-    """Return what a resource says.
+    """Return the subscription of a resource.
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_CONFIG.
@@ -86,7 +84,7 @@ def client_metrics(values: Mapping[str, str]) -> ClientMetrics:
 
 
 def checked_client_metrics(name: str, values: Mapping[str, str]) -> None:
-    """Refuse a resource that nobody could obey.
+    """Check a resource before it is stored.
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_CONFIG.
@@ -120,9 +118,9 @@ def _pattern(text: str) -> Any:
     """Return the compiled pattern.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a regular expression.
     """
-    # Matches in a time that is linear in the text, whatever the pattern; loaded when there is one.
+    # RE2 matches in linear time, whatever the pattern; imported when the first pattern is compiled.
     import re2
 
     options = re2.Options()
@@ -130,4 +128,4 @@ def _pattern(text: str) -> Any:
     try:
         return re2.compile(text, options)
     except re2.error as error:
-        raise ValueError(f"{text!r} is no regular expression") from error
+        raise ValueError(f"{text!r} is not a regular expression") from error

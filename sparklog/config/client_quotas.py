@@ -1,6 +1,6 @@
-"""The quotas that users, client ids and addresses may have, by Kafka's names for them.
+"""The quotas that users, client ids and addresses may have, by Kafka's names.
 
-They are no broker configuration: they are set while the cluster runs (AlterClientQuotas); unset is unlimited.
+They are not broker configuration: AlterClientQuotas sets them while the cluster runs; unset is unlimited.
 
 Source: Kafka's QuotaConfig.
 """
@@ -24,7 +24,7 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 
 class QuotaKey(NamedTuple):
-    """What a quota's value may be: any number above 0, or a whole one up to `max_value`."""
+    """The range of a quota's value: any number above 0, or an integer from 1 to `max_value`."""
 
     max_value: int | None
     shown_type: str
@@ -41,9 +41,9 @@ USER_QUOTA_KEYS: Final[Mapping[str, QuotaKey]] = MappingProxyType(
         CONTROLLER_MUTATION_RATE: _A_DOUBLE,
     }
 )
-"""What a user, a client id, or a client id of a user may have."""
+"""Quotas of a user, a client id, or a client id of a user."""
 
 IP_QUOTA_KEYS: Final[Mapping[str, QuotaKey]] = MappingProxyType(
     {CONNECTION_CREATION_RATE: QuotaKey(INT_MAX, "an INT")}
 )
-"""What an address may have."""
+"""Quotas of an address."""

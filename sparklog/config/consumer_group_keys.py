@@ -11,13 +11,13 @@ MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroupKeys:
-    """What consumer groups may be, and how often they are assigned."""
+    """Session time-outs, heartbeats, sizes and assignors of consumer groups."""
 
     group_consumer_session_timeout_ms: int = config_key(
         "group.consumer.session.timeout.ms",
         ConfigType.INT,
         45000,
-        "After which silence a member of a consumer group is removed.",
+        "The silence after which a member of a consumer group is removed.",
         at_least(1),
     )
     group_consumer_min_session_timeout_ms: int = config_key(
@@ -38,7 +38,7 @@ class ConsumerGroupKeys:
         "group.consumer.heartbeat.interval.ms",
         ConfigType.INT,
         5000,
-        "How often members of consumer groups are told to send heartbeats.",
+        "The heartbeat interval that the coordinator gives to members of consumer groups.",
         at_least(1),
     )
     group_consumer_min_heartbeat_interval_ms: int = config_key(
@@ -112,7 +112,9 @@ class ConsumerGroupKeys:
 
     @property
     def consumer_group_bounds(self) -> Mapping[str, tuple[int, int, int]]:
-        """The keys that a group may have for itself, `consumer.` before them: default, least and most."""
+        """Default, minimum and maximum of the keys a group may set for itself, without their prefix
+        `consumer.`.
+        """
         return {
             "heartbeat.interval.ms": (
                 self.group_consumer_heartbeat_interval_ms,
@@ -132,7 +134,7 @@ class ConsumerGroupKeys:
         }
 
     def __post_init__(self) -> None:
-        """Check what bounds what; a default that is out of given bounds contradicts them too, as in Kafka."""
+        """Check defaults against bounds, and bounds against each other, as Kafka does."""
         for name, (value, least, most) in self.consumer_group_bounds.items():
             if most < least:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""The keys about the controller: how brokers and controller talk, and how the metadata log is kept.
+"""The keys of the controller: its connections with brokers, and the upkeep of the metadata log.
 
 Kafka's defaults, but for the heartbeat and the session, which are shorter: a dead broker is fenced sooner.
 """
@@ -10,12 +10,12 @@ from sparklog.config.definition import ConfigError, ConfigType, at_least, config
 from sparklog.storage.log_config import LogConfig
 
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
-"""The largest batch of the metadata log, which is Kafka's too."""
+"""The largest batch of the metadata log, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLimits:
-    """Kafka's keys about snapshots; `None` is for no limit."""
+    """Kafka's keys of snapshots; None is no limit."""
 
     max_record_bytes: int
     """metadata.log.max.record.bytes.between.snapshots"""
@@ -29,13 +29,14 @@ class SnapshotLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerKeys:
-    """How brokers and the controller talk, and how the metadata log is kept."""
+    """How brokers and the controller communicate, and how the metadata log is kept."""
 
     controller_quorum_bootstrap_servers_value: tuple[str, ...] = config_key(
         "controller.quorum.bootstrap.servers",
         ConfigType.LIST,
         ("127.0.0.1:0",),
-        "Where the controller, in the driver, listens, and what brokers and clients are told: a name or"
+        "The address of the controller, in the driver, to listen on and to advertise to brokers and"
+        " clients: a name or"
         " address of the driver's host, never 0.0.0.0; port 0 takes a free one. Each address is for the"
         " clients of one of the brokers' listeners, whose name may stand before it as name://host:port; it is"
         " the first listener if not. Brokers go to the first address.",
@@ -59,13 +60,13 @@ class ControllerKeys:
         "broker.heartbeat.interval.ms",
         ConfigType.INT,
         500,
-        "How often a broker tells the controller that it lives.",
+        "How often a broker sends a heartbeat to the controller.",
     )
     broker_session_timeout_ms: int = config_key(
         "broker.session.timeout.ms",
         ConfigType.INT,
         9000,
-        "After how much silence the controller fences a broker.",
+        "The silence after which the controller fences a broker.",
     )
     initial_broker_registration_timeout_ms: int = config_key(
         "initial.broker.registration.timeout.ms",
@@ -136,7 +137,6 @@ class ControllerKeys:
     )
 
     def __post_init__(self) -> None:
-        """Check what one key alone cannot tell."""
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
             raise ConfigError(
                 "broker.heartbeat.interval.ms",
@@ -145,7 +145,7 @@ class ControllerKeys:
             )
 
     def metadata_log_config(self) -> LogConfig:
-        """Return what the metadata log is to obey: what goes of it goes by its snapshots alone."""
+        """Return the configuration of the metadata log: no retention, since records go by snapshots alone."""
         return LogConfig(
             segment_bytes=self.metadata_log_segment_bytes,
             segment_ms=self.metadata_log_segment_ms,
@@ -156,7 +156,7 @@ class ControllerKeys:
         )
 
     def snapshot_limits(self) -> SnapshotLimits:
-        """Return how often snapshots of the metadata log are written, and what is kept."""
+        """Return when snapshots of the metadata log are written and deleted."""
         max_bytes, max_age_ms = self.metadata_max_retention_bytes, self.metadata_max_retention_ms
         return SnapshotLimits(
             max_record_bytes=self.metadata_log_max_record_bytes_between_snapshots,

@@ -1,4 +1,4 @@
-"""The broker keys about the coordinators' own topics: how they are made, loaded and written to."""
+"""The broker keys of the coordinators' own topics: their partitions, loading and writes."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,20 @@ from sparklog.config.definition import ConfigType, at_least, between, config_key
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorKeys:
-    """What `__consumer_offsets` and `__transaction_state` are made with, and how they are used."""
+    """Keys of `__consumer_offsets` and `__transaction_state`."""
 
     offsets_topic_num_partitions: int = config_key(
         "offsets.topic.num.partitions",
         ConfigType.INT,
         50,
-        "How many partitions __consumer_offsets gets when it is made; not to be changed afterwards.",
+        "How many partitions __consumer_offsets gets when it is created; must not change afterwards.",
         at_least(1),
     )
     offsets_topic_replication_factor: int = config_key(
         "offsets.topic.replication.factor",
         ConfigType.SHORT,
         3,
-        "How many replicas each of them gets: the number of racks, at most 3, if not set.",
+        "The replicas of each partition of __consumer_offsets: the number of racks, at most 3, if not set.",
         at_least(1),
     )
     offsets_topic_segment_bytes: int = config_key(
@@ -34,7 +34,7 @@ class CoordinatorKeys:
         "offsets.topic.compression.codec",
         ConfigType.INT,
         0,
-        "With which codec, by its number, the group coordinator compresses what it writes.",
+        "The number of the codec with which the group coordinator compresses its records.",
         between(0, 4),
     )
     offsets_load_buffer_size: int = config_key(
@@ -48,22 +48,22 @@ class CoordinatorKeys:
         "offsets.commit.timeout.ms",
         ConfigType.INT,
         5000,
-        "How long what the group coordinator writes may take to be replicated before its client is told to"
-        " try again.",
+        "How long records of the group coordinator may take to be replicated before the client gets a"
+        " retriable error.",
         at_least(1),
     )
     transaction_state_log_num_partitions: int = config_key(
         "transaction.state.log.num.partitions",
         ConfigType.INT,
         50,
-        "How many partitions __transaction_state gets when it is made; not to be changed afterwards.",
+        "How many partitions __transaction_state gets when it is created; must not change afterwards.",
         at_least(1),
     )
     transaction_state_log_replication_factor: int = config_key(
         "transaction.state.log.replication.factor",
         ConfigType.SHORT,
         3,
-        "How many replicas each of them gets: the number of racks, at most 3, if not set.",
+        "The replicas of each partition of __transaction_state: the number of racks, at most 3, if not set.",
         at_least(1),
     )
     transaction_state_log_min_isr: int = config_key(

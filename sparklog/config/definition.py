@@ -1,8 +1,8 @@
-"""What a configuration key is: its name, type, default and what it allows; and how a value is read.
+"""A configuration key: name, type, default and limits; and the parsing of its values.
 
-Values are written as in Kafka: numbers in digits, `true` and `false` in any case, lists separated by
-commas, blanks around a value ignored. Whatever does not fit raises `ConfigError`, which names the key, the
-value and what would have been allowed.
+Values are written as in Kafka: numbers in digits, `true` and `false` in any case, lists separated by commas,
+blanks around a value ignored. A value that does not fit raises `ConfigError` with the key, the value and the
+allowed range.
 """
 
 import re
@@ -20,11 +20,11 @@ ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...] | Password |
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NEAR_MISS: Final = 0.8
-"""How alike a key and an unknown name must be for the one to be a slip of the other (difflib's ratio)."""
+"""The similarity (difflib's ratio) above which an unknown name counts as a misspelt key."""
 
 
 class ConfigType(IntEnum):
-    """The types of values, under the numbers they have in DescribeConfigs responses."""
+    """The types of values, under their numbers in DescribeConfigs responses."""
 
     BOOLEAN = 1
     STRING = 2
@@ -55,35 +55,33 @@ class ConfigError(KafkaError):
         self.reason = reason
 
     def of_key(self, key: str) -> "ConfigError":
-        """Return the same about another key, which has the same value."""
+        """Return the same error for another key with the same value."""
         return ConfigError(key, self.value, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a value must be beyond its type, in words and as a test."""
+    """A limit on values beyond their type, in words and as a test."""
 
     allowed: str
     accepts: Callable[[Any], bool]
 
 
 def at_least(minimum: float) -> Rule:
-    """Numbers from `minimum` on."""
     return Rule(f"at least {minimum}", lambda value: value >= minimum)
 
 
 def between(minimum: float, maximum: float) -> Rule:
-    """Numbers from `minimum` to `maximum`, both included."""
+    """Numbers from `minimum` to `maximum`, both inclusive."""
     return Rule(f"from {minimum} to {maximum}", lambda value: minimum <= value <= maximum)
 
 
 def one_of(*choices: str) -> Rule:
-    """One of the words."""
     return Rule(f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
 def some_of(*choices: str) -> Rule:
-    """A list of some of the words, none twice."""
+    """A list of some of the words, without duplicates."""
     return Rule(
         f"a list of {', '.join(choices)}, none of them twice",
         lambda values: len(set(values)) == len(values) and set(values) <= set(choices),
@@ -91,7 +89,7 @@ def some_of(*choices: str) -> Rule:
 
 
 def either(value: int, rule: Rule) -> Rule:
-    """What `rule` allows, and one more value."""
+    """The values of `rule`, and one more."""
     return Rule(f"{value}, or {rule.allowed}", lambda given: given == value or rule.accepts(given))
 
 
@@ -99,8 +97,8 @@ def either(value: int, rule: Rule) -> Rule:
 class ConfigKey:
     """A key that this system honours.
 
-    `unlimited` is the number under which "no limit" is written; it is read as `None`. An `assigned` key is
-    set by the cluster and refused from a user. `sensitive` values are never shown.
+    `unlimited` is the number for "no limit"; it is parsed as None. The cluster sets an `assigned` key and
+    refuses it from a user. `sensitive` values are never shown.
     """
 
     name: str
@@ -113,14 +111,13 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
-        """Return the value that `text` stands for.
+        """Return the value of `text`.
 
         Raises:
-            ConfigError: it is not of the key's type, or not what the key allows.
+            ConfigError: the text is not of the key's type or not within its rule.
         """
         shown = HIDDEN if self.sensitive else text
         try:
@@ -132,7 +129,7 @@ class ConfigKey:
         return None if self.unlimited is not None and value == self.unlimited else value
 
     def format(self, value: ConfigValue) -> str | None:
-        """Return the value as Kafka writes it, `None` if there is none to show."""
+        """Return the value as Kafka writes it, None if there is none to show."""
         if self.sensitive:
             return None
         if value is None:
@@ -168,7 +165,7 @@ def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[
     """Return the key of that name.
 
     Raises:
-        ConfigError: there is none. It says whether Kafka has one, or which known key is nearest.
+        ConfigError: there is none. The message says whether Kafka has one, or which key has a similar name.
     """
     key = keys.get(name)
     if key is not None:

@@ -1,8 +1,8 @@
-"""Which broker keys can be changed while the cluster runs, and what brokers make of it.
+"""Broker keys that can change while the cluster runs, and their effect on brokers.
 
 Two levels, as in Kafka: a value for one broker wins over one for all brokers, which wins over the properties.
-`DYNAMIC_KEYS` may stand at either level. Kafka's dynamic keys that mean nothing here are checked and kept
-(`KEPT_DYNAMIC_KEYS`). A change of listeners and their security is refused: nothing would obey it.
+`DYNAMIC_KEYS` may stand at either level. Kafka's dynamic keys without a meaning here are checked and kept
+(`KEPT_DYNAMIC_KEYS`). A change of listeners or their security is refused, since it would have no effect.
 
 Source: Kafka's DynamicBrokerConfig, DynamicThreadPool, SocketServer and DynamicConfig.
 """
@@ -25,11 +25,11 @@ from sparklog.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 _OF_ALL_BROKERS_ONLY: Final = frozenset({"unclean.leader.election.enable"})
-"""The controller alone goes by it."""
+"""Only the controller reads it."""
 _THREADS_OF_STARTS: Final = frozenset(
     {"background.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers"}
 )
-"""A broker has as many as the properties say with which it is started; a change is kept without an effect."""
+"""Read at a broker's start only: a change is kept without an effect."""
 
 DYNAMIC_KEYS: Final = (
     frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms)
@@ -53,20 +53,21 @@ DYNAMIC_KEYS: Final = (
     }
     | _THREADS_OF_STARTS
 )
-"""Topics' defaults under their first names, the cleaner's, quotas, bounds on connections, thread counts."""
+"""Defaults of topics under their first names, keys of the cleaner, quotas, connection limits, thread
+counts."""
 
 CHANGEABLE_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {**KEPT_DYNAMIC_KEYS, **{name: BROKER_KEYS[name] for name in DYNAMIC_KEYS}}
 )
-"""All that a change is taken for, obeyed or kept."""
+"""The keys that may be changed, with or without an effect."""
 
 
 def check_dynamic(
     obeyed: BrokerConfig, wanted: BrokerConfig, changes: Mapping[str, str | None], *, of_all_brokers: bool
 ) -> None:
-    """Refuse changes that a broker would not obey while it runs; `None` takes a value away.
+    """Refuse changes without an effect on a running broker; None deletes a value.
 
-    They make what is `wanted` of what is `obeyed` now, `of_all_brokers` or of one.
+    `wanted` is the configuration after the changes, `obeyed` the current one; `of_all_brokers` or of one.
 
     Raises:
         KafkaError: INVALID_REQUEST, as in Kafka, or INVALID_CONFIG for a key that does not exist.
@@ -108,15 +109,15 @@ def check_dynamic(
 
 
 def _check_somebody_may_connect(changes: Mapping[str, str | None]) -> None:
-    """Refuse what nobody could take back, because no connection would be taken any more."""
+    """Refuse a limit of 0 connections, which no later request could undo."""
     for name in ("max.connections", "max.connections.per.ip"):
         text = changes.get(name)
         if text is not None and BROKER_KEYS[name].parse(text) == 0:
-            raise ConfigError(name, text, "nobody could connect to change it again; expected at least 1")
+            raise ConfigError(name, text, "no client could connect to undo the change; expected at least 1")
 
 
 def _check_threads(name: str, wanted: int, obeyed: int) -> None:
-    """Refuse what Kafka refuses (DynamicThreadPool, LogCleaner.validateReconfiguration)."""
+    """Check a thread count as Kafka does (DynamicThreadPool, LogCleaner.validateReconfiguration)."""
     allowed = None
     if wanted < 1:
         allowed = "at least 1"
@@ -129,7 +130,7 @@ def _check_threads(name: str, wanted: int, obeyed: int) -> None:
 
 
 def _value(config: BrokerConfig, name: str) -> Any:
-    """Return the value of a key that is obeyed or kept."""
+    """Return the value of a key, of those without an effect too."""
     if name in BROKER_KEYS:
         return config.value(name)
     key = KEPT_DYNAMIC_KEYS[name]
@@ -140,7 +141,7 @@ def _value(config: BrokerConfig, name: str) -> Any:
 def with_dynamic(
     config: BrokerConfig, of_all_brokers: Mapping[str, str], own: Mapping[str, str]
 ) -> BrokerConfig:
-    """Return what a broker obeys that was started with `config`."""
+    """Return the configuration of a broker started with `config`, under the dynamic values."""
     if not of_all_brokers and not own:
         return config
     values: dict[str, Any] = {}
@@ -148,8 +149,8 @@ def with_dynamic(
         try:
             if name in DYNAMIC_KEYS:
                 values |= _parsed([(name, text)])
-        except ConfigError as error:  # of another version of this project; a broker must not end for it
-            logger.error("A dynamic configuration is not obeyed: %s", error)
+        except ConfigError as error:  # set by another version of sparklog; the broker goes on without it
+            logger.error("A dynamic configuration is ignored: %s", error)
     return replace(
         config,
         dynamic_defaults=MappingProxyType(dict(of_all_brokers)),

@@ -1,8 +1,8 @@
-"""The configuration a group may have for itself, in place of the brokers' (KIP-848): the resource type GROUP.
+"""The configuration of single groups (KIP-848), which wins over the brokers': the resource type GROUP.
 
-The keys of share and streams groups are kept and told as well, though there are no such groups here: who
-brings his groups' configuration along from Kafka finds it taken, and malformed values refused. Kafka checks
-those against brokers' keys that are not here either; their defaults are the limits.
+The keys of share and streams groups are kept and described, though no such groups exist here: configuration
+taken over from Kafka is accepted, and malformed values are refused. Kafka checks those keys against broker
+keys that do not exist here; the defaults of these are the limits.
 
 Source: Kafka 4.3's GroupConfig.
 """
@@ -34,14 +34,14 @@ _HONOURED_KEYS: Final = (
         "consumer.session.timeout.ms",
         ConfigType.INT,
         45000,
-        "After which silence a member of the consumer group is removed.",
+        "The silence after which a member of the consumer group is removed.",
         at_least(1),
     ),
     ConfigKey(
         "consumer.heartbeat.interval.ms",
         ConfigType.INT,
         5000,
-        "How often members of the consumer group are told to send heartbeats.",
+        "The heartbeat interval that the coordinator gives to members of the consumer group.",
         at_least(1),
     ),
     ConfigKey(
@@ -58,14 +58,14 @@ _KEPT_KEYS: Final = (
         "share.session.timeout.ms",
         ConfigType.INT,
         45000,
-        "After which silence a member of the share group is removed.",
+        "The silence after which a member of the share group is removed.",
         between(45000, 60000),
     ),
     ConfigKey(
         "share.heartbeat.interval.ms",
         ConfigType.INT,
         5000,
-        "How often members of the share group are told to send heartbeats.",
+        "The heartbeat interval that the coordinator gives to members of the share group.",
         between(5000, 15000),
     ),
     ConfigKey(
@@ -123,14 +123,14 @@ _KEPT_KEYS: Final = (
         "streams.session.timeout.ms",
         ConfigType.INT,
         45000,
-        "After which silence a member of the streams group is removed.",
+        "The silence after which a member of the streams group is removed.",
         between(45000, 60000),
     ),
     ConfigKey(
         "streams.heartbeat.interval.ms",
         ConfigType.INT,
         5000,
-        "How often members of the streams group are told to send heartbeats.",
+        "The heartbeat interval that the coordinator gives to members of the streams group.",
         between(5000, 15000),
     ),
     ConfigKey(
@@ -159,19 +159,18 @@ _KEPT_KEYS: Final = (
 GROUP_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {key.name: key for key in (*_HONOURED_KEYS, *_KEPT_KEYS)}
 )
-"""Kafka's keys, by name."""
 
 GROUP_CONFIG_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
     {key.name: f"group.{key.name}" for key in _HONOURED_KEYS}
 )
-"""The broker's key that holds where a group has none of its own, of those that are honoured."""
+"""The broker key behind each honoured key of a group."""
 
 
 def group_config_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> ConfigValue:
-    """Return what holds for a group of these values of its own.
+    """Return the value in force for a group with these overrides.
 
     Raises:
-        ConfigError: its value is none.
+        ConfigError: the override is malformed.
     """
     key = GROUP_CONFIG_KEYS[name]
     if name in overrides:
@@ -180,7 +179,7 @@ def group_config_value(config: BrokerConfig, overrides: Mapping[str, str], name:
 
 
 def check_group_config(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """See that a group may be given these values.
+    """Check the overrides of a group.
 
     Raises:
         ConfigError: an unknown key, or a malformed value.

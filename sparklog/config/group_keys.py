@@ -8,7 +8,7 @@ from sparklog.config.definition import INT_MAX, ConfigType, at_least, config_key
 
 @dataclass(frozen=True, kw_only=True)
 class GroupKeys(ConsumerGroupKeys):
-    """What groups may be, and how long what they commit is kept."""
+    """Limits of classic groups, and the retention of committed offsets."""
 
     group_min_session_timeout_ms: int = config_key(
         "group.min.session.timeout.ms",
@@ -26,7 +26,7 @@ class GroupKeys(ConsumerGroupKeys):
         "group.initial.rebalance.delay.ms",
         ConfigType.INT,
         3000,
-        "How long the first rebalance of a classic group waits for more members, anew while some come.",
+        "How long the first rebalance of a classic group waits for more members; each new member extends it.",
     )
     group_max_size: int = config_key(
         "group.max.size",
@@ -45,13 +45,13 @@ class GroupKeys(ConsumerGroupKeys):
         "offsets.retention.minutes",
         ConfigType.INT,
         10080,
-        "How long offsets are kept that nobody reads on from: since the group is empty, or since the commit.",
+        "How long committed offsets are kept: since the group is empty, or since the commit without a group.",
         at_least(1),
     )
     offsets_retention_check_interval_ms: int = config_key(
         "offsets.retention.check.interval.ms",
         ConfigType.LONG,
         600000,
-        "How often it is looked for offsets that have expired.",
+        "How often expired offsets are looked for.",
         at_least(1),
     )

@@ -1,7 +1,7 @@
 """The names of all public broker and topic configurations of Kafka 4.3.
 
-Only to tell a user who brings a key of Kafka's that is not honoured here from one who mistyped a key. What is
-honoured is in `BROKER_KEYS` and `TOPIC_KEYS`; `tests/compat/test_config_keys.py` compares with Kafka's own.
+They tell a key of Kafka's that is not honoured here from a misspelt one. The honoured keys are in
+`BROKER_KEYS` and `TOPIC_KEYS`; `tests/compat/test_config_keys.py` compares with Kafka's own.
 """
 
 from typing import Final

@@ -1,9 +1,9 @@
-"""Keys that Kafka's brokers change while they run and that have no effect here.
+"""Kafka's dynamic broker keys that have no effect here.
 
-Clients and tools set them as a matter of course, so they are taken: checked as Kafka's definitions check
-them, kept, and described once they are set. Some name a class or a file that a broker would load or obey for
-the sake of security or placement; of these only the value is taken with which Kafka's brokers behave as these
-do. In a properties file all of them are refused, since there they can be left out.
+Clients and tools set them as a matter of course, so they are accepted: checked by Kafka's definitions, kept,
+and described once they are set. Some name a class or a file that a broker would load or obey for security or
+placement; of these only the value is accepted under which Kafka's brokers behave like these. A properties
+file may not contain any of them, since there they can be left out.
 
 Source: Kafka 4.3.1's DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS, with the definitions of AbstractKafkaConfig;
 `tests/compat/test_config_keys.py` compares the two.
@@ -90,10 +90,10 @@ KEPT_DYNAMIC_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     }
     | {name: KEPT_GROUP_KEYS[name] for name in _OF_GROUPS}
 )
-"""The keys, by name; with Kafka's types, limits and defaults."""
+"""With Kafka's types, limits and defaults."""
 
 OF_ONE_BROKER: Final = frozenset(name for name, *_ in _FOR_ONE_BROKER)
-"""Those that Kafka lets be set for single brokers only."""
+"""The keys that Kafka allows for single brokers only."""
 
 THREAD_COUNTS: Final = frozenset(
     {
@@ -108,4 +108,4 @@ THREAD_COUNTS: Final = frozenset(
         "remote.log.reader.threads",
     }
 )
-"""Numbers of threads, which Kafka lets be halved or doubled at most by one change."""
+"""Numbers of threads, which one change may halve or double at most, as in Kafka."""

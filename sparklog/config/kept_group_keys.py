@@ -1,15 +1,15 @@
-"""Keys of Kafka's group coordinator that are taken and make no difference here.
+"""Keys of Kafka's group coordinator that are accepted without an effect.
 
-So that a file which works with Kafka's brokers works here: what stands in it is checked as Kafka checks a key
-by itself, and then left alone. These keys are no attributes of `BrokerConfig`, are not described, and cannot
-be changed while brokers run. A key may be here for two reasons only:
+A file that works with Kafka's brokers works here: its values are checked as Kafka checks a single key, and
+then ignored. These keys are not attributes of `BrokerConfig`, are not described, and cannot change while
+brokers run. A key may be here for two reasons only:
 
-- it tunes how Kafka's coordinator does what it does, and there is no such thing to be tuned here;
-- it is about share groups or streams groups, of which there are none.
+- it tunes a mechanism of Kafka's coordinator that does not exist here;
+- it is for share groups or streams groups, which do not exist here.
 
-Source: Kafka 4.3.1's GroupCoordinatorConfig and ShareGroupConfig, with what they leave out of Kafka's
-documentation. The three `assignor.offload.enable` are named there and not yet defined; Kafka takes keys it
-does not know.
+Source: Kafka 4.3.1's GroupCoordinatorConfig and ShareGroupConfig, with the keys that Kafka's documentation
+leaves out. The three `assignor.offload.enable` are named there and not yet defined; Kafka accepts unknown
+keys.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ _KEYS: Final = (
         "group.coordinator.threads",
         ConfigType.INT,
         4,
-        "groups are decided about on the broker's event loop",
+        "groups are coordinated on the broker's event loop",
         at_least(1),
     ),
     _kept(
@@ -72,7 +72,7 @@ _KEYS: Final = (
         "group.coordinator.append.linger.ms",
         ConfigType.INT,
         -1,
-        "what is decided is written at once, and nothing waits for more",
+        "records are written at once, without waiting for more",
         at_least(-1),
     ),
     _kept(
@@ -86,7 +86,7 @@ _KEYS: Final = (
         "group.consumer.assignor.offload.enable",
         ConfigType.BOOLEAN,
         True,
-        "a group's size decides whether it is assigned beside what is served",
+        "the size of a group decides whether its assignment is computed off the event loop",
     ),
     _of_share_groups(
         "assignors",
@@ -138,4 +138,4 @@ _KEYS: Final = (
 )
 
 KEPT_GROUP_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
-"""Kafka's keys, by name; with its types, limits and defaults."""
+"""With Kafka's types, limits and defaults."""

@@ -1,8 +1,8 @@
 """The login modules of a listener's mechanisms: `listener.name.<name>.<mechanism>.sasl.jaas.config`.
 
-A mechanism has its own or none, as in Kafka. What is set without its name, for the listener or for all of
-them, is for no mechanism, and a warning says so: users of PLAIN come in where they were meant to, and nowhere
-else.
+A mechanism has its own or none, as in Kafka. A value without a mechanism, for one listener or for all,
+applies to no mechanism, and a warning says so: users of PLAIN are accepted only on the listener they were set
+for.
 
 Source: Kafka's JaasContext.loadServerContext, ChannelBuilders.channelBuilderConfigs.
 """
@@ -21,21 +21,20 @@ _NAME: Final = "sasl.jaas.config"
 
 
 def jaas_key(listener_name: str, mechanism: str) -> str:
-    """Return the key under which a mechanism of a listener has its login module."""
     return str(ListenerKey(listener_name, _NAME, f"{mechanism.lower()}."))
 
 
 def own_login_module(config: BrokerConfig, listener_name: str, mechanism: str) -> LoginModule | None:
-    """Return the login module of a mechanism; None if it has none of its own.
+    """Return the login module of a mechanism; None if the mechanism has none.
 
     Raises:
-        ConfigError: what is set is no login module.
+        ConfigError: the value is not a login module.
     """
     key = jaas_key(listener_name, mechanism)
     own = config.of_listener(listener_name, mechanism)
     if f"{mechanism.lower()}.{_NAME}" not in config.listener_overrides.get(listener_name, {}):
         if own.sasl_jaas_config is not None:
-            logger.warning("%s is set without a mechanism, which is for none; meant may be %s", _NAME, key)
+            logger.warning("%s is set without a mechanism and has no effect; set %s instead", _NAME, key)
         return None
     assert own.sasl_jaas_config is not None
     try:

@@ -1,6 +1,7 @@
-"""The broker keys about where brokers listen, and what clients may ask of a connection.
+"""The broker keys of listeners and their connections.
 
-Loopback only, unless the application names other addresses; the system sizes the buffers of sockets.
+Brokers listen on loopback only, unless the application names other addresses; the operating system sizes the
+buffers of sockets.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from sparklog.wire.socket_settings import SocketSettings
 
 
 def _overrides(text: str) -> dict[str, int] | None:
-    """Return the counts by address, `None` if the text says something else.
+    """Return the counts by address, None if the text is malformed.
 
     >>> _overrides("10.0.0.1:5, ::1:2")
     {'10.0.0.1': 5, '::1': 2}
@@ -41,7 +42,7 @@ def _overrides(text: str) -> dict[str, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerKeys:
-    """Where brokers listen, as their clients and they themselves are told."""
+    """Addresses, advertised addresses, and limits of connections."""
 
     listeners_value: tuple[str, ...] = config_key(
         "listeners",
@@ -54,7 +55,7 @@ class ListenerKeys:
         "advertised.listeners",
         ConfigType.LIST,
         None,
-        "Where clients are told to connect, if not where brokers listen.",
+        "The addresses advertised to clients, if not those that brokers listen on.",
     )
     listener_security_protocol_map: str = config_key(
         "listener.security.protocol.map",
@@ -67,8 +68,9 @@ class ListenerKeys:
         "sparklog.trusted.network",
         ConfigType.BOOLEAN,
         False,
-        "Whether whoever reaches the application from other hosts may use it without saying who he is. If"
-        " not, listeners beyond loopback that ask nobody who he is are refused, and executors on other hosts"
+        "Whether clients on other hosts may use the application without authentication. If not, listeners"
+        " beyond"
+        " loopback that authenticate no client are refused, and executors on other hosts"
         " without spark.authenticate. Not a key of Kafka's.",
     )
     inter_broker_listener_name: str | None = config_key(
@@ -151,8 +153,9 @@ class ListenerKeys:
         "max.connections.per.ip.overrides",
         ConfigType.STRING,
         "",
-        "How many connections single addresses may keep open, as address:count,address:count; of a host its"
-        " addresses are to be named.",
+        "How many connections single addresses may keep open, as address:count,address:count; hosts are"
+        " named by"
+        " their addresses.",
         Rule("a list of address:count", lambda text: _overrides(text) is not None),
     )
     max_connection_creation_rate: int = config_key(
@@ -188,7 +191,6 @@ class ListenerKeys:
     advertised_listeners: tuple[Endpoint, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the listeners and check what one key alone cannot tell."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         listeners = parse_listeners("listeners", self.listeners_value, protocols)
         advertised = (
@@ -219,21 +221,19 @@ class ListenerKeys:
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener that followers fetch from."""
         named = self.inter_broker_listener_name or self.security_inter_broker_protocol
         return self.listeners[0].name if named is None else named.upper()
 
     def advertised_endpoints(self, bound: tuple[Endpoint, ...], host_name: str) -> tuple[Endpoint, ...]:
-        """Return where clients are to connect, given the addresses that were bound.
+        """Return the addresses for clients, given the bound ones.
 
-        A listener that is not advertised explicitly is advertised under its own host, or, where it listens
-        on every interface, under `host_name`; port 0 becomes the bound port.
+        A listener without an advertised address is advertised under its own host, or, if it listens on every
+        interface, under `host_name`; port 0 becomes the bound port.
         """
         return advertised_endpoints(self.advertised_listeners or (), bound, host_name)
 
     @property
     def connection_limits(self) -> ConnectionLimits:
-        """How many connections there may be, and how fast they may come."""
         return ConnectionLimits(
             max_connections=self.max_connections,
             max_connections_per_ip=self.max_connections_per_ip,
@@ -242,7 +242,6 @@ class ListenerKeys:
         )
 
     def socket_settings(self) -> SocketSettings:
-        """Return what listeners ask of their sockets."""
         return SocketSettings(
             send_buffer_bytes=unless_minus_one(self.socket_send_buffer_bytes),
             receive_buffer_bytes=unless_minus_one(self.socket_receive_buffer_bytes),

@@ -1,4 +1,4 @@
-"""Which tokens a listener's OAUTHBEARER takes, by the configuration as it holds for it."""
+"""The tokens that a listener's OAUTHBEARER accepts, by its configuration."""
 
 import logging
 from collections.abc import Callable
@@ -26,19 +26,20 @@ _PREFIX: Final = f"{OAUTHBEARER.lower()}."
 
 
 class TokensTaken(NamedTuple):
-    """Which tokens are taken."""
+    """How a listener verifies tokens."""
 
     accepted: Callable[[str], BearerToken]
-    """Returns what a token says, or raises a TokenError."""
+    """Returns the content of a valid token, or raises a TokenError."""
     keys: ProviderKeys | None
-    """By which keys; None if nobody needs any."""
+    """The identity provider's keys; None for unsecured tokens."""
 
 
 def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
-    """Return it. A file of keys is read; a provider is not asked before the keys run.
+    """Return how a listener verifies tokens. Reads a file of keys; a provider is first asked when its keys
+    run.
 
     Raises:
-        ConfigError: nothing says who signs tokens, or a file has no keys that are of use.
+        ConfigError: no identity provider is configured, or a file has no usable keys.
     """
     own = config.of_listener(listener_name, OAUTHBEARER)
     module = own_login_module(config, listener_name, OAUTHBEARER)
@@ -54,7 +55,7 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
         raise ConfigError(
             url_key,
             None,
-            "OAUTHBEARER needs the keys of the identity provider, by which its tokens are checked",
+            "OAUTHBEARER needs the keys of the identity provider that signs its tokens",
         )
     backoff = ExponentialBackoff(
         own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
@@ -73,7 +74,7 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
     else:
         tls = provider_tls(options)
         if parts.scheme.lower() == "http":
-            logger.warning("%s=%s: whoever stands in between can put in keys of his own", url_key, url)
+            logger.warning("%s=%s: without TLS an attacker on the network can replace the keys", url_key, url)
 
         def fetch() -> bytes:
             return fetched(url, tls)

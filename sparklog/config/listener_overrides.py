@@ -1,9 +1,8 @@
-"""What is set for one listener alone: `listener.name.<its name in small letters>.<key>`.
+"""Keys of one listener: `listener.name.<its name in lower case>.<key>`.
 
-Such a value goes before that of the key itself, for this listener. What is about one of its mechanisms may be
-set for that alone, whose name, in small letters, comes before the key. Only keys about who connects to a
-listener and how can be set so: security, and how many connections there are. Source: Kafka's ListenerName,
-AbstractConfig.valuesWithPrefixOverride.
+Such a value wins over that of the key itself, for this listener. A key of a SASL mechanism may be set for
+that mechanism alone, whose name, in lower case, precedes the key. Only keys of security and connection limits
+can be set for a listener. Source: Kafka's ListenerName, AbstractConfig.valuesWithPrefixOverride.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +18,7 @@ _OVERRIDABLE: Final = frozenset(
 )
 _OVERRIDABLE_PREFIXES: Final = ("sasl.", "ssl.")
 MECHANISMS: Final = (*PASSWORD_MECHANISMS, OAUTHBEARER)
-"""By which clients may say who they are."""
+"""The SASL mechanisms that clients may authenticate with."""
 _MECHANISM_PREFIXES: Final = tuple(f"{mechanism.lower()}." for mechanism in MECHANISMS)
 _OF_MECHANISM: Final = frozenset(
     {"connections.max.reauth.ms", "sasl.jaas.config", "sasl.server.callback.handler.class"}
@@ -28,21 +27,19 @@ _OF_MECHANISM_PREFIX: Final = "sasl.oauthbearer."
 
 
 class ListenerKey(NamedTuple):
-    """A key of one listener."""
-
     listener_name: str
-    """In capitals, as in `listeners`."""
+    """In upper case, as in `listeners`."""
     name: str
-    """The key's, without the prefix."""
+    """Without the prefix."""
     mechanism: str = ""
-    """The mechanism that it is set for alone, in small letters and with the dot behind it; else empty."""
+    """The only mechanism that the key is for, in lower case with its dot; else empty."""
 
     def __str__(self) -> str:
         return f"{_PREFIX}{self.listener_name.lower()}.{self.mechanism}{self.name}"
 
 
 def listener_key(name: str) -> ListenerKey | None:
-    """Return what a key says of a listener; None if it is not about one.
+    """Return a listener's key in its parts; None if the key is not a listener's.
 
     >>> listener_key("listener.name.outside.ssl.client.auth")
     ListenerKey(listener_name='OUTSIDE', name='ssl.client.auth', mechanism='')
@@ -62,12 +59,12 @@ def overrides_by_listener(
     known_to_kafka: Collection[str],
     listener_names: Collection[str],
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return what is set for each listener that something is set for: the texts by key.
+    """Return the texts by key, for each listener that has keys of its own.
 
-    What is set for a mechanism alone has the mechanism before its key.
+    A key of one mechanism begins with the mechanism.
 
     Raises:
-        ConfigError: there is no such listener or key, or the key has one value for all listeners.
+        ConfigError: the listener or key does not exist, or the key has one value for all listeners.
     """
     overrides: dict[str, dict[str, str]] = {}
     for full_name, text in raw.items():

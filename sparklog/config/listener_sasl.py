@@ -1,4 +1,4 @@
-"""How the connections of a listener say who they are, by the configuration as it holds for it."""
+"""The authentication of a listener's connections, by its configuration."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
-"""Looks up what is kept of a user's password, by his name and the mechanism."""
+"""Returns the SCRAM credential of a user name and mechanism."""
 
 _USER: Final = "user_"
 _MODULE: Final = "PlainLoginModule"
@@ -36,13 +36,13 @@ def listener_authentication(
     credential_of: CredentialOf,
     ready: asyncio.Event | None = None,
 ) -> Authentication:
-    """Return it. Those `inside` are known on every listener, by their mechanisms.
+    """Return the authentication of a listener. Mechanisms `inside` are accepted on every listener.
 
-    Clients wait until it is `ready`.
+    Clients wait until `ready` is set.
 
     Raises:
-        ConfigError: a listener of SASL has no mechanism, one that is not here, no users of PLAIN, or nobody
-            whose tokens it takes.
+        ConfigError: a SASL listener has no mechanism, an unsupported one, no users of PLAIN, or no identity
+            provider.
     """
     begin = dict(inside)
     if not config.security_protocol(listener_name).is_sasl:
@@ -64,7 +64,7 @@ def listener_authentication(
             raise ConfigError(
                 str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
                 ",".join(own.sasl_enabled_mechanisms),
-                f"a listener of SASL needs some of {', '.join(MECHANISMS)}; {mechanism} is not here"
+                f"a SASL listener needs some of {', '.join(MECHANISMS)}; {mechanism} is not supported"
                 " (docs/security.md)",
             )
     offered = tuple(mechanism for mechanism in begin if mechanism not in inside)
@@ -72,7 +72,7 @@ def listener_authentication(
         raise ConfigError(
             str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
             None,
-            f"a listener of SASL needs some of {', '.join(MECHANISMS)}",
+            f"a SASL listener needs some of {', '.join(MECHANISMS)}",
         )
     limits = {each: config.of_listener(listener_name, each).connections_max_reauth_ms for each in offered}
     waited_for = [ready, None if keys is None else keys.tried]
@@ -91,23 +91,24 @@ def _verify_scram(mechanism: str, credential_of: CredentialOf) -> ScramVerificat
 
 
 def _check_scram_login(config: BrokerConfig, listener_name: str, mechanism: str) -> None:
-    """Say what becomes of a user for whom there is no use.
+    """Warn of a user in a SCRAM login module, which has no effect here.
 
     Raises:
-        ConfigError: a login module is set that is none.
+        ConfigError: the value is not a login module.
     """
     module = own_login_module(config, listener_name, mechanism)
     if module is not None and module.options:
         logger.warning(
-            "%s names whom Kafka's brokers log in as. Those here know each other without it, and it makes "
-            "nobody a user: those of SCRAM are in the metadata log (sparklog.bootstrap.scram.file, "
+            "%s names the user that Kafka's brokers log in as. Brokers here authenticate each other without"
+            " it, and it"
+            " creates no user: those of SCRAM are in the metadata log (sparklog.bootstrap.scram.file, "
             "kafka-configs.sh)",
             jaas_key(listener_name, mechanism),
         )
 
 
 def _passwords(config: BrokerConfig, listener_name: str) -> Mapping[str, str]:
-    """Return the passwords of PLAIN.
+    """Return the passwords of PLAIN by user name.
 
     Raises:
         ConfigError: there are none.

@@ -1,8 +1,7 @@
-"""What a listener of SSL or SASL_SSL shows and asks for, by the configuration as it holds for it.
+"""The TLS context of a listener of SSL or SASL_SSL, by its configuration.
 
-On a listener of SASL_SSL certificates say nothing of who clients are, and are asked for only if that is set
-for this listener alone: with a value for all of them those of SSL are meant (KIP-684, Kafka's
-ChannelBuilders).
+On SASL_SSL certificates do not identify clients, and are required only if `ssl.client.auth` is set for this
+listener alone: a value for all listeners is for those of SSL (KIP-684, Kafka's ChannelBuilders).
 """
 
 import logging
@@ -29,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 def listener_tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
-    """Return what the keys say of a listener of SSL or SASL_SSL."""
+    """Return the TLS settings of a listener of SSL or SASL_SSL."""
     settings = config.of_listener(listener_name).tls_settings()
     is_set_alone = _CLIENT_AUTH in config.listener_overrides.get(listener_name, {})
     if settings.client_auth == "none" or is_set_alone or not config.security_protocol(listener_name).is_sasl:
         return settings
     logger.warning(
-        "%s is for listeners of SSL; listener %s of SASL_SSL asks for certificates by %s alone",
+        "%s is for listeners of SSL; listener %s of SASL_SSL requires certificates by %s alone",
         _CLIENT_AUTH,
         listener_name,
         ListenerKey(listener_name, _CLIENT_AUTH),
@@ -46,13 +45,13 @@ def listener_tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettin
 def listener_tls(
     config: BrokerConfig, listener_name: str, protocol: SecurityProtocol, secret: ApplicationSecret
 ) -> ServerTls | None:
-    """Return it; None for a listener that is not encrypted. Reads files.
+    """Return the TLS context of a listener; None if it is not encrypted. Reads files.
 
-    Driver and brokers are shown the certificate of the inside in any case. The brokers' own listener has no
-    other, if none is given.
+    Driver and brokers always get the cluster's internal certificate. It is the only one of the inter-broker
+    listener if no other is configured.
 
     Raises:
-        ConfigError: a key is missing, contradicts another, or names a file that is of no use.
+        ConfigError: a key is missing, contradicts another, or names an unusable file.
     """
     if not protocol.is_encrypted:
         return None
@@ -61,8 +60,8 @@ def listener_tls(
     if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
         if settings.truststore.is_given:
             logger.warning(
-                "Listener %s has no ssl.keystore, so it is for driver, brokers and sessions of this "
-                "application alone: its ssl.truststore is not read, and nobody else's certificates are taken",
+                "Listener %s has no ssl.keystore, so only driver, brokers and sessions of this application "
+                "can connect: its ssl.truststore is ignored, and no other certificates are trusted",
                 listener_name,
             )
         return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
@@ -89,10 +88,10 @@ def listener_tls(
 def inside_listener_tls(
     protocol: SecurityProtocol, secret: ApplicationSecret, *, asks_all: bool = False
 ) -> ServerTls | None:
-    """Return what a listener shows that only driver and brokers come to; None if it is not encrypted.
+    """Return the TLS context of a listener for driver and brokers only; None if it is not encrypted.
 
-    Its certificate says that they are of the application, and not who they are. If it `asks_all`, nobody
-    comes in who has none of the application's.
+    Its certificate proves membership of the application and names no principal. With `asks_all` every client
+    needs a certificate of the application.
     """
     if not protocol.is_encrypted:
         return None

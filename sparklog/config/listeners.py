@@ -1,11 +1,11 @@
-"""Where brokers and the controller listen: Kafka's listener notation, read and checked.
+"""Addresses of brokers and controller: Kafka's listener notation, parsed and checked.
 
     listeners = NAME://host:port, ...        advertised.listeners = the same
     listener.security.protocol.map = NAME:PROTOCOL, ...
     controller.quorum.bootstrap.servers = host:port or NAME://host:port, ...
 
-Rule: nothing but loopback is listened on unless the configuration names the address. So a host left out
-(in Kafka: every interface) is refused; 0.0.0.0 or :: says it aloud.
+Rule: only loopback is listened on unless the configuration names the address. So an omitted host (in Kafka:
+every interface) is refused; 0.0.0.0 or :: is explicit.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
 
 
 def is_wildcard(host: str) -> bool:
-    """Return whether `host` stands for every interface: something to listen on, but not to connect to."""
+    """Return whether `host` stands for every interface: an address to listen on, but not to connect to."""
     with contextlib.suppress(OSError):
         return socket.inet_aton(host) == bytes(4)
     with contextlib.suppress(OSError):
@@ -33,8 +33,6 @@ def is_wildcard(host: str) -> bool:
 
 
 class HostPort(NamedTuple):
-    """An address to connect to."""
-
     host: str
     port: int
 
@@ -46,7 +44,7 @@ def parse_protocol_map(text: str) -> Mapping[str, SecurityProtocol]:
     """Return the security protocol of each listener name.
 
     Raises:
-        ConfigError: not NAME:PROTOCOL pairs, or a protocol that does not exist.
+        ConfigError: not NAME:PROTOCOL pairs, or an unknown protocol.
     """
     protocols: dict[str, SecurityProtocol] = dict(_BUILT_IN_PROTOCOLS)
     for pair in filter(None, (item.strip() for item in text.split(","))):
@@ -66,8 +64,8 @@ def parse_listeners(
     """Return the endpoints of `listeners` or `advertised.listeners`.
 
     Raises:
-        ConfigError: an entry is malformed, has no host, or the same name or address as another; or there is
-            none.
+        ConfigError: the list is empty, or an entry is malformed, has no host, or has the name or address of
+            another.
     """
     endpoints: list[Endpoint] = []
     for value in values:
@@ -99,10 +97,10 @@ def parse_listeners(
 
 
 class BootstrapServer(NamedTuple):
-    """An address at which the driver listens."""
+    """An address that the driver listens on."""
 
     listener_name: str
-    """The brokers' listener for whose clients it is: it speaks as that does, and tells its addresses."""
+    """The brokers' listener for the same clients: the driver uses its protocol and returns its addresses."""
     address: HostPort
 
 
@@ -111,11 +109,11 @@ def parse_bootstrap_servers(
 ) -> tuple[BootstrapServer, ...]:
     """Return the addresses of controller.quorum.bootstrap.servers.
 
-    One without a name is for the first of the brokers' listeners.
+    An entry without a name is for the first of the brokers' listeners.
 
     Raises:
-        ConfigError: an entry is neither host:port nor NAME://host:port, stands for every interface, or has
-            the same address as another, or no listener its name; or there is none.
+        ConfigError: the list is empty, or an entry is neither host:port nor NAME://host:port, stands for
+            every interface, has the address of another, or names no listener.
     """
     key = "controller.quorum.bootstrap.servers"
     servers: list[BootstrapServer] = []
@@ -131,7 +129,7 @@ def parse_bootstrap_servers(
             raise ConfigError(
                 key,
                 value,
-                "brokers and clients are told this address and cannot connect to it; name the driver's host,"
+                "brokers and clients cannot connect to this address; name the driver's host,"
                 " or one of its addresses, as they reach it",
             )
         if port and any(server.address == (host, port) for server in servers):
@@ -169,11 +167,11 @@ def _split_address(key: str, value: str, address: str) -> tuple[str, int]:
     elif ":" in host:
         raise ConfigError(key, value, "an IPv6 address must stand in brackets")
     try:
-        host.encode("idna")  # what every look-up of a name begins with
+        host.encode("idna")  # the first step of every DNS look-up
     except UnicodeError:
         raise ConfigError(
             key, value, "a host name has parts of 1 to 63 characters between its dots"
         ) from None
     if not host.isprintable():
-        raise ConfigError(key, value, "a host name has no characters that are not shown")
+        raise ConfigError(key, value, "a host name has no unprintable characters")
     return host, int(port)

@@ -1,4 +1,4 @@
-"""The broker keys that say how logs are kept; most of them are defaults that a topic may override.
+"""The broker keys of logs; most are defaults that a topic may override.
 
 Names, types, limits and defaults are Kafka's. -1 for "no limit" stays -1 here.
 """
@@ -18,12 +18,12 @@ from sparklog.config.definition import (
 )
 
 FLUSH_CHECK_INTERVAL_MS: Final = 1000
-"""How often logs to be flushed by time are looked for when log.flush.scheduler.interval.ms is not set."""
+"""The interval of flushes by time if log.flush.scheduler.interval.ms is not set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogDefaults:
-    """How logs are kept where their topic does not say otherwise."""
+    """Defaults for logs whose topic sets nothing."""
 
     message_max_bytes: int = config_key(
         "message.max.bytes", ConfigType.INT, 1048588, "The largest batch of records, compressed.", at_least(0)
@@ -112,7 +112,8 @@ class LogDefaults:
         "log.cleanup.policy",
         ConfigType.LIST,
         ("delete",),
-        "What goes: old segments (delete), records that a later one of their key replaces (compact).",
+        "How a log is cleaned: old segments are deleted (delete), or records that a later one replaces"
+        " (compact).",
         some_of("compact", "delete"),
     )
     log_segment_delete_delay_ms: int = config_key(
@@ -126,7 +127,7 @@ class LogDefaults:
         "log.flush.interval.messages",
         ConfigType.LONG,
         LONG_MAX,
-        "After how many records a log is flushed, within a second; nobody waits for it.",
+        "After how many records a log is flushed, within a second; no append waits for it.",
         at_least(1),
     )
     log_flush_interval_ms: int | None = config_key(
@@ -140,7 +141,7 @@ class LogDefaults:
         "log.flush.scheduler.interval.ms",
         ConfigType.LONG,
         LONG_MAX,
-        "How often logs are looked for that are to be flushed by time; every second if not set.",
+        "How often logs are checked for flushes by time; every second if not set.",
         at_least(1),
     )
     log_flush_offset_checkpoint_interval_ms: int = config_key(
@@ -181,6 +182,6 @@ class LogDefaults:
 
     @property
     def flush_check_interval_ms(self) -> int:
-        """How often logs are looked for that flush.ms makes due."""
+        """The interval of checks for logs that exceed flush.ms."""
         interval_ms = self.log_flush_scheduler_interval_ms
         return FLUSH_CHECK_INTERVAL_MS if interval_ms == LONG_MAX else interval_ms

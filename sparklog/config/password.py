@@ -1,4 +1,4 @@
-"""A secret among the configuration: it is never shown. Source: Kafka's Password."""
+"""A secret in the configuration, which is never shown. Source: Kafka's Password."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ HIDDEN: Final = "[hidden]"
 
 
 class Password:
-    """Holds a secret; whoever prints, logs or formats it shows `[hidden]`.
+    """Holds a secret; printed, logged or formatted it is `[hidden]`.
 
     >>> Password("s3cret"), f"{Password('s3cret')}", Password("s3cret").value
     ([hidden], '[hidden]', 's3cret')

@@ -8,7 +8,7 @@ from sparklog.errors import ErrorCode, KafkaError
 
 
 class PropertiesError(KafkaError):
-    """A properties file that cannot be read; the message names the file and the line."""
+    """An unreadable properties file; the message names the file and the line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_config, message)

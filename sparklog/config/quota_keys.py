@@ -1,4 +1,4 @@
-"""The broker keys about quotas: over which time they are measured, and those of replication."""
+"""The broker keys of quotas: the windows of their rates, and the rates of replication."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from sparklog.rates import QuotaWindows
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaKeys:
-    """How rates are measured that have a quota."""
+    """Windows over which rates with a quota are measured."""
 
     quota_window_num: int = config_key(
         "quota.window.num",
@@ -18,7 +18,7 @@ class QuotaKeys:
         at_least(1),
     )
     quota_window_size_seconds: int = config_key(
-        "quota.window.size.seconds", ConfigType.INT, 1, "How long each of them is.", at_least(1)
+        "quota.window.size.seconds", ConfigType.INT, 1, "How long each window is.", at_least(1)
     )
     controller_quota_window_num: int = config_key(
         "controller.quota.window.num",
@@ -28,7 +28,7 @@ class QuotaKeys:
         at_least(1),
     )
     controller_quota_window_size_seconds: int = config_key(
-        "controller.quota.window.size.seconds", ConfigType.INT, 1, "How long each of them is.", at_least(1)
+        "controller.quota.window.size.seconds", ConfigType.INT, 1, "How long each window is.", at_least(1)
     )
 
     replication_quota_window_num: int = config_key(
@@ -39,13 +39,13 @@ class QuotaKeys:
         at_least(1),
     )
     replication_quota_window_size_seconds: int = config_key(
-        "replication.quota.window.size.seconds", ConfigType.INT, 1, "How long each of them is.", at_least(1)
+        "replication.quota.window.size.seconds", ConfigType.INT, 1, "How long each window is.", at_least(1)
     )
     leader_replication_throttled_rate: int = config_key(
         "leader.replication.throttled.rate",
         ConfigType.LONG,
         LONG_MAX,
-        "How many bytes a second a broker sends to followers that are not in sync, of replicas that topics"
+        "How many bytes a second a broker sends to followers that are not in sync, for replicas that topics"
         " list in leader.replication.throttled.replicas.",
         at_least(0),
     )
@@ -69,7 +69,7 @@ class QuotaKeys:
         "alter.log.dirs.replication.quota.window.size.seconds",
         ConfigType.INT,
         1,
-        "How long each of them is.",
+        "How long each window is.",
         at_least(1),
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = config_key(
@@ -82,7 +82,6 @@ class QuotaKeys:
 
     @property
     def alter_log_dirs_quota_windows(self) -> QuotaWindows:
-        """How the rate of moves between directories is measured."""
         return QuotaWindows(
             self.alter_log_dirs_replication_quota_window_num,
             self.alter_log_dirs_replication_quota_window_size_seconds * 1000,
@@ -90,19 +89,16 @@ class QuotaKeys:
 
     @property
     def replication_quota_windows(self) -> QuotaWindows:
-        """How the rates of throttled replicas are measured."""
         return QuotaWindows(
             self.replication_quota_window_num, self.replication_quota_window_size_seconds * 1000
         )
 
     @property
     def quota_windows(self) -> QuotaWindows:
-        """How the rates of clients and of new connections are measured."""
         return QuotaWindows(self.quota_window_num, self.quota_window_size_seconds * 1000)
 
     @property
     def controller_quota_windows(self) -> QuotaWindows:
-        """How changes of partitions are measured."""
         return QuotaWindows(
             self.controller_quota_window_num, self.controller_quota_window_size_seconds * 1000
         )

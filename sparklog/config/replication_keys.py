@@ -1,4 +1,4 @@
-"""The broker keys about how followers fetch, and what leaders keep of followers, consumers and producers."""
+"""The broker keys of replication, and of a leader's state of followers, consumers and producers."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,6 @@ from sparklog.types import unless_minus_one
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationKeys:
-    """How partitions are replicated and fetched."""
-
     replica_lag_time_max_ms: int = config_key(
         "replica.lag.time.max.ms",
         ConfigType.LONG,
@@ -103,8 +101,8 @@ class ReplicationKeys:
         "producer.id.expiration.ms",
         ConfigType.INT,
         86400000,
-        "After how long an idle producer's sequence numbers are forgotten: since its last append, whatever "
-        "time its records tell of.",
+        "How long the sequence numbers of an idle producer are kept: since its last append, whatever the "
+        "timestamps of its records.",
         at_least(1),
     )
     producer_id_expiration_check_interval_ms: int = config_key(
@@ -118,26 +116,25 @@ class ReplicationKeys:
         "transaction.partition.verification.enable",
         ConfigType.BOOLEAN,
         True,
-        "Whether a transaction's coordinator is asked before the first batch of the transaction is appended.",
+        "Whether the coordinator of a transaction verifies its first batch in a partition before the append.",
     )
 
     add_partitions_to_txn_retry_backoff_ms: int = config_key(
         "add.partitions.to.txn.retry.backoff.ms",
         ConfigType.INT,
         20,
-        "After how long a coordinator that is still ending the transaction before is asked again.",
+        "The pause before a coordinator that is still ending the previous transaction is asked again.",
         at_least(1),
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = config_key(
         "add.partitions.to.txn.retry.backoff.max.ms",
         ConfigType.INT,
         100,
-        "For how long it is asked again before the producer is told.",
+        "How long it is asked again before the producer gets an error.",
         at_least(0),
     )
 
     def __post_init__(self) -> None:
-        """Check what one key alone cannot tell."""
         if self.replica_fetch_wait_max_ms > self.replica_socket_timeout_ms:
             raise ConfigError(
                 "replica.fetch.wait.max.ms",

@@ -1,8 +1,8 @@
-"""Kafka's `sasl.` keys of a broker: how clients of SASL_PLAINTEXT and SASL_SSL listeners say who they are.
+"""Kafka's `sasl.` keys of a broker: the authentication of clients on SASL_PLAINTEXT and SASL_SSL listeners.
 
-Each may be set for one listener alone, and those of a mechanism for this alone. The users of PLAIN stand in
-the configuration of their listener, as in Kafka: `listener.name.<name>.plain.sasl.jaas.config`; those of
-SCRAM in the metadata log.
+Each may be set for one listener alone, and those of a mechanism for this mechanism alone. The users of PLAIN
+are in the configuration of their listener, as in Kafka: `listener.name.<name>.plain.sasl.jaas.config`; those
+of SCRAM in the metadata log.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ SIGNED_TOKENS_CLASSES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class SaslKeys:
-    """Mechanisms, and how long what they find out is good."""
+    """Mechanisms, users, tokens, and the time after which clients reauthenticate."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = config_key(
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
-        f"By which mechanisms clients may say who they are, of {', '.join(MECHANISMS)}. Kafka's"
-        " default, GSSAPI, is not here: a listener of SASL needs others.",
+        f"The mechanisms that clients may authenticate with, of {', '.join(MECHANISMS)}. Kafka's"
+        " default, GSSAPI, is not supported: a SASL listener needs others.",
     )
     sasl_jaas_config: Password | None = config_key(
         "sasl.jaas.config",
@@ -38,29 +38,29 @@ class SaslKeys:
         None,
         'The users of PLAIN and their passwords, as user_<name>="<password>", in'
         " listener.name.<name>.plain.sasl.jaas.config; for OAUTHBEARER, in"
-        " listener.name.<name>.oauthbearer.sasl.jaas.config, whose certificates the identity provider has to"
-        " have (ssl.truststore. options), and what unsecured tokens must say. Without a listener and a"
-        " mechanism it is for none, as in Kafka.",
+        " listener.name.<name>.oauthbearer.sasl.jaas.config, the trust store for the identity provider"
+        " (ssl.truststore. options), and the claims of unsecured tokens. Without a listener and a"
+        " mechanism it has no effect, as in Kafka.",
     )
     connections_max_reauth_ms: int = config_key(
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
-        "After how long clients of SASL have to say again who they are; 0 for never.",
+        "The time after which SASL clients have to reauthenticate; 0 for never.",
         at_least(0),
     )
     connection_failed_authentication_delay_ms: int = config_key(
         "connection.failed.authentication.delay.ms",
         ConfigType.INT,
         100,
-        "How long a client whose credentials are not right waits to be told so.",
+        "How long a client with wrong credentials waits for its error.",
         at_least(0),
     )
     sasl_server_max_receive_size: int = config_key(
         "sasl.server.max.receive.size",
         ConfigType.INT,
         524288,
-        "How many bytes a request of a client may have of whom it is not known yet who he is.",
+        "The largest request of a client that is not authenticated yet.",
         at_least(1),
     )
     sparklog_bootstrap_scram_file: str | None = config_key(
@@ -76,8 +76,8 @@ class SaslKeys:
         ConfigType.CLASS,
         None,
         "Which tokens OAUTHBEARER takes, by the names of Kafka's classes: signed ones,"
-        f" {SIGNED_TOKENS_CLASSES[0]}, as if nothing is set; or unsecured ones, by which anybody may be"
-        f" anybody, {UNSECURED_TOKENS_CLASS}."
+        f" {SIGNED_TOKENS_CLASSES[0]}, the default; or unsecured ones, with which a client may claim any"
+        f" name, {UNSECURED_TOKENS_CLASS}."
         " Set as listener.name.<name>.oauthbearer.sasl.server.callback.handler.class.",
         one_of(*SIGNED_TOKENS_CLASSES, UNSECURED_TOKENS_CLASS),
     )
@@ -103,7 +103,7 @@ class SaslKeys:
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         ConfigType.LONG,
         100,
-        "After what pause they are fetched again if they could not be; it doubles with each failure.",
+        "The first pause after a failed fetch of the keys; it doubles with each failure.",
         at_least(1),
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = config_key(
@@ -124,27 +124,27 @@ class SaslKeys:
         "sasl.oauthbearer.expected.audience",
         ConfigType.LIST,
         (),
-        "For whom a token has to be: one of these. Set it: without it a token that is for nobody is taken.",
+        "The audiences of acceptable tokens. Set it: without it tokens of any audience are accepted.",
     )
     sasl_oauthbearer_expected_issuer: str | None = config_key(
         "sasl.oauthbearer.expected.issuer",
         ConfigType.STRING,
         None,
-        "Who has to have issued a token. Set it: without it that is not asked.",
+        "The issuer of acceptable tokens. Set it: without it tokens of any issuer are accepted.",
     )
     sasl_oauthbearer_scope_claim_name: str = config_key(
         "sasl.oauthbearer.scope.claim.name",
         ConfigType.STRING,
         "scope",
-        "Which claim lists what a token allows.",
+        "The claim that lists a token's scopes.",
     )
     sasl_oauthbearer_sub_claim_name: str = config_key(
-        "sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "Which claim is the user's name."
+        "sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "The claim that holds the user's name."
     )
 
     @property
     def takes_unsecured_tokens(self) -> bool:
-        """Whether anybody may be anybody; of the configuration as it holds for OAUTHBEARER on a listener."""
+        """Whether OAUTHBEARER accepts unsecured tokens; self is the configuration of one listener."""
         return (
             OAUTHBEARER in self.sasl_enabled_mechanisms
             and self.sasl_server_callback_handler_class == UNSECURED_TOKENS_CLASS

@@ -1,4 +1,4 @@
-"""What the application's own sessions have to bring to the driver's first listener, by the configuration."""
+"""The access of the application's own sessions to the driver's first listener, by the configuration."""
 
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.listener_tls import listener_tls_settings
@@ -8,7 +8,7 @@ from sparklog.security.tls.inside import inside_tls
 
 
 def session_access(config: BrokerConfig, secret: ApplicationSecret) -> SessionAccess:
-    """Return it. What a listener does not ask for, sessions are not told. Makes certificates, perhaps."""
+    """Return the credentials that the listener requires, no others. May generate certificates."""
     listener_name = config.controller_quorum_bootstrap_servers[0].listener_name
     protocol = config.controller_protocol
     authority_pem = key_pem = certificate_pem = ""

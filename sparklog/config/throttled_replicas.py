@@ -1,4 +1,5 @@
-"""leader.replication.throttled.replicas and its kin: which replicas of a topic a replication quota holds for.
+"""leader.replication.throttled.replicas and its follower twin: the replicas that a replication quota
+throttles.
 
 Written as `*` for all of them, or as `partition:broker,partition:broker`.
 
@@ -17,7 +18,7 @@ _REPLICA: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
 
 
 class ThrottledReplicas(NamedTuple):
-    """Some replicas of a topic."""
+    """The throttled replicas of a topic."""
 
     all_of_them: bool
     replicas: frozenset[tuple[int, BrokerId]]
@@ -31,7 +32,6 @@ class ThrottledReplicas(NamedTuple):
         return cls(False, frozenset((int(match[1]), int(match[2])) for match in matches if match))
 
     def include(self, partition: int, broker_id: BrokerId) -> bool:
-        """Whether a broker's replica of a partition is one of them."""
         return self.all_of_them or (partition, broker_id) in self.replicas
 
 

@@ -1,7 +1,7 @@
-"""Kafka's `ssl.` keys of a broker: what listeners of SSL and SASL_SSL show and ask for.
+"""Kafka's `ssl.` keys of a broker: stores, protocols and client authentication of SSL and SASL_SSL listeners.
 
-Each may be set for one listener alone. Driver and brokers know each other by certificates of their own
-(`sparklog.security.tls.inside`), so nothing here is about connections that they make.
+Each may be set for one listener alone. Driver and brokers authenticate each other with certificates of their
+own (`sparklog.security.tls.inside`), so these keys do not concern connections that they open.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,15 @@ from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, Tls
 
 @dataclass(frozen=True, kw_only=True)
 class TlsKeys:
-    """Keys, certificates, and what is done with them."""
+    """Keys, certificates, and their use."""
 
     ssl_keystore_type: str = config_key(
         "ssl.keystore.type",
         ConfigType.STRING,
         "JKS",
-        "What the key store is: PEM or PKCS12. A PKCS12 store is read under Kafka's default, too; a real JKS"
-        " store has to be converted, and it is said how.",
+        "The type of the key store: PEM or PKCS12. A PKCS12 store is read under Kafka's default, too; a"
+        " real JKS"
+        " store has to be converted, and the error says how.",
         one_of("JKS", "PEM", "PKCS12"),
     )
     ssl_keystore_location: str | None = config_key(
@@ -48,14 +49,14 @@ class TlsKeys:
         "ssl.truststore.type",
         ConfigType.STRING,
         "JKS",
-        "What the trust store is, as ssl.keystore.type says it.",
+        "The type of the trust store, as for ssl.keystore.type.",
         one_of("JKS", "PEM", "PKCS12"),
     )
     ssl_truststore_location: str | None = config_key(
         "ssl.truststore.location",
         ConfigType.STRING,
         None,
-        "The file with the certificates of whom to trust; without one it is whom the system trusts.",
+        "The file with the trusted certificates; without one the system's are trusted.",
     )
     ssl_truststore_password: Password | None = config_key(
         "ssl.truststore.password", ConfigType.PASSWORD, None, "The password of a PKCS12 trust store."
@@ -64,7 +65,7 @@ class TlsKeys:
         "ssl.truststore.certificates",
         ConfigType.PASSWORD,
         None,
-        "Instead of a file: the certificates of whom to trust, as PEM.",
+        "Instead of a file: the trusted certificates as PEM.",
     )
     ssl_client_auth: str = config_key(
         "ssl.client.auth",
@@ -79,25 +80,25 @@ class TlsKeys:
         ConfigType.STRING,
         "DEFAULT",
         "How the name in a client's certificate becomes its principal: DEFAULT, which is the name as it is,"
-        " and RULE:pattern/replacement/[LU], separated by commas; the first that matches says it.",
+        " and RULE:pattern/replacement/[LU], separated by commas; the first that matches wins.",
     )
     ssl_enabled_protocols: tuple[str, ...] = config_key(
         "ssl.enabled.protocols",
         ConfigType.LIST,
         DEFAULT_PROTOCOLS,
-        "The versions of TLS that are spoken.",
+        "The enabled versions of TLS.",
         some_of(*DEFAULT_PROTOCOLS),
     )
     ssl_cipher_suites: tuple[str, ...] = config_key(
         "ssl.cipher.suites",
         ConfigType.LIST,
         (),
-        "The cipher suites that are used, by Java's names or OpenSSL's; empty for those that OpenSSL has by"
-        " itself. Of TLS 1.3's all or none can be named.",
+        "The enabled cipher suites, by Java's names or OpenSSL's; empty for OpenSSL's"
+        " defaults. Of TLS 1.3's all or none can be named.",
     )
 
     def tls_settings(self) -> TlsSettings:
-        """Return all of it; empty values are none."""
+        """Return the TLS settings; empty values are None."""
         return TlsSettings(
             keystore=StoreSettings(
                 type=self.ssl_keystore_type,

@@ -2,10 +2,10 @@
 
 Each field of `TopicConfig` is one key, named after it with `_` for `.`. A topic that sets nothing follows the
 broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on), as in Kafka. "No limit",
-which Kafka writes as -1, is `None`.
+which Kafka writes as -1, is None.
 
-Some keys that Kafka's tools and their users set on topics as a matter of course are stored and nothing else:
-they are checked, kept and described, and change nothing. `preallocate` is one; its documentation says so.
+Some keys that Kafka's tools set on topics as a matter of course, such as `preallocate`, are checked, kept and
+described, and have no effect; their documentation says so.
 
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
 """
@@ -34,7 +34,7 @@ _HOUR_MS: Final = 60 * 60 * 1000
 _MINUTE_MS: Final = 60 * 1000
 
 STORED_ONLY: Final = "Stored for Kafka's tools, without effect:"
-"""How the documentation of a key begins that nothing obeys."""
+"""The beginning of the documentation of a key without an effect."""
 
 
 class BrokerSynonym(NamedTuple):
@@ -51,7 +51,7 @@ def _key(
     unlimited: int | None = None,
     rule: Rule | None = None,
 ) -> Any:
-    """A topic key of the type, rule and default of the broker key it falls back to first."""
+    """A topic key with the type, rule and default of its first broker key."""
     falls_back_to = tuple(BrokerSynonym(item) if isinstance(item, str) else item for item in synonyms)
     first = BROKER_KEYS[falls_back_to[0].name]
     default = _fallback(falls_back_to, unlimited, {name: key.default for name, key in BROKER_KEYS.items()})
@@ -62,13 +62,13 @@ def _key(
 def _stored(
     name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
 ) -> Any:
-    """A topic key that is kept and described, and that nothing obeys; no broker key stands behind it."""
+    """A topic key without an effect and without a broker key."""
     key = ConfigKey(name, config_type, default, f"{STORED_ONLY} {because}.", rule)
     return field(default=default, metadata={"key": key, "synonyms": ()})
 
 
 def _own_key(name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule) -> Any:
-    """A topic key that no broker key stands behind."""
+    """A topic key without a broker key."""
     key = ConfigKey(name, config_type, default, documentation, rule)
     return field(default=default, metadata={"key": key, "synonyms": ()})
 
@@ -86,13 +86,14 @@ def _fallback(synonyms: tuple[BrokerSynonym, ...], unlimited: int | None, values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The configuration of one topic; `raw` holds the values the topic itself was given."""
+    """The configuration of one topic; `raw` holds the topic's own values."""
 
     raw: Mapping[str, str] = field(default_factory=dict)
 
     cleanup_policy: tuple[str, ...] = _key(
         "cleanup.policy",
-        "What goes: old segments (delete), records that a later one of their key replaces (compact).",
+        "How the log is cleaned: old segments are deleted (delete), or records that a later one replaces"
+        " (compact).",
         "log.cleanup.policy",
     )
     compression_gzip_level: int | None = _key(
@@ -115,7 +116,7 @@ class TopicConfig:
     )
     flush_messages: int | None = _key(
         "flush.messages",
-        "After how many records the log is flushed, within a second; nobody waits for it.",
+        "After how many records the log is flushed, within a second; no append waits for it.",
         "log.flush.interval.messages",
         unlimited=LONG_MAX,
     )
@@ -131,7 +132,8 @@ class TopicConfig:
         "follower.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "What follower.replication.throttled.rate holds for: * or partition:broker,partition:broker.",
+        "The replicas that follower.replication.throttled.rate throttles: * or"
+        " partition:broker,partition:broker.",
         THROTTLED_REPLICAS_RULE,
     )
     index_interval_bytes: int = _key(
@@ -156,7 +158,8 @@ class TopicConfig:
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "What leader.replication.throttled.rate holds for: * or partition:broker,partition:broker.",
+        "The replicas that leader.replication.throttled.rate throttles: * or"
+        " partition:broker,partition:broker.",
         THROTTLED_REPLICAS_RULE,
     )
     max_compaction_lag_ms: int | None = _key(
@@ -238,7 +241,7 @@ class TopicConfig:
 
     producer_id_expiration_ms: int = 86400000
     transaction_partition_verification: bool = True
-    """The broker's; a log needs these and no topic has them."""
+    """The broker's; logs need both values, and topics cannot set them."""
 
     @property
     def compression_level(self) -> int | None:
@@ -261,13 +264,13 @@ class TopicConfig:
         return getattr(self, TOPIC_ATTRIBUTES[name])
 
     def _longest_segment_ms(self) -> int:
-        """Return how long a segment is written to: what waits for its cleaning must be sealed by then."""
+        """Return the longest time a segment is active: records must be in a closed segment to be
+        compacted."""
         if "compact" in self.cleanup_policy and self.max_compaction_lag_ms is not None:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms
 
     def log_config(self) -> LogConfig:
-        """Return what the topic's logs are to obey."""
         return LogConfig(
             segment_bytes=self.internal_segment_bytes or self.segment_bytes,
             segment_ms=self._longest_segment_ms(),
@@ -292,9 +295,9 @@ class TopicConfig:
 
 
 def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """Return the configuration of a topic with these values of its own.
+    """Return the configuration of a topic with these overrides.
 
-    They may contradict the broker's, which change while there are topics (`checked_topic_config`).
+    They may contradict the broker's values, which change while topics exist (`checked_topic_config`).
 
     Raises:
         ConfigError: an unknown key, or a malformed value.
@@ -316,7 +319,7 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
 
 
 def checked_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """Return the configuration of a topic that is to be given these values, if it makes sense.
+    """Return the configuration of a topic with these new overrides, if they are consistent.
 
     Raises:
         ConfigError: as `topic_config`, or values that contradict each other.
@@ -337,17 +340,15 @@ _KEY_FIELDS: Final = tuple(item for item in fields(TopicConfig) if "key" in item
 TOPIC_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {item.metadata["key"].name: item.metadata["key"] for item in _KEY_FIELDS}
 )
-"""The keys that this system honours, by name."""
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
     {item.metadata["key"].name: item.name for item in _KEY_FIELDS}
 )
-"""The attribute of `TopicConfig` for each key."""
 
 TOPIC_SYNONYMS: Final[Mapping[str, tuple[BrokerSynonym, ...]]] = MappingProxyType(
     {item.metadata["key"].name: item.metadata["synonyms"] for item in _KEY_FIELDS}
 )
-"""The broker keys that each topic key falls back to, first wins."""
+"""The broker keys that each topic key falls back to, in order of precedence."""
 
 _SYNONYM_NAMES: Final = frozenset(
     synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms

@@ -1,4 +1,4 @@
-"""The keys of transactions, Kafka's names, types, limits and defaults; and one of our own."""
+"""The keys of transactions: Kafka's names, types, limits and defaults; and one key of sparklog's."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from sparklog.config.definition import ConfigType, at_least, config_key
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionKeys:
-    """How long transactions may be open, and how long transactional ids are known."""
+    """Time-outs of transactions, and the expiration of transactional ids."""
 
     transactional_id_expiration_ms: int = config_key(
         "transactional.id.expiration.ms",
         ConfigType.INT,
         604800000,
-        "How long a transactional id is remembered that nobody uses; never while its transaction is open.",
+        "How long an unused transactional id is remembered; never expires while its transaction is open.",
         at_least(1),
     )
     transaction_max_timeout_ms: int = config_key(
@@ -41,7 +41,8 @@ class TransactionKeys:
         "transaction.two.phase.commit.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether producers may have transactions without a time-out, whose end somebody else decides.",
+        "Whether producers may have transactions without a time-out, whose outcome an external system"
+        " decides.",
     )
     sparklog_two_phase_commit_transactional_id_prefixes: tuple[str, ...] = config_key(
         "sparklog.two.phase.commit.transactional.id.prefixes",

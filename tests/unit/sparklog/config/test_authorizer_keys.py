@@ -30,8 +30,8 @@ def test_authorizer_is_asked_only_where_one_is_named() -> None:
     ("given", "message"),
     [
         ({"authorizer.class.name": "com.example.Mine"}, "empty or org.apache.kafka.metadata"),
-        ({**STANDARD, "super.users": "ann"}, "ann is no principal; write it as User:ann"),
-        ({"super.users": ":ann"}, ":ann is no principal"),
+        ({**STANDARD, "super.users": "ann"}, "ann is not a principal; write it as User:ann"),
+        ({"super.users": ":ann"}, ":ann is not a principal"),
     ],
 )
 def test_authorizer_that_can_not_be_is_refused(given: dict[str, str], message: str) -> None:

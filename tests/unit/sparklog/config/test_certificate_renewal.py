@@ -54,5 +54,5 @@ def test_renewed_files_are_shown_and_broken_ones_are_not(
     with caplog.at_level(logging.ERROR):
         run(scenario())
     broken = [record.getMessage() for record in caplog.records]
-    assert [line.startswith("test goes on with the certificates it has: ") for line in broken] == [True, True]
+    assert [line.startswith("test keeps its certificates: ") for line in broken] == [True, True]
     assert "ssl.keystore.location" in broken[0] and "cannot be read" in broken[1]

@@ -26,7 +26,7 @@ def test_users_of_plain_without_its_name_are_nobodys(key: str, caplog: pytest.Lo
     """As in Kafka. They may be meant for another listener, or for a client."""
     with pytest.raises(ConfigError, match=rf"{OWN}\.plain\.sasl\.jaas\.config: PLAIN needs its users"):
         begin("PLAIN", {key: PLAIN})
-    assert "without a mechanism, which is for none" in caplog.text
+    assert "without a mechanism and has no effect" in caplog.text
     caplog.clear()
     begin("PLAIN", {key: SCRAM, f"{OWN}.plain.sasl.jaas.config": PLAIN})
     assert caplog.text == ""
@@ -37,7 +37,7 @@ def test_user_of_scrams_login_module_is_said_to_be_none(caplog: pytest.LogCaptur
     key = f"{OWN}.scram-sha-512.sasl.jaas.config"
     begin("SCRAM-SHA-512", {key: SCRAM})
     ((_, level, line),) = caplog.record_tuples
-    assert level == logging.WARNING and line.startswith(f"{key} names whom Kafka's brokers log in as")
+    assert level == logging.WARNING and line.startswith(f"{key} names the user that Kafka's brokers log in as")
     assert "s3cret" not in line
     caplog.clear()
     begin("SCRAM-SHA-512", {key: "org.apache.kafka.common.security.scram.ScramLoginModule required;"})
