@@ -1,1 +1,1 @@
-"""What is measured: Kafka's names, the instruments behind them, and the registry that reads them out."""
+"""Metrics: Kafka's names, the instruments behind them, and the registry that reads them."""

@@ -1,4 +1,4 @@
-"""All metrics there are, by their names; docs/monitoring.md explains each."""
+"""All metrics by name; docs/monitoring.md explains each."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ class _Key(NamedTuple):
     type: str
     name: str | None
     attribute: str | None
-    """Only where there is no name."""
+    """Only of metrics without a name."""
 
 
 def _key(group: str, type_: str, name: str | None, attribute: str) -> _Key:
@@ -35,5 +35,5 @@ _BY_KEY: Final[Mapping[_Key, Metric]] = {
 
 
 def metric_of(name: MetricName) -> Metric | None:
-    """Return what a figure belongs to; None for a name that is not known here."""
+    """Return the metric that a sample belongs to; None for an unknown name."""
     return _BY_KEY.get(_key(name.group, name.type, name.name, name.attribute))

@@ -14,31 +14,31 @@ ACTIVE_BROKERS: Final = _controller("ActiveBrokerCount", "Brokers that are regis
 FENCED_BROKERS: Final = _controller("FencedBrokerCount", "Brokers that are registered and fenced.")
 GLOBAL_TOPICS: Final = _controller("GlobalTopicCount", "Topics of the cluster.")
 GLOBAL_PARTITIONS: Final = _controller("GlobalPartitionCount", "Partitions of the cluster.")
-OFFLINE_PARTITIONS: Final = _controller("OfflinePartitionsCount", "Partitions that nobody leads.")
+OFFLINE_PARTITIONS: Final = _controller("OfflinePartitionsCount", "Partitions without a leader.")
 PREFERRED_REPLICA_IMBALANCE: Final = _controller(
-    "PreferredReplicaImbalanceCount", "Partitions led by another than the first of their replicas."
+    "PreferredReplicaImbalanceCount", "Partitions whose leader is not the first of their replicas."
 )
 METADATA_ERRORS: Final = _controller(
     "MetadataErrorCount",
-    "How often the metadata could not be loaded, written or applied, or no snapshot of it be written.",
+    "Failures to load, write or apply the metadata, or to write a snapshot of it.",
 )
-LAST_APPLIED_OFFSET: Final = _controller("LastAppliedRecordOffset", "The last metadata record decided on.")
+LAST_APPLIED_OFFSET: Final = _controller("LastAppliedRecordOffset", "The last metadata record applied.")
 LAST_COMMITTED_OFFSET: Final = _controller(
     "LastCommittedRecordOffset", "The last metadata record that a majority of the voters has."
 )
 LAST_APPLIED_LAG: Final = _controller(
-    "LastAppliedRecordLagMs", "For how long nothing was committed of what is decided; 0 if all is."
+    "LastAppliedRecordLagMs", "How long applied records have been waiting to be committed; 0 if all are."
 )
 NEW_ACTIVE_CONTROLLERS: Final = _controller(
     "NewActiveControllersCount",
-    "How often the cluster has got a controller since it began.",
+    "How many controllers have been elected since the cluster was formed.",
 )
 EVENT_QUEUE_TIME: Final = Metric(
     "kafka.controller",
     "ControllerEventManager",
     "EventQueueTimeMs",
     Kind.HISTOGRAM,
-    "How late the controller's loop was at what it does regularly: what any event waits in its queue.",
+    "How late the controller's loop is at its periodic work: the time that an event waits in its queue.",
 )
 
 METRICS: Final = (

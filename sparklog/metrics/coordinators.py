@@ -1,4 +1,4 @@
-"""Metrics of coordinators: of groups and of transactions.
+"""Metrics of the group coordinator and the transaction coordinator.
 
 Source: Kafka's CoordinatorRuntimeMetricsImpl, GroupCoordinatorMetrics, TransactionStateManager,
 TransactionMarkerChannelManager, AddPartitionsToTxnManager.
@@ -32,11 +32,11 @@ def _groups(name: str, meaning: str) -> Metric:
 
 
 GROUP_PARTITIONS: Final = _runtime(
-    GROUP_TYPE, "num-partitions", "Partitions of the offsets' topic that are led here, by state.", ("state",)
+    GROUP_TYPE, "num-partitions", "Partitions of __consumer_offsets led by this broker, by state.", ("state",)
 )
 GROUP_LOAD_TIMES: Final = _load_times(GROUP_TYPE)
 GROUP_QUEUE_SIZE: Final = _runtime(
-    GROUP_TYPE, "event-queue-size", "Requests that wait for what was decided about them to be committed."
+    GROUP_TYPE, "event-queue-size", "Requests that wait for their records to be committed."
 )
 GROUP_COUNT: Final = _runtime(GROUP_TYPE, "group-count", "Groups, by protocol.", ("protocol",))
 CONSUMER_GROUP_COUNT: Final = _runtime(
@@ -65,14 +65,14 @@ UNKNOWN_DESTINATION_QUEUE: Final = Metric(
     "TransactionMarkerChannelManager",
     "UnknownDestinationQueueSize",
     Kind.GAUGE,
-    "Transaction markers for partitions that nobody leads.",
+    "Transaction markers for partitions without a leader.",
 )
 LOG_APPEND_RETRY_QUEUE: Final = Metric(
     "kafka.coordinator.transaction",
     "TransactionMarkerChannelManager",
     "LogAppendRetryQueueSize",
     Kind.GAUGE,
-    "Transactions with all markers whose completion could not be appended yet.",
+    "Transactions whose markers are written and whose completion is not appended yet.",
 )
 VERIFICATION_FAILURES: Final = Metric(
     "kafka.server",
@@ -86,7 +86,7 @@ VERIFICATION_TIME: Final = Metric(
     "AddPartitionsToTxnManager",
     "VerificationTimeMs",
     Kind.HISTOGRAM,
-    "How long a transaction's coordinator took to answer about partitions.",
+    "How long a transaction's coordinator takes to verify partitions.",
 )
 
 METRICS: Final = (

@@ -1,9 +1,9 @@
-"""How values are distributed, at bounded memory and a fraction of a microsecond a value.
+"""Distributions of values, at bounded memory and a fraction of a microsecond a value.
 
-Buckets whose bounds grow by a twelfth: whatever is told of them is off by four per cent at most. Percentiles
-are those of the last one to two minutes, as an operator wants them: the counts now, less those of then.
-Kafka keeps a random sample of the last five minutes; here nothing is left to chance. (A library's recorder,
-hdrhistogram's among them, costs microseconds a value from Python.)
+Bounds of buckets grow by a twelfth, so values are off by four per cent at most. Percentiles are those of the
+last one to two minutes: the current counts less those at the start of the window. Kafka keeps a random sample
+of the last five minutes instead. (A library's recorder, hdrhistogram's among them, costs microseconds a value
+from Python.)
 """
 
 import itertools
@@ -22,17 +22,17 @@ BYTES: Final = tuple(16.0 * 2 ** (step / _BUCKETS_AN_OCTAVE) for step in range(2
 
 
 class Summary(NamedTuple):
-    """What is told of a distribution."""
+    """The values of a histogram."""
 
     value_count: int
-    """Of all values ever."""
+    """Of all values since the start."""
     total: float
     quantiles: tuple[float, ...]
-    """Of the last one to two minutes, as `QUANTILES` lists them; 0 where there were none."""
+    """Of the last one to two minutes, by `QUANTILES`; 0 without values."""
 
 
 class Histogram:
-    """Values of one kind. The hot path may do what `record` does with `counts` and `total` itself."""
+    """Values of one kind. The hot path may update `counts` and `total` itself, as `record` does."""
 
     __slots__ = (
         "_earlier",
@@ -47,11 +47,11 @@ class Histogram:
     )
 
     def __init__(self, bounds: tuple[float, ...], unit: float = 1.0) -> None:
-        """Have a bucket up to each of `bounds`; what is told is multiplied by `unit`."""
+        """Make a bucket up to each of `bounds`; results are multiplied by `unit`."""
         self.bounds = bounds
         self.unit = unit
         self.counts = [0] * (len(bounds) + 1)
-        """By bucket; the last one has what is above all bounds."""
+        """By bucket; the last one counts values above all bounds."""
         self.total = 0.0
         self._earlier = self._window_start = list(self.counts)
         self._window_ends_ms: int | None = None
@@ -60,18 +60,17 @@ class Histogram:
 
     @property
     def reads_anew_ms(self) -> int:
-        """Until when reading it tells the same, if nothing is recorded."""
+        """The time until which `read` returns the same summary if nothing is recorded."""
         return 0 if self._window_ends_ms is None else self._window_ends_ms
 
     def record(self, value: float) -> None:
-        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def read(self, now_ms: int, count: int | None = None) -> Summary:
-        """Return what is to be told at `now_ms`, by a clock that only goes forward.
+        """Return the summary at `now_ms` of a monotonic clock.
 
-        There may have been more values than were recorded: `count` in all, and the others were 0.
+        If `count` exceeds the number of recorded values, the missing values were 0.
         """
         recorded = sum(self.counts)
         if count is not None and count > recorded:
@@ -99,7 +98,7 @@ class Histogram:
         )
 
     def _middle(self, bucket: int) -> float:
-        """Return a value of the bucket; of the first one 0: what lies there is too small to matter."""
+        """Return the middle of a bucket; 0 for the first, whose values are too small to matter."""
         if bucket == 0:
             return 0.0
         if bucket == len(self.bounds):

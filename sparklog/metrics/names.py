@@ -1,8 +1,8 @@
-"""Names of metrics, as Kafka's: a JMX ObjectName, and which of its attributes.
+"""Names of metrics, as Kafka's: a JMX ObjectName and one of its attributes.
 
-Kafka has two kinds. Those of its servers have a name and a fixed set of attributes
-(`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` with Count, OneMinuteRate). Those of its
-common library have no name, and the attribute says what it is (`kafka.server:type=raft-metrics` with
+Kafka has two kinds. Metrics of its servers have a name and a fixed set of attributes
+(`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` with Count, OneMinuteRate). Metrics of its
+common library have no name; the attribute identifies them (`kafka.server:type=raft-metrics` with
 current-epoch). Source: Kafka's KafkaMetricsGroup and JmxReporter.
 """
 
@@ -23,24 +23,25 @@ QUANTILES: Final[Mapping[float, str]] = {
     0.999: "999thPercentile",
     1.0: "Max",
 }
-"""The attributes of a histogram, by the share of its values that lie at or below each."""
+"""The attributes of a histogram, by quantile."""
 
 _QUOTED: Final = frozenset(',=:"*?\n')
 
 
 class Kind(Enum):
-    """What the figure of a metric is."""
+    """The kind of a metric's value."""
 
     GAUGE = "gauge"
-    """A value of now: attribute Value, or the one of its own."""
+    """A current value: attribute Value, or the metric's own."""
     METER = "meter"
-    """A sum since the process began: attribute Count, and OneMinuteRate a second where rates are made."""
+    """A sum since the process began: attribute Count, and OneMinuteRate per second where rates are
+    computed."""
     HISTOGRAM = "histogram"
     """Attributes Count and Mean since the process began, and `QUANTILES` over the last minute or two."""
 
 
 class MetricName(NamedTuple):
-    """One figure: the ObjectName and the attribute."""
+    """The name of one sample: the ObjectName and the attribute."""
 
     group: str
     type: str
@@ -60,21 +61,21 @@ class MetricName(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """What the metrics of one name have in common; `of` names one of them."""
+    """The common part of the names of one metric; `of` returns one of them."""
 
     group: str
     type: str
     name: str | None
     kind: Kind
     meaning: str
-    """One sentence, for whoever reads the figure somewhere else."""
+    """One sentence of explanation, exported with the metric."""
     tag_keys: tuple[str, ...] = ()
-    """Sorted. A metric that has figures with and without tags has those that it may have."""
+    """Sorted. A metric that has samples with and without tags lists the tags of those with."""
     attribute: str = VALUE
-    """Of a gauge, and of a meter without a name, which Kafka calls `...-total` or `...-count`."""
+    """Of a gauge, or of a meter without a name, which Kafka calls `...-total` or `...-count`."""
 
     def of(self, attribute: str | None = None, /, **tags: str) -> MetricName:
-        """Return the name of a figure.
+        """Return the name of a sample.
 
         >>> bytes_in = Metric("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", Kind.METER, "")
         >>> bytes_in.of().attribute
@@ -86,13 +87,14 @@ class Metric(NamedTuple):
 
     @property
     def rate_attribute(self) -> str:
-        """Under which attribute a meter's rate goes."""
+        """The attribute of a meter's rate."""
         if self.name is not None:
             return ONE_MINUTE_RATE
         return self.attribute.removesuffix("-total").removesuffix("-count") + "-rate"
 
     def __str__(self) -> str:
-        """Return as what documents name it: the ObjectName without tags, and the attribute if it says what.
+        """Return the name used in documents: the ObjectName without tags, then the attribute of a nameless
+        metric.
 
         >>> str(Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, "", (), "current-epoch"))
         'kafka.server:type=raft-metrics current-epoch'
@@ -102,7 +104,7 @@ class Metric(NamedTuple):
 
 
 def _quoted(value: str) -> str:
-    """Return a value as it stands in an ObjectName (`javax.management.ObjectName.quote`)."""
+    """Return a value as quoted in an ObjectName (`javax.management.ObjectName.quote`)."""
     if _QUOTED.isdisjoint(value):
         return value
     for special in ("\\", '"', "*", "?"):

@@ -18,23 +18,21 @@ REQUESTS: Final = _requests(
 ERRORS: Final = _requests(
     "ErrorsPerSec",
     Kind.METER,
-    "Error codes in answers, those of single partitions included, by API; NONE counts what went well.",
+    "Error codes in answers, those of single partitions included, by API; NONE counts successes.",
     ("error", "request"),
 )
 TOTAL_TIME: Final = _requests(
     "TotalTimeMs", Kind.HISTOGRAM, "From when a request was received whole until its answer was made."
 )
 LOCAL_TIME: Final = _requests(
-    "LocalTimeMs", Kind.HISTOGRAM, "What of it the broker's loop has worked at the request."
+    "LocalTimeMs", Kind.HISTOGRAM, "The part of TotalTimeMs in which the broker's loop worked."
 )
 REMOTE_TIME: Final = _requests(
     "RemoteTimeMs",
     Kind.HISTOGRAM,
-    "What of it the request waited: for followers, for records, for disks and other requests' turns.",
+    "The part of TotalTimeMs spent waiting: for followers, for records, for disks and other requests.",
 )
-THROTTLE_TIME: Final = _requests(
-    "ThrottleTimeMs", Kind.HISTOGRAM, "For how long clients were told to hold back."
-)
+THROTTLE_TIME: Final = _requests("ThrottleTimeMs", Kind.HISTOGRAM, "The throttle time of answers.")
 RESPONSE_QUEUE_TIME: Final = _requests(
     "ResponseQueueTimeMs",
     Kind.HISTOGRAM,

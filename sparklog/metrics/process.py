@@ -1,4 +1,4 @@
-"""Metrics that Kafka has not: of a node's process, its event loop, and its telemetry itself."""
+"""Metrics that Kafka does not have: of a node's process, its event loop, and its telemetry."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ LOOP_LAG: Final = Metric(
     "EventLoop",
     "MaxLagMs",
     Kind.GAUGE,
-    "For how long the event loop stood still at most, in the last ten seconds.",
+    "The longest stall of the event loop in the last ten seconds.",
 )
 LOOP_IDLE: Final = Metric(
     "kafka.server",
@@ -42,7 +42,7 @@ SAMPLE_AGE: Final = Metric(
     "Telemetry",
     "AgeMs",
     Kind.GAUGE,
-    "How old a node's figures are; a node that is down sends none.",
+    "The age of a node's latest samples; a node that is down sends none.",
 )
 
 METRICS: Final = (

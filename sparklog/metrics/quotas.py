@@ -1,4 +1,4 @@
-"""What clients have had of their quotas (Kafka's ClientQuotaManager and ClientRequestQuotaManager)."""
+"""Use of quotas by clients (Kafka's ClientQuotaManager and ClientRequestQuotaManager)."""
 
 from typing import Final
 
@@ -18,6 +18,6 @@ THROTTLE_TIMES: Final = {
     type_: _quota(type_, "throttle-time", f"Milliseconds that a client waits for each {of}, on average.")
     for type_, of in (("Produce", "Produce"), ("Fetch", "Fetch"), ("Request", "request"))
 }
-"""By type, for those that waited at all."""
+"""By type, for clients that were throttled."""
 
 METRICS: Final = (BYTES_PRODUCED, BYTES_CONSUMED, REQUEST_TIME, *THROTTLE_TIMES.values())

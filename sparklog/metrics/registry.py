@@ -1,9 +1,9 @@
-"""Where one process keeps its instruments, and from where all of them are read at once.
+"""The registry of one process's instruments, which reads all of them at once.
 
-Whoever measures keeps plain numbers, which the hot path adds to, and tells them as a source, or asks once for
-a histogram. A gauge is a function that is called when figures are read, so it must not search through
-anything long. What comes and goes with topics or connections is told by a source, which bounds itself.
-Belongs to one event loop; nothing is locked.
+Counters are plain numbers that the hot path adds to and that a source reports; a histogram is requested once
+and kept. A gauge is a function that runs when metrics are read, so it must not search long lists. Metrics of
+topics or connections, which come and go, are reported by a source, which bounds itself. Belongs to one event
+loop; nothing is locked.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from sparklog.metrics.histogram import Histogram, Summary
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
 
 _HISTOGRAMS_A_PART: Final = 16
-"""Of which each takes some 20 us, if there was anything to record since the last time."""
+"""Each takes some 20 us to read, if a value was recorded since the last time."""
 
 
 class Sample(NamedTuple):
-    """One metric as it is now."""
+    """The current value of one metric."""
 
     name: MetricName
     """Of a meter with the attribute Count; a histogram's attributes follow from its summary."""
@@ -26,12 +26,10 @@ class Sample(NamedTuple):
 
 
 Source: TypeAlias = Callable[[int], Iterable[Sample]]
-"""Returns what it has to tell, at a time of the monotonic clock in milliseconds."""
+"""Returns the samples at a time of the monotonic clock in milliseconds."""
 
 
 class MetricRegistry:
-    """The instruments of one process."""
-
     def __init__(self) -> None:
         self._gauges: dict[MetricName, Callable[[], float | None]] = {}
         self._histograms: dict[MetricName, Histogram] = {}
@@ -40,7 +38,7 @@ class MetricRegistry:
     def histogram(
         self, metric: Metric, bounds: tuple[float, ...], unit: float = 1.0, **tags: str
     ) -> Histogram:
-        """Return the histogram of that name, always the same; see `Histogram`."""
+        """Return the histogram of that name, the same one each time; see `Histogram`."""
         assert metric.kind is Kind.HISTOGRAM
         name = metric.of(**tags)
         histogram = self._histograms.get(name)
@@ -49,19 +47,18 @@ class MetricRegistry:
         return histogram
 
     def gauge(self, metric: Metric, read: Callable[[], float | None], **tags: str) -> None:
-        """Have `read` called for the figure, instead of what was called before; None: there is none now."""
+        """Register the function of a gauge, in place of an earlier one; it returns None for no sample."""
         assert metric.kind is Kind.GAUGE
         self._gauges[metric.of(**tags)] = read
 
     def add_source(self, source: Source) -> None:
-        """Have `source` asked, too."""
         self._sources.append(source)
 
     def read_in_parts(self, now_ms: int) -> Iterator[Sequence[Sample]]:
-        """Read everything as it is at `now_ms` of the monotonic clock, some at a time.
+        """Yield all samples at `now_ms` of the monotonic clock, in parts.
 
-        All of it takes milliseconds, and others may have their turn between two parts. What has come into
-        being since the first one is not read.
+        Reading everything takes milliseconds; the caller may yield to the loop between parts. Instruments
+        registered after the first part are not read.
         """
         gauges, histograms = list(self._gauges.items()), list(self._histograms.items())
         sources = list(self._sources)
@@ -75,12 +72,12 @@ class MetricRegistry:
             yield list(source(now_ms))
 
     def snapshot(self, now_ms: int) -> Mapping[MetricName, float]:
-        """Return every figure as it is at `now_ms` of the monotonic clock."""
+        """Return all samples at `now_ms` of the monotonic clock."""
         return figures(sample for part in self.read_in_parts(now_ms) for sample in part)
 
 
 def figures(samples: Iterable[Sample]) -> dict[MetricName, float]:
-    """Return the single figures of samples: a histogram has one for each of its attributes."""
+    """Return the single values of samples: a histogram has one for each of its attributes."""
     values: dict[MetricName, float] = {}
     for name, _, value in samples:
         if not isinstance(value, Summary):

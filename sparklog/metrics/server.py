@@ -1,4 +1,4 @@
-"""Metrics of a broker's partitions and of what works at them.
+"""Metrics of a broker's partitions, fetchers and metadata.
 
 Source: Kafka's ReplicaManager, BrokerTopicStats, DelayedOperationPurgatory, FetchSessionCache,
 AbstractFetcherManager, KafkaRaftMetrics, BrokerServerMetrics, KafkaServer.
@@ -58,10 +58,10 @@ PRODUCE_REQUESTS: Final = _topics("TotalProduceRequestsPerSec", "Partitions writ
 FETCH_REQUESTS: Final = _topics("TotalFetchRequestsPerSec", "Partitions read from by requests.")
 FAILED_PRODUCE_REQUESTS: Final = _topics(
     "FailedProduceRequestsPerSec",
-    "Partitions that a request was not appended to: no usual reason, or too few replicas in sync.",
+    "Partitions of Produce requests that failed for an unexpected reason, or with too few replicas in sync.",
 )
 FAILED_FETCH_REQUESTS: Final = _topics(
-    "FailedFetchRequestsPerSec", "Partitions that a request could not read, for no usual reason."
+    "FailedFetchRequestsPerSec", "Partitions of Fetch requests that failed for an unexpected reason."
 )
 INVALID_MAGIC: Final = _topics(
     "InvalidMagicNumberRecordsPerSec", "Batches refused for their format's number.", ()
@@ -102,7 +102,7 @@ FAILED_PARTITIONS: Final = Metric(
     "ReplicaFetcherManager",
     "FailedPartitionsCount",
     Kind.GAUGE,
-    "Partitions that are not fetched because what their leader sent was refused.",
+    "Partitions whose fetching has stopped because data from the leader was rejected.",
     ("clientId",),
 )
 ALTER_LOG_DIRS_MAX_LAG: Final = Metric(
@@ -110,7 +110,7 @@ ALTER_LOG_DIRS_MAX_LAG: Final = Metric(
     "ReplicaAlterLogDirsManager",
     "MaxLag",
     Kind.GAUGE,
-    "The most records that a copy is behind, of the replicas that move to another directory of their broker.",
+    "The most records that a copy lags, of the replicas that move to another directory of their broker.",
     ("clientId",),
 )
 FETCHER_BYTES: Final = Metric(
@@ -132,10 +132,10 @@ FETCHER_REQUESTS: Final = Metric(
 
 RAFT_EPOCH: Final = _raft("current-epoch", "The leader epoch of the metadata log.")
 RAFT_LEADER: Final = _raft("current-leader", "The node id of the controller; -1 while none is known.")
-RAFT_HIGH_WATERMARK: Final = _raft("high-watermark", "Up to where the metadata log is committed.")
-RAFT_LOG_END_OFFSET: Final = _raft("log-end-offset", "The end of the metadata log here.")
+RAFT_HIGH_WATERMARK: Final = _raft("high-watermark", "The high watermark of the metadata log.")
+RAFT_LOG_END_OFFSET: Final = _raft("log-end-offset", "The end of this node's metadata log.")
 RAFT_VOTERS: Final = _raft("number-of-voters", "Voters of the metadata log.")
-APPLIED_OFFSET: Final = _metadata("last-applied-record-offset", "The last metadata record acted on.")
+APPLIED_OFFSET: Final = _metadata("last-applied-record-offset", "The last metadata record applied.")
 
 BROKER_STATE: Final = Metric(
     "kafka.server",
@@ -158,7 +158,7 @@ CLIENT_INSTANCES: Final = Metric(
     "client-metrics",
     None,
     Kind.GAUGE,
-    "Clients whose telemetry this node takes.",
+    "Clients that push telemetry to this node.",
     (),
     "instance-count",
 )

@@ -45,14 +45,14 @@ MAX_DIRTY_PERCENT: Final = Metric(
     "LogCleanerManager",
     "max-dirty-percent",
     Kind.GAUGE,
-    "What part of the dirtiest compacted log has not been cleaned yet.",
+    "The share of the dirtiest compacted log that has not been cleaned yet.",
 )
 CLEANER_LAST_RUN: Final = Metric(
     "kafka.log",
     "LogCleanerManager",
     "time-since-last-run-ms",
     Kind.GAUGE,
-    "How long ago the cleaner looked for dirty logs last.",
+    "The time since the cleaner last looked for dirty logs.",
 )
 DIRECTORY_FREE: Final = Metric(
     "sparklog",
