@@ -1,1 +1,1 @@
-"""Metrics on the wire: OTLP, and the requests that carry it (KIP-714). Both sides take and give them."""
+"""Metrics on the wire: OTLP, and the requests that carry it (KIP-714), for brokers and the controller."""

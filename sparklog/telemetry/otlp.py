@@ -12,9 +12,9 @@
                     6: quantiles {1: quantile   2: value}
     (attributes: KeyValue {1: key   2: AnyValue {1: string}}; times, counts and doubles have 8 bytes)
 
-A broker says the same metrics every second, and only their values differ, which always take the same number
-of bytes. So a `MetricsEncoder` keeps the bytes around them: telling 500 figures takes half a millisecond.
-Protobuf's own library takes a multiple of that, and 90 ms of every broker's start to be imported.
+A broker sends the same metrics every second; only their values differ, which always take the same number of
+bytes. So a `MetricsEncoder` keeps the bytes around them: encoding 500 samples takes half a millisecond.
+Protobuf's own library takes a multiple of that, and its import 90 ms of every broker's start.
 
 Source: opentelemetry-proto 1.x, metrics.proto; the tests read it with that library.
 """
@@ -35,27 +35,27 @@ _KIND_FIELDS: Final = {Kind.GAUGE: 5, Kind.METER: 7, Kind.HISTOGRAM: 11}
 
 
 class _Form(NamedTuple):
-    """What is always the same of one sample."""
+    """The constant bytes of one sample."""
 
     scope: bytes
     family: bytes
-    """The name of the metric, and the number of the field that has its points: alike in all of one family."""
+    """The name of the metric, and the field number of its points: the same for all of one family."""
     head: bytes
-    """What stands before a data point's times and values."""
+    """The bytes before a data point's times and values."""
     tail: bytes
-    """What stands behind the last point of the family."""
+    """The bytes after the last point of the family."""
 
 
 class MetricsEncoder:
-    """Writes the samples of one process."""
+    """Encodes the samples of one process."""
 
     def __init__(self, started_at_ms: int) -> None:
-        """What is summed up was begun at `started_at_ms`, by the wall clock."""
+        """Sums begin at `started_at_ms`, by the wall clock."""
         self._start_ns = started_at_ms * 1_000_000
         self._forms: dict[MetricName, _Form] = {}
 
     def encode(self, samples: Sequence[Sample], now_ms: int) -> bytes:
-        """Return a MetricsData with the samples as they are at `now_ms` of the wall clock."""
+        """Return a MetricsData with the samples at `now_ms` of the wall clock."""
         now_ns = now_ms * 1_000_000
         start_ns, forms = self._start_ns, self._forms
         if len(forms) > 4 * len(samples) + 1000:  # topics come and go
@@ -108,7 +108,7 @@ def _summary(summary: Summary, start_ns: int, now_ns: int) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Return a field whose content has a length before it."""
+    """Return a length-delimited field."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 

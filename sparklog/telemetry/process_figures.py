@@ -1,4 +1,4 @@
-"""What a node's process costs, as the kernel counts it, and how its event loop fares."""
+"""Processor time, memory and descriptors of a node's process, and the lag of its event loop."""
 
 import os
 import time
@@ -17,7 +17,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class ProcessFigures:
-    """A source of the registry. Made and read on the node's event loop."""
+    """A source of the registry. Created and read on the node's event loop."""
 
     def __init__(
         self, descriptors: DescriptorBudget, clock_s: Callable[[], float] = time.perf_counter
@@ -29,7 +29,6 @@ class ProcessFigures:
         self._waited_s = 0.0 if self._watch is None else self._watch.waited_s
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell."""
         yield Sample(process.CPU_TIME.of(), Kind.METER, time.process_time_ns() // 1_000_000)
         yield Sample(process.OPEN_FILES.of(), Kind.GAUGE, open_descriptors())
         yield Sample(process.MAX_FILES.of(), Kind.GAUGE, self._descriptors.limit)
@@ -46,7 +45,7 @@ class ProcessFigures:
 
 
 def _resident_bytes() -> int | None:
-    """Return the memory that the process holds; None where no kernel tells."""
+    """Return the resident memory of the process; None without /proc."""
     try:
         return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):

@@ -1,6 +1,6 @@
-"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), as brokers and the controller answer them alike.
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), the same on brokers and the controller.
 
-`ClientInstances` decides; what was pushed goes on as it came, compressed, to whoever takes it.
+`ClientInstances` decides; accepted pushes go to `received` as they came, compressed.
 """
 
 import datetime
@@ -35,13 +35,12 @@ class TelemetryHandlers:
         received: Callable[[Request], None],
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Give `received` every PushTelemetry that is in order; it must not take long."""
+        """Pass every accepted PushTelemetry to `received`, which must be quick."""
         self._instances = instances
         self._received = received
         self._now_ms = now_ms
 
     def get_subscriptions(self, request: Request) -> Response:
-        """Answer what the client is to push."""
         id_: UUID | None = request.body.client_instance_id
         try:
             subscribed = self._instances.asked(id_, _client(request, id_), self._now_ms())
@@ -51,7 +50,6 @@ class TelemetryHandlers:
             return _subscribed(nothing, 0, error.error_code)
 
     def push(self, request: Request) -> Response:
-        """Take the metrics, or say why not."""
         body = request.body
         try:
             self._instances.pushed(
@@ -71,7 +69,7 @@ class TelemetryHandlers:
 
 
 def _client(request: Request, client_instance_id: UUID | None) -> Client:
-    """Return what is known of who asks, under Kafka's names (ClientMetricsConfigs)."""
+    """Return the client's attributes under Kafka's names (ClientMetricsConfigs)."""
     connection = request.connection
     address, _, port = connection.peer.rpartition(":")
     software_name, software_version = connection.client_software

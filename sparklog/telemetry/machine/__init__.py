@@ -1,1 +1,1 @@
-"""What decides about telemetry."""
+"""Pure rules of telemetry."""

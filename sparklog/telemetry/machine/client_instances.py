@@ -1,11 +1,11 @@
-"""Who may push which telemetry how often (KIP-714): clients by their instance ids, at bounded memory.
+"""Client instances that push telemetry (KIP-714): their subscriptions and push intervals, at bounded memory.
 
-Rules kept, those of Kafka's ClientMetricsManager: what an instance is to push is a subscription, whose id
-follows from what it says and from the instance, so that whoever has forgotten an instance knows it again. An
-instance that pushes under another id is told so, and asks anew at once. Nobody pushes or asks more often than
-its interval says; the first push after an answer may come sooner, because clients spread theirs. A push that
-is `terminating` is an instance's last, and may come at any time. Instances that are not heard of for three
-intervals, or are the longest silent of too many, are forgotten.
+Rules kept, those of Kafka's ClientMetricsManager: the id of an instance's subscription is computed from the
+subscription and the instance id, so a node that has forgotten an instance computes the same id. An instance
+that pushes under another id gets UNKNOWN_SUBSCRIPTION_ID, and may ask again at once. An instance may push or
+ask once an interval; its first push after an answer may come sooner, since clients spread theirs. A
+`terminating` push is an instance's last, and may come at any time. Instances that were silent for three
+intervals, or the longest silent of too many, are forgotten.
 
 Pure.
 """
@@ -23,24 +23,24 @@ _MAX_INSTANCES: Final = 16_384
 _EXPIRY_MS: Final = 60_000
 _EXPIRY_INTERVALS: Final = 3
 _RESERVED: Final = 2
-"""Ids below it stand for something else in Kafka (Uuid.RESERVED)."""
+"""Smaller ids are reserved in Kafka (Uuid.RESERVED)."""
 _COMPRESSION_TYPES: Final = 5
 
 
 Client: TypeAlias = Mapping[str, str]
-"""What is known of who asks (`sparklog.config.client_metrics.MATCHED`)."""
+"""The client's attributes (`sparklog.config.client_metrics.MATCHED`)."""
 
 
 class Subscription(NamedTuple):
-    """What somebody is to push."""
+    """The metrics that a client pushes, and how often."""
 
     metrics: tuple[str, ...]
-    """Prefixes of names; "*" is all of them. Without any nothing is pushed."""
+    """Prefixes of names; "*" is all of them; empty is none."""
     push_interval_ms: int
 
 
 class Subscribed(NamedTuple):
-    """What an instance is told."""
+    """The answer to an instance."""
 
     client_instance_id: UUID
     subscription_id: int
@@ -56,11 +56,11 @@ class _Instance:
     heard_ms: int = 0
     is_terminating: bool = False
     may_ask_again: bool = False
-    """Whether it was told that its subscription is another one."""
+    """Whether its subscription has changed since its last answer."""
 
 
 class ClientInstances:
-    """The instances that one node knows."""
+    """The instances known to one node."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ClientInstances:
         max_bytes: int,
         max_instances: int = _MAX_INSTANCES,
     ) -> None:
-        """Take at most `max_bytes` at a time, compressed."""
+        """Accept at most `max_bytes` a push, compressed."""
         self.max_bytes = max_bytes
         self._subscription_of = subscription_of
         self._new_id = new_id
@@ -82,10 +82,10 @@ class ClientInstances:
         return len(self._instances)
 
     def asked(self, client_instance_id: UUID | None, client: Client, now_ms: int) -> Subscribed:
-        """Return what an instance is to push; one that has no id yet gets one.
+        """Return the subscription of an instance, and an id if it has none yet.
 
         Raises:
-            KafkaError: throttling_quota_exceeded: it asks more often than it may push.
+            KafkaError: throttling_quota_exceeded: the instance asks more often than it may push.
         """
         id_ = client_instance_id or self._new_id()
         instance = self._heard(id_, client, now_ms)
@@ -110,14 +110,14 @@ class ClientInstances:
         *,
         is_terminating: bool,
     ) -> None:
-        """Take note of a push, whose metrics may be used when this returns.
+        """Check and note a push; its metrics may be used when this returns.
 
         Raises:
             KafkaError: invalid_request, throttling_quota_exceeded, unknown_subscription_id,
                 unsupported_compression_type, telemetry_too_large.
         """
         if client_instance_id is None or client_instance_id.int < _RESERVED:
-            raise KafkaError(ErrorCode.invalid_request, f"{client_instance_id} is no client instance id")
+            raise KafkaError(ErrorCode.invalid_request, f"{client_instance_id} is not a client instance id")
         instance = self._heard(client_instance_id, client, now_ms)
         if instance.is_terminating:
             raise KafkaError(
@@ -152,7 +152,7 @@ class ClientInstances:
             )
 
     def expire(self, now_ms: int) -> None:
-        """Forget instances that have been silent for long."""
+        """Forget instances that were silent for three intervals, at least a minute."""
         while self._instances:
             id_, instance = next(iter(self._instances.items()))
             silent_ms = now_ms - instance.heard_ms
@@ -177,7 +177,7 @@ class ClientInstances:
 
 
 def _is_early(elapsed_ms: int, interval_ms: int) -> bool:
-    """Whether less than the interval has passed; what a tenth of it is, the network may have taken."""
+    """Whether less than the interval has passed, less a tenth for delays of the network."""
     return elapsed_ms < interval_ms - interval_ms // 10
 
 

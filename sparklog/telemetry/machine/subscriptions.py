@@ -1,8 +1,8 @@
-"""What each client is to push: the client-metrics resources that are meant for it, put together (KIP-714).
+"""The subscription of each client: the union of the client-metrics resources that select it (KIP-714).
 
-Rules kept, those of Kafka's ClientMetricsManager: a client that several resources mean pushes the metrics of
-all at the shortest of their intervals; one that none means pushes nothing. But while there is no resource at
-all, unlike in Kafka, clients are asked for some figures, which have a place in the driver from the start.
+Rules kept, those of Kafka's ClientMetricsManager: a client that several resources select pushes the metrics
+of all at the shortest of their intervals; a client that none selects pushes nothing. Unlike in Kafka, clients
+push a default set of metrics to the driver while no resource exists at all.
 
 Pure.
 """
@@ -16,19 +16,17 @@ from sparklog.metadata.schemas import ResourceType
 from sparklog.telemetry.machine.client_instances import Subscription
 
 UNASKED: Final = Subscription(("org.apache.kafka.producer.", "org.apache.kafka.consumer."), 60_000)
-"""What clients are asked for while nobody has made a client-metrics resource."""
+"""The subscription of clients while no client-metrics resource exists."""
 _ALL: Final = "*"
 
 
 class ClientSubscriptions:
-    """The resources of the newest image."""
-
     def __init__(self) -> None:
         self._configs: Mapping[tuple[int, str], Mapping[str, str]] | None = None
         self._resources: tuple[ClientMetrics, ...] = ()
 
     def of(self, image: MetadataImage, client: Mapping[str, str]) -> Subscription:
-        """Return what a client is to push; what is known of it has the names of `client_metrics.MATCHED`."""
+        """Return the subscription of a client with these attributes (`client_metrics.MATCHED`)."""
         if image.configs is not self._configs:
             self._configs = image.configs
             self._resources = tuple(
