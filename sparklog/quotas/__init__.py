@@ -1,1 +1,1 @@
-"""How much of a node its clients may have: what limits whom, and for how long who had more is to wait."""
+"""Client quotas: the limit of each client, and the throttle time of clients that exceed it."""

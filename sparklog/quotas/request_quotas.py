@@ -1,12 +1,12 @@
-"""The quotas of one node's clients: what each request counts for, and how long its client is to hold back.
+"""The quotas of one node's clients: the cost of each request, and the throttle time of its client.
 
-A Produce counts with its bytes when it has come, a Fetch with its records when they are found (`consumer`),
-and every request with the time it took when it is answered. Those of driver and brokers count for nobody:
-followers would leave the ISR. Nor does a Produce that has no answer count with its time.
+A Produce costs its bytes when it arrives, a Fetch its records when they are read (`consumer`), and every
+request its processing time when it is answered. Requests of driver and brokers are free: followers would
+leave the ISR. A Produce without an answer is not charged for its time.
 
-The bytes of producers are measured over the time that there was (`SimpleRate`), so that a producer has its
-quota from its first second on. Kafka assumes that nothing came in the ten seconds before: ten seconds' worth
-goes in at once, then nothing for as long, and so on, which is up to a fifth more than the quota over 40 s.
+The bytes of producers are measured over the elapsed time (`SimpleRate`), so that a producer has its quota
+from its first second on. Kafka assumes that nothing came in the ten seconds before: ten seconds' worth goes
+in at once, then nothing for as long, and so on, which is up to a fifth more than the quota over 40 s.
 
 Order for the caller: `update` when quotas change; `meter` once for each request (as `Admission.meter`).
 
@@ -33,11 +33,11 @@ from sparklog.wire.requests import Request
 
 _ACKS_NONE: Final = 0
 _SHOWN: Final = 50
-"""Of how many clients figures are told: ids are for anybody to choose."""
+"""The most clients that metrics are reported of, since client ids are arbitrary."""
 
 
 class RequestMeter:
-    """What one request counts for."""
+    """The cost of one request."""
 
     __slots__ = ("_charged_s", "_max_throttle_ms", "_now_ms", "_times", "throttle_ms")
 
@@ -45,14 +45,14 @@ class RequestMeter:
         self, times: RateQuota | None, throttle_ms: int, max_throttle_ms: int, now_ms: Callable[[], int]
     ) -> None:
         self.throttle_ms = throttle_ms
-        """How long its client is to hold back because it came."""
+        """The throttle time for its arrival."""
         self._times = times
         self._max_throttle_ms = max_throttle_ms
         self._now_ms = now_ms
         self._charged_s = 0.0
 
     def worked(self, worked_s: float) -> int:
-        """Count the time that it has taken as yet; return how long its client is to hold back."""
+        """Charge the processing time so far; return the throttle time in milliseconds."""
         times = self._times
         if times is None:
             return 0
@@ -62,7 +62,7 @@ class RequestMeter:
 
 
 class RequestQuotas:
-    """Of all clients together. Everything on one loop."""
+    """The quotas of all clients. Belongs to one event loop."""
 
     def __init__(self, windows: QuotaWindows, now_ms: Callable[[], int] = monotonic_ms) -> None:
         self._now_ms = now_ms
@@ -73,14 +73,13 @@ class RequestQuotas:
         self._limit_anybody = False
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Take in what has changed."""
         if delta.changed_client_quotas:
             for quotas in (self._produced, self._consumed, self._times):
                 quotas.update(image.client_quotas)
             self._limit_anybody = bool(self._produced or self._times)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what the clients have had that are limited: of each kind those that have most."""
+        """Yield the use of quotas by limited clients, of each kind the `_SHOWN` highest rates."""
         for quotas, had in (
             (self._produced, BYTES_PRODUCED),
             (self._consumed, BYTES_CONSUMED),
@@ -94,7 +93,7 @@ class RequestQuotas:
                 yield Sample(throttle_time, Kind.GAUGE, quota.take_throttle_ms())
 
     def meter(self, request: Request) -> RequestMeter | None:
-        """Count a request that has come; `None` if its client may ask for anything."""
+        """Charge the arrival of a request; return None if its client is unlimited."""
         if not self._limit_anybody:
             return None
         api_key, body = request.api_key, request.body
@@ -115,7 +114,7 @@ class RequestQuotas:
         return RequestMeter(times, throttle_ms, self._window_ms, self._now_ms)
 
     def consumer(self, request: Request) -> RateQuota | None:
-        """Return what limits the records that a consumer gets, `None` if nothing does."""
+        """Return the quota on the records of a consumer, None if it is unlimited."""
         if not self._consumed:
             return None
         return self._consumed.of(request.principal.name, request.client_id or "", self._now_ms())

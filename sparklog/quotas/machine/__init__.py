@@ -1,1 +1,1 @@
-"""What decides about quotas: no socket, file, thread or clock."""
+"""Pure rules of quotas: no socket, file, thread or clock."""

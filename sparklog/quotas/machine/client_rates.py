@@ -1,9 +1,9 @@
-"""What each client has had of one kind of quota, and how long he is to wait once it was too much.
+"""The rate of each client under one kind of quota, and its throttle time.
 
 Rules kept:
-- Who shares a quota shares its rate. A quota that changes leaves what was had as it is.
-- A client whose rate has been forgotten is as one who was never there. So what is kept of idle clients is
-  given up when there are many: client ids are for anybody to choose.
+- Clients that share a quota share its rate. A changed quota keeps the recorded rate.
+- A client whose rate was forgotten is like a new client. So the rates of idle clients are dropped when there
+  are many, since client ids are arbitrary.
 
 Pure. Source: Kafka's ClientQuotaManager and ControllerMutationQuotaManager.
 """
@@ -28,7 +28,7 @@ _SomeQuota = TypeVar("_SomeQuota", bound=_Quota)
 
 
 class RateQuota:
-    """A bound on a rate, and the rate of those who share it."""
+    """A bound on a rate, and the rate of the clients that share it."""
 
     __slots__ = ("_rate", "_throttled", "_throttled_ms", "_windows", "bound")
 
@@ -42,11 +42,11 @@ class RateQuota:
 
     @property
     def most_at_once(self) -> float:
-        """What goes within the bound if nothing went before; more can't."""
+        """The largest value within the bound when nothing was recorded before."""
         return self.bound * self._windows.burst_s
 
     def record(self, value: float, now_ms: int) -> int:
-        """Count `value`; return how long to wait."""
+        """Count `value`; return the throttle time in milliseconds."""
         self._rate.record(value, now_ms)
         throttle_ms = self._rate.throttle_ms(self.bound, now_ms)
         if throttle_ms:
@@ -55,10 +55,11 @@ class RateQuota:
         return throttle_ms
 
     def spend(self, value: float, now_ms: int) -> tuple[bool, int]:
-        """Count `value` where it may be had now; return whether it may, and how long to wait.
+        """Count `value` if the bound allows it now; return whether it does, and the throttle time in
+        milliseconds.
 
-        What alone is more than may be had at once may be had when nothing else was, and is waited for
-        afterwards. (Kafka refuses it for ever: a consumer never gets past a batch that is larger.)
+        A value that exceeds the bound by itself is allowed when nothing else was recorded, and throttled
+        afterwards. (Kafka always refuses it: a consumer never gets past a batch that is larger.)
         """
         is_first = self._rate.rate(now_ms) == 0
         throttle_ms = self.record(value, now_ms)
@@ -68,22 +69,22 @@ class RateQuota:
         return True, throttle_ms
 
     def rate(self, now_ms: int) -> float:
-        """Return what is had a second."""
+        """Return the rate a second."""
         return self._rate.rate(now_ms)
 
     def take_throttle_ms(self) -> float:
-        """Return how long each wait was that was told since this was asked last, on average; 0 for none."""
+        """Return the average throttle time since the last call, in milliseconds; 0 for none."""
         average_ms = self._throttled_ms / self._throttled if self._throttled else 0.0
         self._throttled = self._throttled_ms = 0
         return average_ms
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nothing is known of it any more."""
+        """Whether all samples have expired."""
         return self._rate.is_idle(now_ms)
 
 
 class TokenQuota:
-    """A bound on a rate, and the tokens that are left to those who share it."""
+    """A bound on a rate, and the remaining tokens of the clients that share it."""
 
     __slots__ = ("_bucket", "bound")
 
@@ -92,16 +93,16 @@ class TokenQuota:
         self._bucket = TokenBucket(windows)
 
     def record(self, value: float, now_ms: int) -> int:
-        """Take `value` tokens, whether or not there are so many; return how long to wait."""
+        """Take `value` tokens, which may overdraw the bucket; return the throttle time in milliseconds."""
         self._bucket.record(value, self.bound, now_ms)
         return self.throttle_ms(now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Return how long to wait until tokens may be taken."""
+        """Return the time until tokens are available."""
         return self._bucket.throttle_ms(self.bound, now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether it is as if no token had ever been taken."""
+        """Whether the bucket is full."""
         return self._bucket.is_idle(self.bound, now_ms)
 
 
@@ -116,27 +117,27 @@ class ClientQuotas(Generic[_SomeQuota]):
         self._found: dict[tuple[str, str], _SomeQuota | None] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody is limited."""
+        """Whether any client is limited."""
         return bool(self._limits)
 
     def update(self, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
-        """Have these hold from now on."""
+        """Replace the quotas."""
         self._limits = ClientLimits(self._key, quotas)
         self._found.clear()
         if not self._limits:
             self._shared.clear()
 
     def __len__(self) -> int:
-        """How many rates are kept."""
+        """Return the number of rates kept."""
         return len(self._shared)
 
     @property
     def shared(self) -> Mapping[tuple[str | None, str | None], _SomeQuota]:
-        """Those of which something is known, by user and client id, of which one may be any."""
+        """The quotas in use, by user and client id; None stands for any."""
         return self._shared
 
     def of(self, user: str, client_id: str, now_ms: int) -> _SomeQuota | None:
-        """Return what holds for a client, `None` if nothing does."""
+        """Return the quota of a client, None if it is unlimited."""
         found = self._found.get((user, client_id))
         if found is None and (user, client_id) not in self._found:
             if len(self._found) >= _MANY:
@@ -166,10 +167,9 @@ def rate_quotas(
     windows: QuotaWindows,
     new_rate: Callable[[QuotaWindows], SampledRate] = SampledRate,
 ) -> ClientQuotas[RateQuota]:
-    """Return quotas by rates; `new_rate` measures what each client has."""
+    """Return quotas by rates, which `new_rate` measures."""
     return ClientQuotas(key, lambda bound: RateQuota(windows, bound, new_rate))
 
 
 def token_quotas(key: str, windows: QuotaWindows) -> ClientQuotas[TokenQuota]:
-    """Return quotas by tokens."""
     return ClientQuotas(key, lambda bound: TokenQuota(windows, bound))

@@ -1,6 +1,6 @@
-"""Which quota holds for a client, and whom he shares it with.
+"""The quota that applies to a client, and the clients that share it.
 
-Eight levels, the first that is set wins, of each kind of quota for itself:
+Eight levels, the first that is set wins, for each kind of quota separately:
 
     1. the user and the client id                       for this client of this user
     2. the user and the default client id               for each client id of this user
@@ -25,26 +25,26 @@ _Part = tuple[str, str | None]
 
 
 class Limit(NamedTuple):
-    """A quota that holds for somebody."""
+    """A quota that applies to a client."""
 
     bound: float
-    """What he may have a second."""
+    """The allowed rate a second."""
     shared_by: tuple[str | None, str | None]
-    """The user and client id whose requests count together; None for whichever."""
+    """The user and client id whose requests count together; None stands for any."""
 
 
 class ClientLimits:
-    """One kind of quota, as it is set for users and client ids."""
+    """One kind of quota of users and client ids."""
 
     def __init__(self, key: str, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
-        """Take from `quotas` what is under Kafka's name `key`."""
+        """Read the quotas under Kafka's name `key`."""
         self._bounds = {entity: values[key] for entity, values in quotas.items() if key in values}
 
     def __bool__(self) -> bool:
         return bool(self._bounds)
 
     def limit(self, user: str, client_id: str) -> Limit | None:
-        """Return what holds for a client, `None` if nothing does."""
+        """Return the limit of a client, None if it is unlimited."""
         this_user: _Part = (USER, user)
         any_user: _Part = (USER, None)
         this_client: _Part = (CLIENT_ID, client_id)
@@ -66,10 +66,10 @@ class ClientLimits:
 
 
 class AddressLimits:
-    """One kind of quota, as it is set for addresses."""
+    """One kind of quota of addresses."""
 
     def __init__(self, key: str, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
-        """Take from `quotas` what is under Kafka's name `key`."""
+        """Read the quotas under Kafka's name `key`."""
         self._bounds: dict[str | None, float] = {}
         for entity, values in quotas.items():
             if key in values and IP in dict(entity):
@@ -77,6 +77,6 @@ class AddressLimits:
                 self._bounds[None if address is None else str(ip_address(address))] = values[key]
 
     def bound(self, address: str) -> float | None:
-        """Return what an address may have a second, `None` for any number."""
+        """Return the allowed rate of an address a second, None if it is unlimited."""
         bound = self._bounds.get(address)
         return self._bounds.get(None) if bound is None else bound
