@@ -1,1 +1,3 @@
-"""Who somebody is: secrets that nobody sees, and how the two ends of a connection prove who they are."""
+"""Authentication: secrets, certificates and tokens, and the exchanges in which both ends prove their
+identity.
+"""

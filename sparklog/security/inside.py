@@ -1,16 +1,17 @@
-"""What driver and brokers of one application know each other by: a secret that the driver makes at its start.
+"""The secret with which driver and brokers of one application authenticate each other; the driver generates
+it.
 
 It travels to the brokers with Spark's task closures and nowhere else. Every connection between them begins
-with it, by SCRAM under a name of its own, on whatever listener: neither end ever sends the secret, and each
-is shown that the other one has it. What comes by such a connection comes from `INSIDE`, whom no user's
-credentials can make: users are of the type `User`.
+with a SCRAM exchange under a mechanism of its own, on any listener: neither end sends the secret, and each
+proves that it has it. Requests on such a connection come from the principal `INSIDE`, which no user's
+credentials can have: users are of the type `User`.
 
-An application that is started again has another secret, so what is left of the former one is a stranger.
+A restarted application has another secret, so processes left over from the former one cannot authenticate.
 
-Ports of brokers that have died are anybody's to take on their host, and the others connect there for a while.
-Whoever is there does not get the secret, but could pass what is said on to another broker, and would be taken
-for who has logged in to it. So the side that connects says, and signs, which address it has connected to, and
-the other side knows nobody by addresses that are not its own.
+The port of a dead broker is free for any process of its host, and the other brokers connect to it for a
+while. Such a process does not get the secret, but could relay the exchange to another broker and be
+authenticated there. So the connecting side includes the address it has connected to in what it signs, and the
+other side accepts its own addresses only.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -31,33 +32,34 @@ from sparklog.security.sasl.scram import (
 )
 
 INSIDE: Final = Principal("Application", "sparklog")
-"""Driver and brokers. A process has it once: it is asked for by identity, so that a name that came in a
-request is never taken for it."""
+"""Driver and brokers. One object a process, compared by identity, so that a name in a request never equals
+it.
+"""
 INSIDE_MECHANISM: Final = "SPARKLOG-INSIDE"
 SESSION: Final = Principal("Application", "session")
-"""The sessions of the application, where a listener asks everybody who he is. They may do what ACLs say."""
+"""The application's sessions, on listeners with authentication. ACLs apply to them."""
 SESSION_MECHANISM: Final = "SPARKLOG-SESSION"
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSecret:
-    """The secret; what is shown of it says nothing."""
+    """The application's secret; its representation shows nothing of it."""
 
     _value: str = field(repr=False)
 
     @classmethod
     def new(cls) -> Self:
-        """Return one that nobody has had."""
+        """Return a random secret."""
         return cls(token_hex(32))
 
     @property
     def tls_seed(self) -> bytes:
-        """What the certificates of the inside are derived from (`tls.inside`)."""
+        """The seed of the cluster's internal certificates (`tls.inside`)."""
         return bytes.fromhex(self._value)
 
     @property
     def of_sessions(self) -> str:
-        """What sessions log in with: who has it has not the secret itself."""
+        """The secret of sessions, from which the application's own cannot be computed."""
         return digest(bytes.fromhex(self._value), b"sparklog sessions", "sha256").hex()
 
     def login(self, address: str) -> ClientMechanism:
@@ -65,14 +67,14 @@ class ApplicationSecret:
         return _login(INSIDE_MECHANISM, address, self._value)
 
     def verification(self, addresses: Container[str]) -> Callable[[], ServerMechanism]:
-        """Return what begins an exchange as the side that is connected to, and has these addresses.
+        """Return the beginning of an exchange as the accepting side, which has these addresses.
 
-        They may become known later; until then nobody is inside.
+        Addresses may be added later; until then no connection is authenticated.
         """
         return _verification(self._value, addresses, INSIDE)
 
     def verifications(self, addresses: Container[str]) -> Mapping[str, Callable[[], ServerMechanism]]:
-        """Return the same for listeners to which sessions come, too, by mechanisms."""
+        """Return the same by mechanism, for listeners of sessions too."""
         return {
             INSIDE_MECHANISM: self.verification(addresses),
             SESSION_MECHANISM: _verification(self.of_sessions, addresses, SESSION),
@@ -81,7 +83,7 @@ class ApplicationSecret:
 
 @dataclass(frozen=True, slots=True)
 class SessionSecret:
-    """The secret of sessions; begins an exchange whenever it is called."""
+    """The secret of sessions; calling it begins an exchange."""
 
     _value: str = field(repr=False)
 
@@ -96,7 +98,7 @@ def _login(mechanism: str, address: str, value: str) -> ClientMechanism:
         address,
         value,
         name=mechanism,
-        max_iterations=MIN_ITERATIONS,  # on event loops, for whoever has taken a broker's port
+        max_iterations=MIN_ITERATIONS,  # bounds the work on event loops if the server is an impostor
     )
 
 

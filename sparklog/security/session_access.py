@@ -1,8 +1,8 @@
-"""By what the sessions of an application get into its own cluster: the driver makes it and announces it.
+"""The credentials of an application's sessions for its own cluster: the driver creates and announces them.
 
-They speak the protocol of the driver's first listener, and trust whom driver and brokers trust. Where that
-listener asks everybody who he is, by SASL or a certificate, they say that they are `SESSION`, by a secret and
-a certificate of their own. Neither makes anybody driver or broker, nor proves to a client that he is one.
+Sessions use the protocol of the driver's first listener, and trust the cluster's internal authority. If that
+listener authenticates clients, by SASL or a certificate, they authenticate as `SESSION`, by a secret and a
+certificate of their own. Neither authenticates a process as driver or broker, to a server or to a client.
 """
 
 import json
@@ -14,31 +14,31 @@ from sparklog.security.inside import SessionSecret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAccess:
-    """What a session needs to know."""
+    """The credentials of a session."""
 
     protocol: str = SecurityProtocol.PLAINTEXT.name
     authority_pem: str = ""
-    """Who signs the certificates of the inside; empty where nothing is encrypted. No secret."""
+    """The authority of the cluster's internal certificates; empty without encryption. Not a secret."""
     key_pem: str = field(default="", repr=False)
     certificate_pem: str = field(default="", repr=False)
-    """What a session shows; empty where nobody has to."""
+    """The session's own certificate; empty if none is required."""
     secret: str = field(default="", repr=False)
-    """What it logs in with; empty where nobody has to."""
+    """The session's secret; empty without SASL."""
 
     @property
     def login(self) -> SessionSecret | None:
-        """How a session logs in; None where nobody has to."""
+        """The login of a session; None without SASL."""
         return SessionSecret(self.secret) if self.secret else None
 
     def to_text(self) -> str:
-        """Return it as a line of text, secrets included."""
+        """Return one line of text, secrets included."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "SessionAccess":
-        """Return what `to_text` has written."""
+        """Return the access that `to_text` wrote."""
         return cls(**json.loads(text))
 
 
 PLAIN_ACCESS = SessionAccess()
-"""Of a listener that asks nobody, and is not encrypted."""
+"""For a listener without authentication and encryption."""

@@ -1,1 +1,1 @@
-"""Tokens of OAuth: which are accepted, by whose keys, and how a client comes by one."""
+"""OAuth tokens: validation, the keys of identity providers, and the token sources of clients."""

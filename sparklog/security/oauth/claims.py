@@ -1,19 +1,19 @@
-"""What tokens claim, signed or not: of what is common to both."""
+"""Claims that signed and unsecured tokens share."""
 
 from typing import Final
 
 from sparklog.security.sasl.oauthbearer import TokenError
 
 _END_S: Final = 1 << 48
-"""Later is no time: a sum with it, in milliseconds, is to be one yet."""
+"""Later times are refused, so that sums in milliseconds do not overflow a timestamp."""
 
 
 def time_s(name: str, value: object) -> float:
-    """Return the time that a claim says, in seconds since the epoch.
+    """Return the time of a claim, in seconds since 1970.
 
     Raises:
-        TokenError: it says none.
+        TokenError: it is not a time.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _END_S:
-        raise TokenError(f"its claim {name} is no time")
+        raise TokenError(f"its claim {name} is not a time")
     return value

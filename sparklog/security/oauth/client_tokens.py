@@ -1,8 +1,8 @@
-"""Where a client has its token from: a file, an identity provider, or itself; and how it logs in with it.
+"""Token sources of a client: a file, an identity provider, or the client itself; and the login with a token.
 
 Each source is a value that may travel to a task, and shows nothing of its secrets. A file is read for every
-connection, so that whoever renews it needs to tell nobody. What a provider grants (client credentials, RFC
-6749, section 4.4) is used by all connections of a process until most of its time is over.
+connection, so a tool may renew it at any time. All connections of a process share a token granted by a
+provider (client credentials, RFC 6749, section 4.4) until most of its lifetime is over.
 
 Source: Kafka's FileJwtRetriever, ClientCredentialsJwtRetriever, OAuthBearerUnsecuredLoginCallbackHandler.
 """
@@ -28,16 +28,14 @@ from sparklog.security.tls.settings import TlsSettings
 _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 _ANY_AUTHORITY: Final = TlsSettings()
 _RENEWED_AT: Final = 0.8
-"""As a share of a token's time: Kafka's sasl.login.refresh.window.factor."""
+"""As a share of a token's lifetime: Kafka's sasl.login.refresh.window.factor."""
 _ASKED_AGAIN_S: Final = 10.0
-"""After how long, where a provider has not renewed a token that is still good, as in Kafka."""
+"""The pause after a failed renewal while the old token is valid, as in Kafka."""
 
 
 class TokenSource(Protocol):
-    """Where tokens come from."""
-
     def token(self) -> str:
-        """Return one that is good now. Blocks.
+        """Return a valid token. Blocks.
 
         Raises:
             ProviderError, OSError: there is none.
@@ -46,34 +44,32 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A file, which somebody else keeps fresh."""
+    """A file that an external tool keeps fresh."""
 
     path: str
 
     def token(self) -> str:
-        """See `TokenSource`."""
         token = Path(self.path).read_text().strip()
         if not _TOKEN.fullmatch(token):
-            raise ProviderError(f"{self.path} holds no token", is_final=True)
+            raise ProviderError(f"{self.path} does not hold a token", is_final=True)
         return token
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """The client itself: unsecured tokens, which say what it likes."""
+    """The client itself: unsecured tokens with the claims it is given."""
 
     claims: tuple[tuple[str, str | float | tuple[str, ...]], ...]
     lifetime_s: int = 3600
 
     def token(self) -> str:
-        """See `TokenSource`."""
         now_s = wall_clock_ms() / 1000
         return unsecured_token({**dict(self.claims), "iat": now_s, "exp": now_s + self.lifetime_s})
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """A provider, which grants tokens to whoever knows a client's secret."""
+    """A provider that grants tokens for a client's secret."""
 
     url: str
     client_id: str
@@ -83,7 +79,6 @@ class ClientCredentials:
     tls: TlsSettings = _ANY_AUTHORITY
 
     def token(self) -> str:
-        """See `TokenSource`."""
         grant = _GRANTS.setdefault(self, _Grant())
         with grant.lock:
             asked_s = time.monotonic()
@@ -93,14 +88,14 @@ class ClientCredentials:
                 except ProviderError:
                     if asked_s >= grant.ends_s:
                         raise
-                    grant.renewed_s = asked_s + _ASKED_AGAIN_S  # it is good for a while yet
+                    grant.renewed_s = asked_s + _ASKED_AGAIN_S  # the old token is still valid
                 else:
                     grant.renewed_s = asked_s + _RENEWED_AT * lifetime_s
                     grant.ends_s = asked_s + lifetime_s
             return grant.token
 
     def _granted(self) -> tuple[str, float]:
-        """Return a new token, and for how long it is good."""
+        """Return a new token and its lifetime in seconds."""
         credentials = (self.client_id, self.client_secret)
         user, password = map(quote_plus, credentials) if self.urlencode else credentials
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
@@ -125,16 +120,16 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True)
 class BearerLogin:
-    """Begins an exchange whenever it is called."""
+    """A login with tokens of a source; calling it begins an exchange."""
 
     source: TokenSource
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __call__(self, address: str) -> ClientMechanism:
-        """Return a new exchange; a token is good at every address.
+        """Return a new exchange; a token is valid at every address.
 
         Raises:
-            KafkaError: there is no token to be had.
+            KafkaError: the source has no token.
         """
         try:
             return OAuthBearerLogin(self.source.token(), dict(self.extensions))
@@ -148,7 +143,7 @@ class BearerLogin:
 
 
 class _Grant:
-    """What a provider has granted last; times by the monotonic clock."""
+    """The last grant of a provider; times by the monotonic clock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -160,7 +155,7 @@ _GRANTS: Final[dict[ClientCredentials, _Grant]] = {}
 
 
 def _lifetime_s(expires_in: object, token: str) -> float:
-    """Return how long a token is good, as the provider says, or the token; no time if neither does."""
+    """Return the lifetime by the provider's answer, else by the token; 0 if neither has one."""
     if isinstance(expires_in, int | float):
         return float(expires_in)
     try:

@@ -1,4 +1,4 @@
-"""What is asked of an identity provider over HTTP. Blocks; no answer is shown, for it may hold a token."""
+"""HTTP requests to an identity provider. Blocks; errors show no answer, since it may hold a token."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,16 +12,17 @@ _MAX_BYTES: Final = 1 << 20
 
 
 class ProviderError(Exception):
-    """The identity provider has not answered as it should."""
+    """The identity provider has not answered as expected."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
-        """`is_final` says that asking again is of no use."""
+        """`is_final`: a retry is of no use."""
         super().__init__(reason)
         self.is_final = is_final
 
 
 def provider_tls(options: Mapping[str, str]) -> TlsSettings:
-    """Return whom a login module's options trust, as in Kafka; the system's authorities by default."""
+    """Return the trust store of a login module's options, as in Kafka; the system's authorities by
+    default."""
     return TlsSettings(
         truststore=StoreSettings(
             type=options.get("ssl.truststore.type", "JKS"),
@@ -40,10 +41,10 @@ def fetched(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bytes:
-    """Return what is answered, to a POST if there are `data`. Redirections are not followed.
+    """Return the answer, to a POST if there are `data`. Redirections are not followed.
 
     Raises:
-        ProviderError: there is no answer, or it is not 200 or 201.
+        ProviderError: there is no answer, or its status is not 200 or 201.
     """
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError

@@ -1,10 +1,10 @@
-"""The keys of an identity provider, as they were when they were last fetched, from a file or over HTTP.
+"""The keys of an identity provider, as last fetched from a file or over HTTP.
 
-Fetching blocks, so a thread does it; looking for a key never does. What can't be fetched leaves what is
-there: the provider may be down while tokens that it has signed are good.
+Fetching blocks, so a thread does it; looking for a key never does. A failed fetch keeps the old keys: the
+provider may be down while tokens that it has signed are valid.
 
-Order for the caller, all on one event loop: `run` until cancelled; `find` at any time. `tried` is set when
-they have been fetched or could not be; before that nobody's token is good.
+Order for the caller, all on one event loop: `run` until cancelled; `find` at any time. `tried` is set after
+the first fetch or its failure; before that no token is accepted.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class ProviderKeys:
         self._failure: str | None = None
 
     def find(self, key_id: object, algorithm: object) -> VerificationKey | None:
-        """Return a key; if there is none, they are fetched again, for the next that asks."""
+        """Return a key; None if there is none, in which case the keys are fetched for later calls."""
         key = self._keys.find(key_id, algorithm)
         if key is None and self._times.missing(monotonic_ms()):
             self._wanted.set()
         return key
 
     async def run(self) -> None:
-        """Keep them fresh; ends by cancellation."""
+        """Fetch the keys whenever due; ends by cancellation."""
         loop = asyncio.get_running_loop()
         executor = ThreadPoolExecutor(1, "provider keys")
         try:
@@ -64,13 +64,13 @@ class ProviderKeys:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _fetched(self) -> VerificationKeys | str:
-        """Return the keys, or why there are none. Blocks."""
+        """Return the keys, or the reason of the failure. Blocks."""
         try:
             return VerificationKeys.parse(self._fetch())
         except (ProviderError, OSError, ValueError) as error:
             return str(error)
-        except Exception as error:  # whatever a provider may send: nobody would fetch them any more
-            logger.exception("The keys of %s", self._where)
+        except Exception as error:  # any other content: the task goes on fetching
+            logger.exception("cannot parse the keys of %s", self._where)
             return repr(error)
 
     def _note(self, found: VerificationKeys | str) -> None:
@@ -79,7 +79,10 @@ class ProviderKeys:
             self._times.failed(now_ms)
             if found != self._failure:
                 logger.error(
-                    "%s goes on with the %d keys it has: %s", self._where, len(self._keys.keys), found
+                    "%s: fetching keys failed, the %d old ones stay in use: %s",
+                    self._where,
+                    len(self._keys.keys),
+                    found,
                 )
             self._failure = found
             return

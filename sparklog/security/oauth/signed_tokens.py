@@ -1,10 +1,10 @@
-"""Signed tokens (JSON Web Tokens, RFC 7519): who signed them, for whom they are, until when they hold.
+"""Signed tokens (JSON Web Tokens, RFC 7519): their signature, audience, issuer and lifetime.
 
-PyJWT checks the signature, by a key of the provider's and an algorithm that goes with it, before anything of
-what the token claims is read; then the times, the issuer and the audience. Here is what Kafka asks for beyond
-that: both times must be there, in order, and the claims that name the user and what he may do.
+PyJWT checks the signature, by a key of the provider's and an algorithm allowed for it, before any claim of
+the token is read; then the times, the issuer and the audience. This module adds Kafka's further checks: both
+times must be there, in order, and the claims with the user's name and scopes.
 
-A token for some audience is refused where none is expected, as Kafka's library does.
+A token with an audience is refused if none is expected, as in Kafka's library.
 
 Source: Kafka's BrokerJwtValidator, ClaimValidationUtils.
 """
@@ -22,7 +22,7 @@ _SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedTokenSettings:
-    """What a token must say; named after Kafka's keys."""
+    """The required claims of a token; named after Kafka's keys."""
 
     clock_skew_seconds: int = 30
     expected_audience: tuple[str, ...] = ()
@@ -32,8 +32,6 @@ class SignedTokenSettings:
 
 
 class SignedTokens:
-    """Accepts signed tokens."""
-
     def __init__(
         self, settings: SignedTokenSettings, find_key: Callable[[object, object], VerificationKey | None]
     ) -> None:
@@ -42,10 +40,10 @@ class SignedTokens:
         self._find_key = find_key
 
     def accepted(self, token: str) -> BearerToken:
-        """Return what the token says.
+        """Return the content of a valid token.
 
         Raises:
-            TokenError: why it is not accepted.
+            TokenError: the token is invalid; the message says why.
         """
         import jwt
 
@@ -56,7 +54,7 @@ class SignedTokens:
             key = self._find_key(key_id, algorithm)
             if key is None:
                 raise TokenError(
-                    f"no key of the provider has the name {str(key_id)[:_SHOWN]!r} and is for the algorithm "
+                    f"the provider has no key with the name {str(key_id)[:_SHOWN]!r} and the algorithm "
                     f"{str(algorithm)[:_SHOWN]!r}"
                 )
             claims = jwt.decode(
@@ -93,5 +91,5 @@ def _check_scopes(name: str, scopes: object) -> None:
 def _text(name: str, value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if not text:
-        raise TokenError(f"its claim {name[:_SHOWN]} is no text, or empty")
+        raise TokenError(f"its claim {name[:_SHOWN]} is empty or not a string")
     return text

@@ -1,7 +1,7 @@
-"""Tokens that nobody has signed: for trying things out. Whoever is let in by them is whoever he says he is.
+"""Unsecured tokens, without a signature: for trials only. A client may claim any name in them.
 
-Kafka accepts them wherever OAUTHBEARER is enabled and nothing else is said; here they have to be asked for,
-by the name of Kafka's class. The options stand in the login module, as in Kafka.
+Kafka accepts them wherever OAUTHBEARER is enabled and nothing else is configured; here they have to be
+enabled, by the name of Kafka's class. The options stand in the login module, as in Kafka.
 
 Source: Kafka's OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerUnsecuredLoginCallbackHandler.
 """
@@ -22,8 +22,6 @@ _PREFIX = "unsecuredValidator"
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredTokens:
-    """Accepts them."""
-
     principal_claim_name: str = "sub"
     scope_claim_name: str = "scope"
     required_scopes: tuple[str, ...] = ()
@@ -32,10 +30,10 @@ class UnsecuredTokens:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> "UnsecuredTokens":
-        """Return what a login module's options say.
+        """Return the settings of a login module's options.
 
         Raises:
-            ValueError: one of them is malformed.
+            ValueError: an option is malformed.
         """
 
         def option(name: str) -> str:
@@ -43,7 +41,7 @@ class UnsecuredTokens:
 
         skew = option("AllowableClockSkewMs") or "0"
         if not (skew.isascii() and skew.isdigit()):
-            raise ValueError(f"{_PREFIX}AllowableClockSkewMs is no number of milliseconds")
+            raise ValueError(f"{_PREFIX}AllowableClockSkewMs is not a number of milliseconds")
         return cls(
             option("PrincipalClaimName") or "sub",
             option("ScopeClaimName") or "scope",
@@ -52,17 +50,17 @@ class UnsecuredTokens:
         )
 
     def accepted(self, token: str) -> BearerToken:
-        """Return what the token says.
+        """Return the content of a valid token.
 
         Raises:
-            TokenError: why it is not accepted.
+            TokenError: the token is invalid; the message says why.
         """
         header, claims, signature = _sections(token)
         if header.get("alg") != "none" or signature:
             raise TokenError("it is signed, and only unsecured tokens are expected")
         name = claims.get(self.principal_claim_name)
         if not isinstance(name, str) or not name.strip():
-            raise TokenError(f"its claim {self.principal_claim_name} is no text, or empty")
+            raise TokenError(f"its claim {self.principal_claim_name} is empty or not a string")
         issued_s, expires_s = _time_s(claims, "iat"), _time_s(claims, "exp")
         now_ms = self.now_ms()
         if expires_s is None:
@@ -83,15 +81,15 @@ class UnsecuredTokens:
 
 
 def unsecured_token(claims: Mapping[str, Any]) -> str:
-    """Return a token that says this, and that nobody has signed."""
+    """Return a token with these claims, without a signature."""
     return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
 
 
 def claims_of(token: str) -> Mapping[str, Any]:
-    """Return what any token claims, be it true or not.
+    """Return the claims of any token, unverified.
 
     Raises:
-        TokenError: it is no JSON Web Token.
+        TokenError: it is not a JSON Web Token.
     """
     return _sections(token)[1]
 
@@ -101,9 +99,9 @@ def _sections(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
         header, claims, signature = token.split(".")
         found = [json.loads(_decoded(each)) for each in (header, claims)]
     except (ValueError, binascii.Error, RecursionError):
-        raise TokenError("it is no JSON Web Token") from None
+        raise TokenError("it is not a JSON Web Token") from None
     if not all(isinstance(each, dict) for each in found):
-        raise TokenError("it is no JSON Web Token")
+        raise TokenError("it is not a JSON Web Token")
     return found[0], found[1], signature
 
 

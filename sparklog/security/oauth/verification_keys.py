@@ -1,8 +1,8 @@
-"""The public keys that an identity provider signs with, as a JSON Web Key Set (RFC 7517) tells them.
+"""The public keys of an identity provider, from a JSON Web Key Set (RFC 7517).
 
-Rule kept: what a key is says which algorithms it may be used with, never the token. Keys of shared secrets
-are left out, so nobody can sign with a public key as if it was one; so are those that are too short, of an
-unknown kind, or not for signatures.
+Rule kept: the type of a key determines its algorithms, never the token. Symmetric keys are left out, so that
+a public key can never pass for a shared secret; so are short keys, those of an unknown type, and those that
+are not for signatures.
 """
 
 import json
@@ -23,13 +23,11 @@ _MAX_KEYS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
-    """One key."""
-
     key_id: str | None
     algorithms: tuple[str, ...]
-    """What it may be used with."""
+    """The algorithms it may verify."""
     public_key: Any = field(repr=False)
-    """As `cryptography` has it."""
+    """An object of `cryptography`."""
 
 
 class VerificationKeys:
@@ -40,27 +38,27 @@ class VerificationKeys:
 
     @classmethod
     def parse(cls, text: bytes) -> "VerificationKeys":
-        """Return those of a key set that are of use.
+        """Return the usable keys of a key set.
 
         Raises:
-            ValueError: it is no key set, or none of its keys is of use.
+            ValueError: it is not a key set, or has no usable key.
         """
         try:
             listed = json.loads(text)["keys"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError('it is no key set: {"keys": [...]} is expected') from error
+            raise ValueError('it is not a key set: {"keys": [...]} is expected') from error
         if not isinstance(listed, list):
-            raise ValueError('it is no key set: "keys" is no list')
+            raise ValueError('it is not a key set: "keys" is not a list')
         keys = [key for item in listed[:_MAX_KEYS] if (key := _key(item)) is not None]
         if not keys:
             raise ValueError(
-                f"none of its {len(listed)} keys is of use: RSA keys of {_MIN_RSA_BITS} bits and more and "
+                f"none of its {len(listed)} keys is usable: RSA keys of {_MIN_RSA_BITS} bits and more and "
                 "those of the curves P-256, P-384, P-521 and Ed25519 are, if they are for signatures"
             )
         return cls(keys)
 
     def find(self, key_id: object, algorithm: object) -> VerificationKey | None:
-        """Return the key of that name, or of any if a token has none, that is for the algorithm."""
+        """Return the key of that name (of any name if None) with that algorithm."""
         for key in self.keys:
             if algorithm in key.algorithms and (key_id is None or key.key_id == key_id):
                 return key

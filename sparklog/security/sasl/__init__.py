@@ -1,1 +1,1 @@
-"""The mechanisms of SASL, both sides of each: no socket, only what is said and what is to be answered."""
+"""SASL mechanisms, both sides of each: tokens in, tokens out, no socket."""

@@ -2,8 +2,8 @@
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="s3cret";
 
-Words, quoted strings with Java's escapes, comments of both kinds. No error shows any of the text: it has
-secrets. Source: Kafka's JaasConfig, which reads it with Java's StreamTokenizer.
+Words, quoted strings with Java's escapes, comments of both kinds. No error shows any of the text, since it
+holds secrets. Source: Kafka's JaasConfig, which reads it with Java's StreamTokenizer.
 """
 
 import re
@@ -26,12 +26,12 @@ _ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 class JaasError(ValueError):
-    """The text is none; the message says where, and shows nothing of it."""
+    """A malformed text; the message says where, and shows nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """Who logs in, and as whom."""
+    """A login module and its options: users, passwords, tokens."""
 
     name: str
     """The module's class."""
@@ -39,13 +39,13 @@ class LoginModule:
 
 
 def login_module(text: str) -> LoginModule:
-    """Return what the text says.
+    """Return the login module of a text.
 
     >>> login_module('Plain required username="ann" password="a b";').options["password"]
     'a b'
 
     Raises:
-        JaasError: it is no login module, or more than one.
+        JaasError: the text is not exactly one login module.
     """
     tokens = list(_tokens(text))
     if len(tokens) < 3:
@@ -54,7 +54,7 @@ def login_module(text: str) -> LoginModule:
     if kind != "word":
         raise JaasError("it does not begin with the name of a login module")
     if flag_kind != "word" or flag.lower() not in _FLAGS:
-        raise JaasError(f"behind the login module must stand one of {', '.join(_FLAGS)}")
+        raise JaasError(f"after the login module one of {', '.join(_FLAGS)} is expected")
     options: dict[str, str] = {}
     while rest and rest[0] != ("sign", ";"):
         if len(rest) < 3 or rest[0][0] != "word" or rest[1] != ("sign", "=") or rest[2][0] == "sign":
@@ -64,7 +64,7 @@ def login_module(text: str) -> LoginModule:
     if not rest:
         raise JaasError("it does not end with a semicolon")
     if len(rest) > 1:
-        raise JaasError("something stands behind the semicolon: only one login module is allowed")
+        raise JaasError("text follows the semicolon: only one login module is allowed")
     return LoginModule(name, options)
 
 

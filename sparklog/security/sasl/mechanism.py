@@ -1,6 +1,6 @@
-"""What a mechanism of SASL is: one exchange of tokens, of which each side has its half (RFC 4422).
+"""A SASL mechanism: one exchange of tokens between client and server (RFC 4422).
 
-An exchange is made for one connection, or for one more authentication of it, and is used once.
+An exchange serves one authentication or reauthentication of a connection, and is used once.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from sparklog.acls.acl import Principal
 
 
 class SaslError(Exception):
-    """The other side has not proved who it is.
+    """The peer has not authenticated.
 
-    `told` is what the client is told of it, which must not tell more than he knows; None for what is said of
-    any credentials that are not right.
+    `told` is the error message for the client, which must not reveal more than the client knows; None for the
+    message of all wrong credentials.
     """
 
     def __init__(self, message: str, told: str | None = None) -> None:
@@ -25,15 +25,15 @@ class ServerMechanism(Protocol):
     """The server's half."""
 
     principal: Principal | None
-    """Who the client is; None until the exchange is complete."""
+    """The client's principal; None until the exchange is complete."""
     expires_ms: int | None
-    """When his credentials are no longer valid, by the wall clock; None if they last."""
+    """The expiration of the credentials, by the wall clock; None if they do not expire."""
 
     def respond(self, token: bytes) -> bytes:
-        """Take in what the client has sent; return what is to be sent back.
+        """Process the client's token; return the answer.
 
         Raises:
-            SaslError: he is refused; the exchange is over.
+            SaslError: authentication has failed; the exchange is over.
         """
 
 
@@ -41,18 +41,18 @@ class ClientMechanism(Protocol):
     """The client's half."""
 
     name: str
-    """By which the server knows the mechanism."""
+    """The mechanism's name on the server."""
 
     def first(self) -> bytes:
-        """Return what the client begins with."""
+        """Return the client's first token."""
 
     def respond(self, token: bytes) -> bytes | None:
-        """Take in what the server has sent; return what is to be sent next, None if the exchange is complete.
+        """Process the server's token; return the next one, None if the exchange is complete.
 
         Raises:
-            SaslError: the server has not proved who it is.
+            SaslError: the server has not authenticated.
         """
 
 
 Login: TypeAlias = Callable[[str], ClientMechanism]
-"""Begins an exchange, by the credentials that somebody has, with who is at the address `host:port`."""
+"""Begins an exchange with the server at `host:port`, with the credentials of one user."""

@@ -1,11 +1,10 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): a token that an identity provider has made says who somebody is.
+"""OAUTHBEARER (RFC 7628, KIP-255): authentication by a token of an identity provider.
 
     client    n,[a=<authorization id>],^A auth=Bearer <token> ^A [<extension>=<value> ^A ...] ^A
     server    nothing, or {"status":"invalid_token"}, whereupon the client sends ^A and is refused
 
-What a token must be is for others to say (`sparklog.security.oauth`): here is the exchange. A token that is
-not accepted is told as RFC 7628 has it, and refused with the same text. Extensions (KIP-342) have to be
-well-formed; nothing here asks for any.
+`sparklog.security.oauth` validates tokens; this is the exchange. An invalid token is answered as in RFC 7628,
+then refused with the same text. Extensions (KIP-342) have to be well-formed; none is used.
 
 Source: Kafka's OAuthBearerSaslServer, OAuthBearerSaslClient, OAuthBearerClientInitialResponse.
 """
@@ -20,15 +19,16 @@ from sparklog.security.sasl.mechanism import SaslError
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 MAX_TOKEN_BYTES: Final = 32 << 10
-"""Longer ones are not looked at: strangers send them, and the loop reads them."""
+"""Longer tokens are refused unread: they come from unauthenticated clients, and the event loop parses
+them."""
 _MAX_MESSAGE_BYTES: Final = MAX_TOKEN_BYTES + (8 << 10)
 _MAX_EXTENSIONS: Final = 100
 _SHOWN: Final = 100
-"""So many characters of what a stranger says are logged."""
+"""The characters logged of an unauthenticated client's text."""
 
 _SEPARATOR: Final = "\x01"
 _AROUND_EXTENSIONS: Final = 3
-"""So many separators has a message without any: before the token, behind it, and at the end."""
+"""The separators of a message without extensions: before the token, after it, and at the end."""
 _HEADER: Final = re.compile(r"n,(?:a=(?P<authorization_id>(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,")
 _AUTHORIZATION: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
@@ -38,7 +38,7 @@ _AUTH: Final = "auth"
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """What a token says that was accepted."""
+    """The content of a valid token."""
 
     principal_name: str
     expires_ms: int
@@ -46,16 +46,16 @@ class BearerToken:
 
 
 class TokenError(Exception):
-    """A token is not accepted. The message is for the log, and shows nothing of the token but its claims."""
+    """An invalid token. The message is for the log, and shows nothing of the token but its claims."""
 
     def __init__(self, reason: str, missing_scope: str | None = None) -> None:
-        """`missing_scope` is what the token would have to allow, and does not."""
+        """`missing_scope` is a required scope that the token lacks."""
         super().__init__(reason)
         self.missing_scope = missing_scope
 
     @property
     def told(self) -> str:
-        """What the client is told, as RFC 7628 has it."""
+        """The error for the client, as in RFC 7628."""
         if self.missing_scope is None:
             return '{"status":"invalid_token"}'
         return f'{{"status":"insufficient_scope", "scope":"{self.missing_scope}"}}'
@@ -65,14 +65,13 @@ class OAuthBearerVerification:
     """The server's half of an exchange."""
 
     def __init__(self, accepted: Callable[[str], BearerToken]) -> None:
-        """`accepted` returns what a token says, or raises a `TokenError`."""
+        """`accepted` returns the content of a token, or raises a `TokenError`."""
         self.principal: Principal | None = None
         self.expires_ms: int | None = None
         self._accepted = accepted
         self._refusal: TokenError | None = None
 
     def respond(self, token: bytes) -> bytes:
-        """See `ServerMechanism`."""
         if self._refusal is not None:
             raise SaslError(str(self._refusal), self._refusal.told)
         authorization_id, bearer = _initial_response(token)
@@ -84,7 +83,7 @@ class OAuthBearerVerification:
         name = accepted.principal_name
         if authorization_id not in ("", name):
             raise SaslError(
-                f"{name[:_SHOWN]!r} asks to be {authorization_id[:_SHOWN]!r}",
+                f"the token of {name[:_SHOWN]!r} requests the authorization id {authorization_id[:_SHOWN]!r}",
                 "Authentication failed: Client requested an authorization id "
                 f"({authorization_id[:_SHOWN]}) that is different from the token's principal name ({name})",
             )
@@ -104,25 +103,23 @@ class OAuthBearerLogin:
         self._refusal: bytes | None = None
 
     def first(self) -> bytes:
-        """See `ClientMechanism`."""
         pairs = [f"{_AUTH}=Bearer {self._token}", *map("=".join, self._extensions.items())]
         return _SEPARATOR.join(("n,,", *pairs, _SEPARATOR)).encode()
 
     def respond(self, token: bytes) -> bytes | None:
-        """See `ClientMechanism`."""
         if self._refusal is not None:
             raise SaslError(f"the token is not accepted: {self._refusal.decode(errors='replace')[:1000]}")
         if not token:
             return None
         self._refusal = token
-        return _SEPARATOR.encode()  # the server says that it refuses, then
+        return _SEPARATOR.encode()  # acknowledges the error; the server then refuses
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:
     """Check names and values.
 
     Raises:
-        SaslError: one is not well-formed; the message shows no value.
+        SaslError: one is malformed; the message shows no value.
     """
     for name, value in extensions.items():
         if name == _AUTH or not _EXTENSION_NAME.fullmatch(name):
@@ -141,7 +138,7 @@ def _initial_response(message: bytes) -> tuple[str, str]:
     try:
         head, *pairs = message.decode().split(_SEPARATOR)
     except UnicodeDecodeError as error:
-        raise SaslError("a message that is no text") from error
+        raise SaslError("a message that is not UTF-8") from error
     header = _HEADER.fullmatch(head)
     if header is None or len(pairs) < 2 or pairs[-2:] != ["", ""]:
         raise SaslError("a malformed first message")

@@ -1,4 +1,4 @@
-"""A client's name and password, and how it logs in with them. It may travel to a task; it is never shown."""
+"""A client's name and password, and its login with them. It may travel to a task; it is never shown."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,14 +12,14 @@ PASSWORD_MECHANISMS: Final = (PLAIN, *SCRAM_ALGORITHMS)
 
 @dataclass(frozen=True, slots=True)
 class PasswordLogin:
-    """Begins an exchange whenever it is called."""
+    """A login with a password; calling it begins an exchange."""
 
     mechanism: str
     user: str
     password: str = field(repr=False)
 
     def __call__(self, address: str) -> ClientMechanism:
-        """Return a new exchange; a user is the same at every address."""
+        """Return a new exchange; the same at every address."""
         if self.mechanism == PLAIN:
             return PlainLogin(self.user, self.password)
         return ScramLogin(self.mechanism, self.user, self.password)

@@ -1,9 +1,9 @@
-"""PLAIN (RFC 4616): the password as it is, for listeners that are encrypted.
+"""PLAIN (RFC 4616): the password in clear text, for encrypted listeners.
 
     [authorization id] NUL user NUL password
 
-Passwords are compared in constant time, that of a user who is not known with one that nobody has, and refused
-in Kafka's words (PlainSaslServer).
+Passwords are compared in constant time, that of an unknown user with a random one, and refused in Kafka's
+words (PlainSaslServer).
 """
 
 from collections.abc import Mapping
@@ -17,24 +17,23 @@ from sparklog.security.sasl.mechanism import SaslError
 PLAIN: Final = "PLAIN"
 _NOBODYS: Final = token_bytes(32)
 _SHOWN: Final = 100
-"""So much of a name is logged: a stranger's may be half a megabyte."""
+"""The characters logged of a name: an unauthenticated client may send half a megabyte."""
 
 
 class PlainVerification:
     """The server's half of an exchange."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
-        """Know users by their passwords."""
+        """`passwords` are by user name."""
         self.principal: Principal | None = None
         self.expires_ms: int | None = None
         self._passwords = passwords
 
     def respond(self, token: bytes) -> bytes:
-        """See `ServerMechanism`."""
         try:
             parts = token.decode().split("\0", 3)
         except UnicodeDecodeError as error:
-            raise _refused("a message that is no text") from error
+            raise _refused("a message that is not UTF-8") from error
         if len(parts) != 3:
             raise _refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, user, password = parts
@@ -46,7 +45,7 @@ class PlainVerification:
         expected = _NOBODYS if known is None else known.encode()
         if not compare_digest(password.encode(), expected):
             raise SaslError(
-                f"user {user[:_SHOWN]!r}: there is no such user, or another password is his",
+                f"user {user[:_SHOWN]!r}: no such user, or an incorrect password",
                 "Authentication failed: Invalid username or password",
             )
         if authorization_id not in ("", user):
@@ -67,11 +66,9 @@ class PlainLogin:
         self._password = password
 
     def first(self) -> bytes:
-        """See `ClientMechanism`."""
         return f"\0{self._user}\0{self._password}".encode()
 
     def respond(self, token: bytes) -> bytes | None:
-        """See `ClientMechanism`."""
         return None
 
 

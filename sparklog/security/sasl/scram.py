@@ -2,15 +2,15 @@
 
     client first   n,,n=user,r=<client nonce>
     server first   r=<client nonce><server nonce>,s=<salt>,i=<iterations>
-    client final   c=biws,r=<both nonces>,p=<proof that he knows the password>
+    client final   c=biws,r=<both nonces>,p=<proof that the client knows the password>
     server final   v=<proof that the server knows the user's keys>
 
-Rules kept: what decides is compared in constant time; a last message counts only with the whole nonce of this
-very exchange, so that none can be replayed (CVE-2024-56128 of Kafka was a nonce that only had to end alike);
-names and passwords are taken as their UTF-8 bytes, as Kafka does, without SASLprep; channel binding is not
-offered. What a server keeps, a `ScramCredential`, recognises a password and cannot be logged in with.
+Rules kept: secrets are compared in constant time; a last message counts only with the whole nonce of its own
+exchange, so that it cannot be replayed (in CVE-2024-56128 Kafka compared the end of the nonce only); names
+and passwords are their UTF-8 bytes, as in Kafka, without SASLprep; channel binding is not offered. A server
+keeps a `ScramCredential`, which verifies a password and cannot be used to log in.
 
-Written out here, since drivers and brokers know each other by it as well: the library for it costs every
+Not a library, since driver and brokers authenticate each other by it too: the library for it costs every
 process of an application 65 ms of its start, and normalises names that Kafka keeps apart.
 """
 
@@ -30,15 +30,15 @@ from sparklog.security.sasl.mechanism import SaslError
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 SCRAM_ALGORITHMS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-"""The hash function of each mechanism, as hashlib names it."""
+"""The hash function of each mechanism, by hashlib's name."""
 MIN_ITERATIONS: Final = 4096
 _MAX_ITERATIONS: Final = 1 << 24
-"""Whoever logs in computes no more, unless told otherwise: the server says how many."""
+"""A client's limit on the iterations that a server may request, unless set lower."""
 _NONCE_BYTES: Final = 24
 _MAX_MESSAGE_BYTES: Final = 4096
-"""Longer ones of a client are not looked at: a nonce is kept, and computed with, before anybody is known."""
+"""A client's longer messages are refused unread: the nonce is kept and hashed before authentication."""
 _SHOWN: Final = 100
-"""So many characters of what a stranger calls himself are logged."""
+"""The characters logged of an unauthenticated client's name."""
 
 _CLIENT_FIRST: Final = re.compile(
     r"(?P<gs2_header>[ny],(?:a=(?P<authorization_id>[^,]*))?,)"
@@ -55,7 +55,7 @@ _ILL_ESCAPED: Final = re.compile(r"=(?!2C|3D)")
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of a user's password."""
+    """A server's record of a user's password."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -66,7 +66,7 @@ class ScramCredential:
     def of_password(
         cls, mechanism: str, password: str, iterations: int, salt: bytes | None = None
     ) -> "ScramCredential":
-        """Return what is kept of a password; the salt is random if none is given."""
+        """Return the credential of a password; the salt is random if None."""
         salt = token_bytes(_NONCE_BYTES) if salt is None else salt
         algorithm = SCRAM_ALGORITHMS[mechanism]
         salted_password = pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
@@ -76,7 +76,7 @@ class ScramCredential:
     def of_salted_password(
         cls, mechanism: str, salted_password: bytes, iterations: int, salt: bytes
     ) -> "ScramCredential":
-        """Return what is kept of a password that somebody else has salted."""
+        """Return the credential of a password that was salted before."""
         algorithm = SCRAM_ALGORITHMS[mechanism]
         stored_key = new(algorithm, _client_key(salted_password, algorithm)).digest()
         return cls(salt, stored_key, _server_key(salted_password, algorithm), iterations)
@@ -92,7 +92,7 @@ class ScramVerification:
         principal_of: Callable[[str], Principal] = lambda name: Principal("User", name),
         nonce: str | None = None,
     ) -> None:
-        """Verify who somebody is of whom `credential_of` knows something; `nonce` is random unless given."""
+        """Authenticate the users that `credential_of` knows; `nonce` is random if None."""
         self.principal: Principal | None = None
         self.expires_ms: int | None = None
         self._algorithm = SCRAM_ALGORITHMS[mechanism]
@@ -106,16 +106,15 @@ class ScramVerification:
         self._is_over = False
 
     def respond(self, token: bytes) -> bytes:
-        """See `ServerMechanism`."""
         if self._is_over:
             raise SaslError("the exchange is over")
-        self._is_over = True  # unless all is well
+        self._is_over = True  # until this message proves valid
         if len(token) > _MAX_MESSAGE_BYTES:
             raise SaslError(f"a message of {len(token)} bytes, of at most {_MAX_MESSAGE_BYTES}")
         try:
             text = token.decode()
         except UnicodeDecodeError as error:
-            raise SaslError("a message that is no text") from error
+            raise SaslError("a message that is not UTF-8") from error
         if self._credential is None:
             answer = self._first(text)
             self._is_over = False
@@ -132,7 +131,8 @@ class ScramVerification:
             raise SaslError(f"no credentials of user {name[:_SHOWN]!r}")
         if first["authorization_id"] not in (None, "", first["name"]):
             raise SaslError(
-                f"user {name[:_SHOWN]!r} asks to be {first['authorization_id'][:_SHOWN]!r}",
+                f"user {name[:_SHOWN]!r} requests the authorization id"
+                f" {first['authorization_id'][:_SHOWN]!r}",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
         self._name, self._credential = name, credential
@@ -159,7 +159,7 @@ class ScramVerification:
             raise SaslError(f"{who}: a proof of another length")
         stored_key = new(self._algorithm, _xor(signature, proof)).digest()
         if not compare_digest(stored_key, credential.stored_key):
-            raise SaslError(f"{who}: the password is not right")
+            raise SaslError(f"{who}: wrong password")
         self.principal = self._principal_of(self._name)
         return b"v=" + b64encode(digest(credential.server_key, messages, self._algorithm))
 
@@ -177,9 +177,10 @@ class ScramLogin:
         max_iterations: int = _MAX_ITERATIONS,
         nonce: str | None = None,
     ) -> None:
-        """Log in as `user`; the server knows the mechanism by `name`, if that is another.
+        """Log in as `user`; `name` is the mechanism's name on the server, if it differs.
 
-        One that asks for more than `max_iterations` is refused: it may be anybody, and has them computed.
+        A server that requests more than `max_iterations` is refused: an impostor could keep the client
+        computing.
         """
         self.name = mechanism if name is None else name
         self._max_iterations = max_iterations
@@ -189,14 +190,12 @@ class ScramLogin:
         escaped = user.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={escaped},r={self._nonce}"
         self._expected: bytes | None = None
-        """What the server's last message must be, once that can be known."""
+        """The server's expected last message; None before the first one."""
 
     def first(self) -> bytes:
-        """See `ClientMechanism`."""
         return f"n,,{self._bare}".encode()
 
     def respond(self, token: bytes) -> bytes | None:
-        """See `ClientMechanism`."""
         if self._expected is not None:
             if not compare_digest(token, self._expected):
                 raise SaslError("the server does not know the user's password")

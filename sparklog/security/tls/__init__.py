@@ -1,1 +1,1 @@
-"""TLS: what Kafka's `ssl.` keys say, made into contexts of Python's `ssl`; and whose a certificate is."""
+"""TLS: contexts of Python's `ssl` from Kafka's `ssl.` keys, and the principals of certificates."""

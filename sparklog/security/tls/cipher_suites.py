@@ -1,7 +1,7 @@
 """Cipher suites: Kafka's configurations have Java's names, which are the IANA's; OpenSSL has its own.
 
-The suites of TLS 1.3 are called alike by both, but Python can't choose among them: either all of them are
-allowed, or 1.3 is not spoken.
+The suites of TLS 1.3 have the same names in both, but Python can't choose among them: either all are allowed,
+or TLS 1.3 is disabled.
 """
 
 import re
@@ -20,7 +20,7 @@ _JAVA: Final = re.compile(
 
 
 def openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a suite before TLS 1.3; a name that is not Java's is taken for OpenSSL's.
+    """Return OpenSSL's name of a suite before TLS 1.3; other names than Java's are taken for OpenSSL's.
 
     >>> openssl_name("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
     'ECDHE-RSA-AES256-GCM-SHA384'
@@ -28,13 +28,13 @@ def openssl_name(suite: str) -> str:
     'AES128-SHA'
 
     Raises:
-        TlsConfigError: a name of Java's that has none here.
+        TlsConfigError: OpenSSL has no such suite.
     """
     if not suite.startswith(("TLS_", "SSL_")):
         return suite
     found = _JAVA.fullmatch(suite)
     if found is None:
-        raise TlsConfigError("ssl.cipher.suites", f"{suite} is not known here; name it as OpenSSL does")
+        raise TlsConfigError("ssl.cipher.suites", f"{suite} is unknown; use OpenSSL's name")
     exchange = "" if found["exchange"] == "RSA" else found["exchange"].replace("_", "-") + "-"
     if found["chacha"]:
         return f"{exchange}CHACHA20-POLY1305"
@@ -43,7 +43,7 @@ def openssl_name(suite: str) -> str:
 
 
 def allows_tls_1_3(suites: Sequence[str]) -> bool:
-    """Return whether the suites leave TLS 1.3 any; no suites at all are no bound.
+    """Return whether the suites allow TLS 1.3; an empty list allows all.
 
     Raises:
         TlsConfigError: they name some of TLS 1.3's and not the others.

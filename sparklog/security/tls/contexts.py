@@ -1,10 +1,11 @@
-"""Contexts of Python's `ssl`, made of what Kafka's `ssl.` keys say.
+"""Contexts of Python's `ssl`, from Kafka's `ssl.` keys.
 
-Whoever makes one reads files and checks keys, which blocks; it is made before anything listens or connects,
-so that what is wrong is said by name. A context is for any number of connections; another certificate is
-another context, and connections that were made with the old one keep it.
+Creating one reads files and checks keys, which blocks; it happens before any socket listens or connects, so
+that an error names the wrong key. A context serves any number of connections; a renewed certificate is
+another context, and open connections keep the old one.
 
-Private keys touch no disk on the way: Python's `ssl` loads them from a file only, which is one in memory.
+Private keys are never written to disk on the way: Python's `ssl` loads them from a file only, which is one in
+memory.
 
 Source: Kafka's DefaultSslEngineFactory, SslFactory.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _OPERATORS: Final = ("!", "-", "+", "@")
-"""With which an item of OpenSSL's lists begins that adds no suite."""
+"""The first characters of items of OpenSSL's lists that add no suite."""
 _MAX_CLIENT_CONTEXTS: Final = 8
 _VERIFY_MODES: Final = {
     "none": ssl.CERT_NONE,
@@ -39,7 +40,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the context of a listener. Blocks.
 
     Raises:
-        TlsConfigError: it has no certificate, or as the stores are read.
+        TlsConfigError: there is no certificate, or a store is unusable.
     """
     prefix = settings.prefix
     material = read_key_store(settings.keystore, prefix)
@@ -56,12 +57,12 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of a client, the same for the same settings while their files are the same. Blocks.
+    """Return the context of a client, cached by its settings and the versions of their files. Blocks.
 
-    Workers of Spark's live on from job to job, and see certificates renewed.
+    Spark's Python workers outlive jobs, and so pick up renewed certificates.
 
     Raises:
-        TlsConfigError: as the stores are read.
+        TlsConfigError: a store is unusable.
     """
     return _client_context(settings, file_version(settings.keystore), file_version(settings.truststore))
 
@@ -83,10 +84,11 @@ def context_of_server(
     verify_mode: ssl.VerifyMode,
     prefix: str = "ssl.",
 ) -> ssl.SSLContext:
-    """Return a context that shows a certificate, and trusts some clients, or whom the system trusts.
+    """Return a server's context with its certificate and trusted clients; None trusts the system's
+    authorities.
 
     Raises:
-        TlsConfigError: OpenSSL does not take the certificate.
+        TlsConfigError: OpenSSL refuses the certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -100,10 +102,10 @@ def context_of_server(
 def context_of_client(
     material: KeyMaterial | None, trusted: "Sequence[x509.Certificate] | None", prefix: str = "ssl."
 ) -> ssl.SSLContext:
-    """Return a context that trusts some servers, or whom the system trusts, and may show a certificate.
+    """Return a client's context with trusted servers; None trusts the system's authorities.
 
     Raises:
-        TlsConfigError: OpenSSL does not take the certificate.
+        TlsConfigError: OpenSSL refuses the certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _trust(context, trusted, ssl.Purpose.SERVER_AUTH)
@@ -115,8 +117,8 @@ def context_of_client(
 def _trust(
     context: ssl.SSLContext, trusted: "Sequence[x509.Certificate] | None", purpose: ssl.Purpose
 ) -> None:
-    # As Java: whoever is in the trust store is trusted, be it that somebody else vouches for him; and without
-    # one it is whom the system trusts.
+    # As in Java: every certificate of the trust store is trusted, also one with another issuer; without a
+    # store the system's authorities are.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if trusted is None:
         context.load_default_certs(purpose)
@@ -141,8 +143,8 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
         if not older:
             versions.discard(ssl.TLSVersion.TLSv1_2)
         if not versions:
-            raise TlsConfigError(key, "none of them is of the protocols that are enabled")
-        # Among others OpenSSL passes over what it does not know; so each is tried alone, before all of them.
+            raise TlsConfigError(key, "none of them is of the enabled protocols")
+        # In a list OpenSSL ignores unknown suites; so each is tried alone, before all of them.
         alone = [each for each in older if not each.startswith(_OPERATORS)]
         for suites in (*alone, ":".join(older)) if older else ():
             try:
@@ -166,7 +168,7 @@ def _load_key(context: ssl.SSLContext, material: KeyMaterial, prefix: str) -> No
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """Give the path of a file with this content, which is on no disk."""
+    """Yield the path of a file in memory with this content."""
     descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, content)

@@ -1,4 +1,4 @@
-"""What is wrong with keys, certificates and settings of TLS, by the name of the key that says it."""
+"""Errors of keys, certificates and TLS settings, by the name of the key at fault."""
 
 import ssl
 
@@ -6,7 +6,7 @@ from sparklog.errors import ErrorCode, KafkaError
 
 
 class TlsConfigError(KafkaError):
-    """A setting of TLS that contradicts another, or names a file that is of no use; `key` is Kafka's."""
+    """A TLS setting that contradicts another, or names an unusable file; `key` is Kafka's."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(ErrorCode.invalid_config, f"{key}: {reason}")
@@ -15,19 +15,18 @@ class TlsConfigError(KafkaError):
 
 
 class TlsHandshakeError(KafkaError):
-    """The two sides do not trust each other, or have nothing in common: trying again is of no use."""
+    """A handshake that failed for lack of trust or of a common protocol: a retry is of no use."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(ErrorCode.network_exception, f"{peer}: TLS: {reason}")
 
     @property
     def retriable(self) -> bool:
-        """Whether trying again may help."""
         return False
 
 
 def tls_error(peer: str, error: OSError) -> KafkaError:
-    """Return what became of a client's connection: its handshake was refused, or it was lost."""
+    """Return the error of a client's connection: a refused handshake, or a lost connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsHandshakeError(peer, f"its certificate is not accepted: {error.verify_message}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):

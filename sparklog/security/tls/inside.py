@@ -1,16 +1,15 @@
-"""TLS between driver and brokers of one application: certificates that they make by themselves.
+"""TLS between driver and brokers of one application, with certificates that they generate.
 
-All of them derive the same authority from what they share, so that there is nothing to be handed round, and
-each makes itself a certificate that this authority signs. They go with the application: the next one has
-another authority. A client of the inside asks for `INSIDE_NAME`, which is no host's, and so is shown the
-certificate of the inside on every listener of TLS, whatever that shows to others; where brokers are does not
-matter, nor what certificates users have.
+All of them derive the same authority from the application's secret, so no certificate is distributed; each
+generates a certificate signed by it. The authority lives as long as the application. A client of the cluster
+sends the server name `INSIDE_NAME`, which is no host's, and so gets the internal certificate on every TLS
+listener, whatever certificate other clients get; it does not depend on hosts or on users' certificates.
 
-The application's own sessions trust this authority, too, and are told of it. Where a listener asks for
-certificates the driver makes them one, with which nobody can pass for a broker: it does not have the name.
+The application's own sessions trust this authority too. If a listener requires certificates, the driver
+generates one for them, which cannot pass for a broker's: it does not have the name.
 
-It keeps out who listens on the network or stands between two brokers. Who is a broker is not said by it, but
-by the exchange that follows.
+TLS keeps out eavesdroppers and men in the middle. It does not authenticate brokers; the exchange after it
+does.
 """
 
 import datetime
@@ -32,14 +31,14 @@ _CLOCKS_DIFFER: Final = datetime.timedelta(days=1)
 
 
 class InsideTls:
-    """What one process shows to the others of its application, and whom it trusts. Made when first used."""
+    """The internal certificate of one process, and the authority it trusts. Created on first use."""
 
     def __init__(self, seed: bytes) -> None:
-        """`seed` is a secret of the application's, of at least 32 bytes, that is used for nothing else."""
+        """`seed` is a secret of the application, of at least 32 bytes, that is used for nothing else."""
         self._seed = seed
 
     def shown_by(self, context: ssl.SSLContext) -> None:
-        """Have a listener's context show the inside's certificate to whoever asks for `INSIDE_NAME`."""
+        """Present the internal certificate on a listener's context to clients that request `INSIDE_NAME`."""
 
         def choose(tls: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
             if name == INSIDE_NAME:
@@ -48,7 +47,7 @@ class InsideTls:
         context.sni_callback = choose
 
     def is_insiders(self, certificate_der: bytes) -> bool:
-        """Whether a certificate was made by a process of this application."""
+        """Whether a certificate was signed by this application's authority."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
@@ -60,19 +59,20 @@ class InsideTls:
 
     @property
     def authority_pem(self) -> str:
-        """Who signs the certificates, for those who are not of the inside and trust it; no secret."""
+        """The authority's certificate, for sessions that trust it; not a secret."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return self._authority.public_bytes(Encoding.PEM).decode()
 
     @cached_property
     def server_context(self) -> ssl.SSLContext:
-        """For listeners that show nothing else. A client's certificate is looked at if it has one."""
+        """For listeners without another certificate. A client's certificate is verified if it presents
+        one."""
         return self._server_context(ssl.CERT_OPTIONAL)
 
     @cached_property
     def strict_server_context(self) -> ssl.SSLContext:
-        """The same for those that let nobody in without a certificate of the inside."""
+        """For listeners that require a certificate of this application."""
         return self._server_context(ssl.CERT_REQUIRED)
 
     def _server_context(self, verify_mode: ssl.VerifyMode) -> ssl.SSLContext:
@@ -84,7 +84,7 @@ class InsideTls:
 
     @cached_property
     def client_context(self) -> ssl.SSLContext:
-        """For connections, to `INSIDE_NAME`."""
+        """For connections to `INSIDE_NAME`."""
         return context_of_client(self._own, [self._authority])
 
     @cached_property
@@ -105,7 +105,7 @@ class InsideTls:
         return _signed(_named("sparklog application"), key.public_key(), key, x509.BasicConstraints(True, 0))
 
     def session_pem(self) -> tuple[str, str]:
-        """Return a private key and a certificate for sessions, as PEM; the former is a secret."""
+        """Return a private key, which is secret, and a certificate for sessions, as PEM."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         material = self._certified(_SESSION_NAME)
@@ -132,7 +132,7 @@ class InsideTls:
 
 @cache
 def inside_tls(seed: bytes) -> InsideTls:
-    """Return the one of this process for a seed."""
+    """Return this process's certificates for a seed, always the same object."""
     return InsideTls(seed)
 
 

@@ -1,11 +1,10 @@
-"""Who the owner of a certificate is: its distinguished name, by `ssl.principal.mapping.rules`.
+"""The principal of a certificate's owner: its distinguished name, mapped by `ssl.principal.mapping.rules`.
 
-A name is written as Java's X500Principal.getName() writes it (RFC 2253), since that is what people have in
-their ACLs and what their rules are made for. Rules are tried in their order; the first that matches the whole
-name says who it is.
+A name is written as by Java's X500Principal.getName() (RFC 2253), since ACLs and rules are written for that
+form. Rules are tried in order; the first that matches the whole name determines the principal.
 
     DEFAULT                              the name as it is
-    RULE:pattern/replacement/[LU]        what the replacement makes of it, in lower or upper case
+    RULE:pattern/replacement/[LU]        the replacement, in lower or upper case
 
 Source: Kafka's SslPrincipalMapper, DefaultKafkaPrincipalBuilder; Java's sun.security.x509.AVA.
 """
@@ -36,14 +35,14 @@ _KEY: Final = "ssl.principal.mapping.rules"
 
 
 class NoMatchingRuleError(Exception):
-    """No rule says who the owner of this name is, or it is no name; he is nobody."""
+    """No rule matches the name, or the name is unreadable; the client is not authenticated."""
 
 
 def distinguished_name(certificate: "x509.Certificate") -> str:
     """Return the subject's name as Java writes it: the most specific part first.
 
     Raises:
-        NoMatchingRuleError: it has a part of a type that no name has.
+        NoMatchingRuleError: a part of the name is unreadable.
     """
     try:
         parts = certificate.subject.rdns
@@ -61,7 +60,7 @@ def _attribute(attribute: "x509.NameAttribute[str | bytes]") -> str:
 
 
 def _content(attribute: "x509.NameAttribute[str | bytes]") -> tuple[int, bytes]:
-    """Return the value as it stands in the certificate: its type, and its bytes."""
+    """Return the value's ASN.1 type, and its bytes in the certificate."""
     value = attribute.value
     tag = int(attribute._type.value)
     return tag, value if isinstance(value, bytes) else value.encode(_ENCODINGS.get(tag, "utf-8"))
@@ -78,7 +77,8 @@ def _der(tag: int, content: bytes) -> bytes:
 _ENCODINGS: Final = {30: "utf-16-be", 28: "utf-32-be"}
 _TEXTS: Final = frozenset({12, 19, 20, 22, 27, 30})
 """The types of which Java shows the text: UTF8String, PrintableString, T61String, IA5String, GeneralString
-and BMPString, whose two bytes a character it takes for UTF-8, too. The others are shown as their bytes."""
+and BMPString, whose two bytes a character it takes for UTF-8, too. The others are shown as their bytes.
+"""
 
 
 def _escaped(value: str) -> str:
@@ -90,13 +90,13 @@ def _escaped(value: str) -> str:
 
 
 class _Rule:
-    """One rule: a pattern for whole names, and what becomes of one that matches."""
+    """One rule: a pattern for whole names, and the replacement of a name that matches."""
 
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
-            raise TlsConfigError(_KEY, f"{pattern} is no pattern: {error}") from None
+            raise TlsConfigError(_KEY, f"{pattern} is not a pattern: {error}") from None
         self._replacement = replacement
         self._case = case
 
@@ -108,7 +108,7 @@ class _Rule:
         return {"L": result.lower, "U": result.upper}.get(self._case, lambda: result)()
 
     def _expand(self, match: "re.Match[str]") -> str:
-        """Return the replacement, with groups of the match for `$1`; what names no group is literal."""
+        """Return the replacement, with groups of the match for `$1`; a number without a group is literal."""
         text, made, at = self._replacement, [], 0
         while at < len(text):
             if text[at] == "\\" and at + 1 < len(text):
@@ -136,10 +136,10 @@ class PrincipalMapper:
     """The rules of one listener."""
 
     def __init__(self, rules: str) -> None:
-        """Read the rules.
+        """Parse the rules.
 
         Raises:
-            TlsConfigError: they cannot be read.
+            TlsConfigError: a rule is malformed.
         """
         self._rules: list[_Rule | None] = []
         """None is DEFAULT."""
@@ -148,7 +148,7 @@ class PrincipalMapper:
             found = _RULE.match(text, at)
             if found is None:
                 raise TlsConfigError(
-                    _KEY, f"{text[at:]!r} is no rule: DEFAULT, or RULE:pattern/replacement/[LU]"
+                    _KEY, f"{text[at:]!r} is not a rule: DEFAULT, or RULE:pattern/replacement/[LU]"
                 )
             self._rules.append(None if found[1] else _Rule(found[2], found[3], found[4]))
             separator = re.compile(r"\s*(,\s*|$)").match(text, found.end())
@@ -157,25 +157,25 @@ class PrincipalMapper:
             at = separator.end()
 
     def name(self, distinguished_name: str) -> str:
-        """Return who has this name.
+        """Return the principal's name for a distinguished name.
 
         >>> PrincipalMapper("RULE:^CN=(.*?),.*$/$1/L,DEFAULT").name("CN=Ann,O=Shop")
         'ann'
 
         Raises:
-            NoMatchingRuleError: no rule is for it.
+            NoMatchingRuleError: no rule matches it.
         """
         for rule in self._rules:
             result = distinguished_name if rule is None else rule.apply(distinguished_name)
             if result is not None:
                 return result
-        raise NoMatchingRuleError(f"no rule of {_KEY} is for {distinguished_name}")
+        raise NoMatchingRuleError(f"no rule of {_KEY} matches {distinguished_name}")
 
     def principal(self, certificate_der: bytes) -> Principal:
-        """Return who owns a certificate.
+        """Return the principal of a certificate.
 
         Raises:
-            NoMatchingRuleError: no rule is for its name.
+            NoMatchingRuleError: no rule matches its name.
         """
         from cryptography import x509
 

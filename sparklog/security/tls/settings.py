@@ -1,4 +1,4 @@
-"""What Kafka's `ssl.` keys say, of a listener or of a client."""
+"""The values of Kafka's `ssl.` keys, of a listener or of a client."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,12 +20,11 @@ class StoreSettings:
     key: str | None = field(default=None, repr=False)
     """A private key as PEM."""
     certificates: str | None = field(default=None, repr=False)
-    """As PEM: the chain of the key, or whom to trust."""
+    """As PEM: the certificate chain of the key, or the trusted certificates."""
     key_password: str | None = field(default=None, repr=False)
 
     @property
     def is_given(self) -> bool:
-        """Whether there is one."""
         return (self.location, self.key, self.certificates) != (None, None, None)
 
 
@@ -38,11 +37,11 @@ class TlsSettings:
     client_auth: ClientAuth = "none"
     enabled_protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
     cipher_suites: tuple[str, ...] = ()
-    """Names of Java's or of OpenSSL's; empty for those that OpenSSL has by itself."""
+    """Java's or OpenSSL's names; empty for OpenSSL's defaults."""
     endpoint_identification_algorithm: str = "https"
     """Of clients: whether the server's certificate must name the host that was connected to."""
     principal_mapping_rules: str = "DEFAULT"
     server_name: str | None = None
-    """Whom the server's certificate must name; None: the host that was connected to."""
+    """The host that the server's certificate must name; None: the host of the connection."""
     prefix: str = "ssl."
-    """What the keys begin with where they were given, for what is said of them."""
+    """The prefix of the keys, for error messages."""

@@ -1,7 +1,7 @@
-"""Key stores and trust stores: PEM, inline or in files, and PKCS12; what is in them, as PEM.
+"""Key stores and trust stores, PEM (inline or in files) or PKCS12; their content as PEM.
 
 JKS is a format of Java's alone. Such a store is refused with the command that converts it. Under the type
-JKS, which is Kafka's default, Java reads PKCS12 as well, and so is done here.
+JKS, Kafka's default, PKCS12 is read as well, as in Java.
 
 Source: Kafka's DefaultSslEngineFactory.
 """
@@ -25,7 +25,7 @@ _PRIVATE_KEY: Final = re.compile(
 
 
 class KeyMaterial(NamedTuple):
-    """A private key and the chain of certificates that vouches for it, the key's own first."""
+    """A private key and its certificate chain, the key's own certificate first."""
 
     key_pem: bytes
     certificates: "tuple[x509.Certificate, ...]"
@@ -35,10 +35,10 @@ class KeyMaterial(NamedTuple):
 
 
 def read_key_store(store: StoreSettings, prefix: str = "ssl.") -> KeyMaterial | None:
-    """Return what is in `ssl.keystore...`; None if there is none. Blocks.
+    """Return the content of `ssl.keystore...`; None if there is none. Blocks.
 
     Raises:
-        TlsConfigError: the settings contradict each other, or the file is of no use. It names the key, which
+        TlsConfigError: the settings contradict each other, or the file is unusable. It names the key, which
             begins with `prefix`.
     """
     location, key = f"{prefix}keystore.location", f"{prefix}keystore.key"
@@ -65,7 +65,7 @@ def read_key_store(store: StoreSettings, prefix: str = "ssl.") -> KeyMaterial | 
 
 
 def read_trust_store(store: StoreSettings, prefix: str = "ssl.") -> "tuple[x509.Certificate, ...] | None":
-    """Return the certificates in `ssl.truststore...`; None if there is none. Blocks.
+    """Return the certificates of `ssl.truststore...`; None if there is none. Blocks.
 
     Raises:
         TlsConfigError: as `read_key_store`.
@@ -97,7 +97,7 @@ def read_trust_store(store: StoreSettings, prefix: str = "ssl.") -> "tuple[x509.
 
 
 def file_version(store: StoreSettings) -> tuple[int, int, int] | None:
-    """Return what tells a store's file from its next version; None if there is no such file. Blocks."""
+    """Return values that change whenever a store's file is replaced; None without a file. Blocks."""
     if store.location is None:
         return None
     try:
@@ -121,10 +121,10 @@ def _refuse_password(store: StoreSettings, key: str, instead: str | None) -> Non
 
 
 def _is_pem(store: StoreSettings, content: bytes, key: str, type_key: str) -> bool:
-    """Return whether the file is PEM, else it is PKCS12, by the type that was said and by what it is."""
+    """Return whether the file is PEM, else PKCS12, by its configured type and its content."""
     kind, looks_like_pem = store.type.upper(), b"-----BEGIN " in content
     if kind not in ("PEM", "PKCS12", "JKS"):
-        raise TlsConfigError(type_key, f"{store.type} is not known here; PEM and PKCS12 are")
+        raise TlsConfigError(type_key, f"{store.type} is unknown; PEM and PKCS12 are supported")
     if kind == "PEM":
         return True
     if content.startswith(_JKS_MAGIC):

@@ -39,7 +39,7 @@ def test_nobody_waits_for_who_does_not_read_and_what_is_left_out_is_counted() ->
         lines = [line.split(maxsplit=1) for line in shown.result()]
     numbers = [int(line[0]) for line in lines if len(line) == 1]
     assert numbers == sorted(numbers)
-    left_out = sum(int(line[0]) for line in lines if len(line) == 2 and "left out" in line[1])
+    left_out = sum(int(line[0]) for line in lines if len(line) == 2 and "missing here" in line[1])
     assert left_out == LINES - len(numbers) > 0
 
 

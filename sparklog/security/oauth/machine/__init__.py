@@ -1,1 +1,1 @@
-"""What decides."""
+"""Pure rules of OAuth."""

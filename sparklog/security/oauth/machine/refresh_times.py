@@ -1,8 +1,8 @@
-"""When the keys of an identity provider are fetched again.
+"""The times at which the keys of an identity provider are fetched.
 
-Every `refresh_ms`; after a failure sooner, with growing pauses, until it has worked. And when a token names a
-key that is not there, since providers take new keys before anybody asks for them: but such a token may come
-from anybody, so not more often than every `MIN_EXPEDITED_MS`.
+Every `refresh_ms`; after a failure sooner, with growing pauses, until it has worked. And when a token names
+an unknown key, since providers publish new keys before they sign with them: but such a token may be forged,
+so at most once in `MIN_EXPEDITED_MS`.
 
 Source: Kafka's RefreshingHttpsJwks, which remembers the names of keys for that, and after a few failures in a
 row waits for the next regular time.
@@ -24,25 +24,25 @@ class RefreshTimes:
         self._failures = 0
         self._begun_ms: int | None = None
         self.due_ms = 0
-        """When it is to be fetched next."""
+        """The time of the next fetch."""
 
     def begun(self, now_ms: int) -> None:
-        """It is being fetched."""
+        """Note the start of a fetch."""
         self._begun_ms = now_ms
 
     def fetched(self, now_ms: int) -> None:
-        """It is there."""
+        """Note a successful fetch."""
         self._failures = 0
         self.due_ms = now_ms + self._refresh_ms
 
     def failed(self, now_ms: int) -> None:
-        """It could not be fetched."""
+        """Note a failed fetch."""
         pause_ms = self._retry_backoff.pause_ms(self._failures)
         self._failures += 1
         self.due_ms = now_ms + pause_ms
 
     def missing(self, now_ms: int) -> bool:
-        """A key is asked for that is not there: whether it is to be fetched at once."""
+        """Note a token with an unknown key; return whether to fetch at once."""
         if self._begun_ms is not None and now_ms - self._begun_ms < MIN_EXPEDITED_MS:
             return False
         self.due_ms = min(self.due_ms, now_ms)

@@ -30,7 +30,7 @@ def with_keys(keys: dict[str, str]) -> BrokerConfig:
     [
         ({}, "ssl.keystore.location: a listener of SSL or SASL_SSL needs a private key"),
         ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "name all three"),
-        ({"ssl.principal.mapping.rules": "nonsense"}, "is no rule"),
+        ({"ssl.principal.mapping.rules": "nonsense"}, "is not a rule"),
     ],
 )
 def test_certificates_of_brokers_that_are_of_no_use_are_refused_by_the_driver(

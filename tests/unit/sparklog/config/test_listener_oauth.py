@@ -122,7 +122,7 @@ def test_session_ends_with_the_token_and_is_renewed_before(monkeypatch: pytest.M
         ({}, "oauthbearer.sasl.oauthbearer.jwks.endpoint.url: OAUTHBEARER needs the keys"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "ldap://x"}, "a URL of https, http or file"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "file:///none"}, "No such file"),
-        ({"sasl_oauthbearer_jwks_endpoint_url": f"file://{__file__}"}, "it is no key set"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": f"file://{__file__}"}, "it is not a key set"),
         ({"sasl_server_callback_handler_class": "com.example.Handler"}, "one of org.apache.kafka"),
         ({"ssl_client_auth": "none"}, "the same for all mechanisms"),
         (
@@ -134,7 +134,7 @@ def test_session_ends_with_the_token_and_is_renewed_before(monkeypatch: pytest.M
                 "sasl_server_callback_handler_class": UNSECURED,
                 "sasl_jaas_config": "O required unsecuredValidatorAllowableClockSkewMs=x;",
             },
-            "unsecuredValidatorAllowableClockSkewMs is no number",
+            "unsecuredValidatorAllowableClockSkewMs is not a number",
         ),
     ],
 )

@@ -44,8 +44,8 @@ def test_token_that_the_provider_has_signed_says_who_and_until_when(algorithm: s
         ({"exp": None}, {}, "exp"),
         ({"iat": None}, {}, "iat"),
         ({"exp": "soon"}, {}, "exp"),
-        ({"exp": True}, {}, "Expired|no time"),
-        ({"exp": 1e300}, {}, "no time"),
+        ({"exp": True}, {}, "Expired|not a time"),
+        ({"exp": 1e300}, {}, "not a time"),
         ({"iat": 2**33}, {}, "before it was issued"),
         ({"nbf": 2**33}, {}, "Immature"),
         ({"sub": None}, {}, "sub"),
@@ -105,7 +105,7 @@ def test_token_that_is_signed_with_the_public_key_as_a_secret_is_refused(encodin
     head, claims = {"alg": "HS256", "kid": PROVIDER.key_id}, {"sub": "eve", "iat": 1, "exp": 2**33}
     signed = f"{encoded(head)}.{encoded(claims)}"
     token = f"{signed}.{encoded(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
-    with pytest.raises(TokenError, match="no key of the provider"):
+    with pytest.raises(TokenError, match="the provider has no key"):
         taken().accepted(token)
 
 

@@ -38,7 +38,7 @@ def test_first_rule_that_matches_says_who_it_is(rules: str, name: str, expected:
 
 def test_name_that_no_rule_matches_is_nobodys() -> None:
     """He is refused, and not let in under a name that nobody gave him."""
-    with pytest.raises(NoMatchingRuleError, match=r"no rule of .* is for CN=Duke"):
+    with pytest.raises(NoMatchingRuleError, match=r"no rule of .* matches CN=Duke"):
         PrincipalMapper("RULE:^CN=Ann$/ann/").name(DN)
 
 
