@@ -1,1 +1,1 @@
-"""Access control lists: what an ACL says, which of them are asked for, and who may do what by them. Pure."""
+"""Access control lists: ACLs, filters for them, and the authorizer. Pure."""

@@ -1,7 +1,7 @@
-"""What one request may do: given to whoever answers it, where an item of it may be refused.
+"""The permissions of one request's principal, for handlers that may refuse single items of it.
 
-Whoever is denied something that he asked for is told so in the audit log. What is only found out on his
-behalf, to tell him what there is or what he may do, is no attempt and is asked with `audit=False`.
+A denial of a requested item goes to the audit log. Checks made to list only visible resources or allowed
+operations are not attempts, and are made with `audit=False`.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,8 @@ from sparklog.acls.acl import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.acls.machine.authorizer import Decisions
 
 Denied = Callable[[Decisions, int, AclOperation, AclResourceType, str], None]
-"""Takes note of a denial: whose, in a request of which API key, and of what."""
+"""Logs a denial: the decisions of the principal, the API key of the request, the operation and the
+resource."""
 
 SUPPORTED_OPERATIONS: Final = {
     AclResourceType.TOPIC: (
@@ -42,11 +43,11 @@ SUPPORTED_OPERATIONS: Final = {
         AclOperation.IDEMPOTENT_WRITE,
     ),
 }
-"""What can be done to resources of which clients are told what they may do (KIP-430)."""
+"""The operations reported of resources whose allowed operations clients may request (KIP-430)."""
 
 
 class Access:
-    """What the principal of one request may do."""
+    """The permissions of one request's principal."""
 
     __slots__ = ("_api_key", "_decisions", "_denied", "image")
 
@@ -55,7 +56,7 @@ class Access:
         self._api_key = api_key
         self._denied = denied
         self.image = image
-        """The metadata image whose ACLs decide, which also knows what topic ids stand for."""
+        """The metadata image of the ACLs, which also resolves topic ids."""
 
     def allows(
         self,
@@ -65,29 +66,27 @@ class Access:
         *,
         audit: bool = True,
     ) -> bool:
-        """Whether the operation is allowed."""
         allowed = self._decisions.allows(operation, resource_type, resource_name)
         if not allowed and audit:
             self._denied(self._decisions, self._api_key, operation, resource_type, resource_name)
         return allowed
 
     def allows_on_cluster(self, operation: AclOperation, *, audit: bool = True) -> bool:
-        """Whether the operation is allowed on the cluster."""
         return self.allows(operation, AclResourceType.CLUSTER, CLUSTER_NAME, audit=audit)
 
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether it is allowed for any resource of the type."""
+        """Whether the operation is allowed on any resource of the type."""
         return self._decisions.allows_any(operation, resource_type)
 
     def allowing(self, operation: AclOperation, resource_type: AclResourceType) -> Callable[[str], bool]:
-        """Return what says of resources whether the operation is allowed, also on another thread.
+        """Return a function that checks resources by name, on any thread.
 
-        It keeps nothing of what it decides, and nothing of it goes to the audit log.
+        It caches no decision and does not write to the audit log.
         """
         return partial(self._decisions.allows_afresh, operation, resource_type)
 
     def operations(self, resource_type: AclResourceType, resource_name: str) -> int:
-        """Return what is allowed, one bit an operation that such a resource has."""
+        """Return the allowed operations as bits, of those that such a resource has."""
         return operation_bits(
             operation
             for operation in SUPPORTED_OPERATIONS[resource_type]
@@ -96,7 +95,7 @@ class Access:
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:
-    """Return the operations as clients are told them.
+    """Return the bit field of operations in responses.
 
     >>> operation_bits([AclOperation.READ, AclOperation.DESCRIBE])
     264

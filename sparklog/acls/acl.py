@@ -1,7 +1,7 @@
-"""What an ACL says: a principal, from a host, may or may not do an operation to resources of a name.
+"""An ACL: whether a principal, from a host, may do an operation on resources of a name.
 
-Kafka's numbers, as they are on the wire and in the metadata log. UNKNOWN, ANY and MATCH stand in requests and
-filters only; an ACL that is there has none of them.
+Kafka's numbers, on the wire and in the metadata log. UNKNOWN, ANY and MATCH occur in requests and filters
+only, never in a stored ACL.
 
 Source: Kafka's org.apache.kafka.common.acl and .resource; StandardAcl.
 """
@@ -10,13 +10,13 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 WILDCARD: Final = "*"
-"""Every host; every user, as `User:*`; and as a literal name every resource."""
+"""Every host; every user, as `User:*`; as a literal name every resource."""
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only resource of type CLUSTER."""
 
 
 class Principal(NamedTuple):
-    """Who asks (Kafka's KafkaPrincipal)."""
+    """The identity of a client (Kafka's KafkaPrincipal)."""
 
     type: str
     name: str
@@ -26,8 +26,6 @@ class Principal(NamedTuple):
 
 
 class AclResourceType(IntEnum):
-    """What operations are done to."""
-
     __hash__ = int.__hash__  # decisions are looked up by it, at each request; an enum's own is slow
     UNKNOWN = 0
     ANY = 1
@@ -40,7 +38,7 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """Which resources the name in an ACL stands for."""
+    """The resources that the name in an ACL covers."""
 
     __hash__ = int.__hash__
     UNKNOWN = 0
@@ -51,8 +49,6 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is done."""
-
     __hash__ = int.__hash__
     UNKNOWN = 0
     ANY = 1
@@ -73,8 +69,6 @@ class AclOperation(IntEnum):
 
 
 class AclPermissionType(IntEnum):
-    """Whether it may be done."""
-
     __hash__ = int.__hash__
     UNKNOWN = 0
     ANY = 1
@@ -83,7 +77,7 @@ class AclPermissionType(IntEnum):
 
 
 class Acl(NamedTuple):
-    """One entry. In the order of the fields they are listed and kept in snapshots."""
+    """One entry. The order of fields is the order in lists and snapshots."""
 
     resource_type: AclResourceType
     pattern_type: PatternType
@@ -95,5 +89,5 @@ class Acl(NamedTuple):
     permission_type: AclPermissionType
 
     def is_for(self, principal: Principal, host: str) -> bool:
-        """Whether it says something about a principal that comes from `host`."""
+        """Whether the ACL applies to a principal that connects from `host`."""
         return self.host in (WILDCARD, host) and self.principal in (f"User:{WILDCARD}", str(principal))

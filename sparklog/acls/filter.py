@@ -1,4 +1,4 @@
-"""Which ACLs are asked for: what DescribeAcls lists, and DeleteAcls removes.
+"""Filters of ACLs, for DescribeAcls and DeleteAcls.
 
 Source: Kafka's AclBindingFilter, ResourcePatternFilter and AccessControlEntryFilter; KIP-290.
 """
@@ -9,11 +9,11 @@ from sparklog.acls.acl import WILDCARD, Acl, AclOperation, AclPermissionType, Ac
 
 
 class AclFilter(NamedTuple):
-    """What an ACL is to have; `None`, or ANY, is whatever it has."""
+    """A pattern for ACLs; None and ANY match every value."""
 
     resource_type: AclResourceType
     pattern_type: PatternType
-    """MATCH finds whatever is about the resource of that name."""
+    """MATCH selects every ACL that covers the resource of that name."""
     resource_name: str | None
     principal: str | None
     host: str | None
@@ -21,7 +21,7 @@ class AclFilter(NamedTuple):
     permission_type: AclPermissionType
 
     def matches(self, acl: Acl) -> bool:
-        """Whether the ACL is one of those that are asked for.
+        """Whether the filter selects the ACL.
 
         >>> topic = AclFilter(AclResourceType.TOPIC, PatternType.MATCH, "orders", None, None,
         ...     AclOperation.ANY, AclPermissionType.ANY)

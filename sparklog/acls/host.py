@@ -1,4 +1,4 @@
-"""The address by which ACLs know a client: as Java shows it, for that is what people have in their ACLs."""
+"""The address of a client in ACLs, in Java's notation, since users' ACLs have it."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -13,7 +13,7 @@ def _host(address: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """Return the host of a connection's other side, which is `host:port`.
+    """Return the host of a peer, which is `host:port`.
 
     >>> host_of("10.0.0.7:4711"), host_of("[::1]:4711"), host_of("[::ffff:10.0.0.7]:4711")
     ('10.0.0.7', '0:0:0:0:0:0:0:1', '10.0.0.7')
@@ -22,7 +22,7 @@ def host_of(peer: str) -> str:
 
 
 def shown_address(packed: bytes) -> str:
-    """Return an address, of 4 or 16 bytes, in Java's words.
+    """Return an address of 4 or 16 bytes in Java's notation.
 
     Raises:
         ValueError: it has another number of bytes.

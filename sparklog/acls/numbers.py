@@ -1,4 +1,4 @@
-"""What the numbers in requests about ACLs mean. One that means nothing here is UNKNOWN, as in Kafka."""
+"""The enum members of numbers in requests about ACLs. An undefined number is UNKNOWN, as in Kafka."""
 
 from enum import IntEnum
 from typing import TypeVar
@@ -11,7 +11,7 @@ _Enum = TypeVar("_Enum", bound=IntEnum)
 
 
 def known(meaning: type[_Enum], number: int) -> _Enum:
-    """Return what a number means.
+    """Return the member of a number.
 
     >>> known(PatternType, 4), known(PatternType, 99)
     (<PatternType.PREFIXED: 4>, <PatternType.UNKNOWN: 0>)
@@ -34,7 +34,7 @@ def known_filter(
     """Return the filter of a request.
 
     Raises:
-        KafkaError: INVALID_REQUEST: something in it is UNKNOWN.
+        KafkaError: INVALID_REQUEST: a part of it is UNKNOWN.
     """
     asked = AclFilter(
         known(AclResourceType, resource_type),

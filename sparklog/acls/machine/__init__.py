@@ -1,1 +1,1 @@
-"""What decides about access."""
+"""Pure rules of access."""

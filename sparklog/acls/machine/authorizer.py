@@ -1,17 +1,16 @@
-"""Who may do what, by the ACLs of one metadata image.
+"""The authorizer: the permissions of principals by the ACLs of one metadata image.
 
 Rules, which are those of Kafka's StandardAuthorizer:
 - Super users may do anything.
-- An ACL is about a resource if its literal name is the resource's or `*`, or its prefixed one begins it; and
-  about a request if it names the principal or `User:*`, the host or `*`, and the operation or ALL.
+- An ACL covers a resource if its literal name is the resource's or `*`, or its prefixed one begins it; and
+  applies to a request if it names the principal or `User:*`, the host or `*`, and the operation or ALL.
 - One DENY outweighs every ALLOW.
 - ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, that of ALTER_CONFIGS implies DESCRIBE_CONFIGS; a
   DENY implies nothing.
-- Without an ACL about the request it is denied; but where no ACL at all is about the resource, as
-  allow.everyone.if.no.acl.found says.
+- A request without an applicable ACL is denied; if no ACL covers the resource at all,
+  allow.everyone.if.no.acl.found decides.
 
-An authorizer never changes: for other ACLs there is another, which is made of it. So what it has decided once
-it may keep.
+An authorizer is immutable: other ACLs make another authorizer from it. So decisions can be cached.
 
 Source: Kafka's StandardAuthorizerData, and Authorizer.authorizeByResourceType (KIP-679).
 """
@@ -45,24 +44,24 @@ _IMPLYING: Final = {
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS}),
 }
 _ANY_NAME: Final = "hardcode"
-"""What Kafka asks about first when the name does not matter."""
+"""The resource name that Kafka checks first when any name will do."""
 MAX_DECISIONS: Final = 65_536
-"""How many are kept; names are for anybody to choose."""
+"""The cached decisions of all principals; resource names are arbitrary."""
 MAX_KEPT_NAME: Final = 249
-"""No topic has a longer name. Of longer ones, which may fill a request, nothing is kept."""
+"""The longest topic name. Decisions on longer names, which may fill a request, are not cached."""
 
 _Question = tuple[AclOperation, AclResourceType, str]
 
 
 class AuthorizerSettings(NamedTuple):
-    """What the configuration says."""
+    """The authorizer's configuration."""
 
     super_users: frozenset[Principal] = frozenset()
     allow_everyone_if_no_acl_found: bool = False
 
 
 class Rule(NamedTuple):
-    """Why something is allowed or denied."""
+    """The reason of a decision."""
 
     allows: bool
     name: str
@@ -84,7 +83,7 @@ _DEFAULT_ALLOW: Final = Rule(True, "DefaultAllow")
 
 
 class _Names:
-    """The ACLs about resources of one type, by the name they have. It never changes once it is made."""
+    """The ACLs of resources of one type, by resource name. Immutable once created."""
 
     def __init__(self) -> None:
         self.literal: dict[str, tuple[Acl, ...]] = {}
@@ -92,7 +91,7 @@ class _Names:
         self.prefix_lengths: tuple[int, ...] = ()
 
     def changed(self, added: Iterable[Acl], removed: Iterable[Acl]) -> "_Names":
-        """Return what is there after a change; what is looked at one by one is the change, not all ACLs."""
+        """Return the ACLs after a change; the cost is that of the change, not of all ACLs."""
         names = _Names()
         names.literal, names.prefixed = self.literal.copy(), self.prefixed.copy()
         changes: defaultdict[tuple[PatternType, str], tuple[list[Acl], list[Acl]]]
@@ -114,7 +113,7 @@ class _Names:
         return self.prefixed if pattern_type is PatternType.PREFIXED else self.literal
 
     def about(self, name: str) -> Iterator[Acl]:
-        """Yield the ACLs that are about the resource."""
+        """Yield the ACLs that cover the resource."""
         yield from self.literal.get(name, ())
         if name != WILDCARD:
             yield from self.literal.get(WILDCARD, ())
@@ -125,7 +124,7 @@ class _Names:
 
 
 class Authorizer:
-    """The ACLs of one image, and how they are meant."""
+    """The ACLs of one image, under the authorizer's settings."""
 
     def __init__(self, acls: Iterable[Acl], settings: AuthorizerSettings) -> None:
         self._settings = settings
@@ -134,13 +133,13 @@ class Authorizer:
         self._kept = 0
 
     def changed(self, added: Iterable[Acl], removed: Iterable[Acl]) -> "Authorizer":
-        """Return the authorizer of the ACLs after a change; those removed are there."""
+        """Return the authorizer after a change of ACLs; all of `removed` must exist."""
         authorizer = Authorizer((), self._settings)
         authorizer._names = _changed(self._names, added, removed)
         return authorizer
 
     def decisions(self, principal: Principal, host: str) -> "Decisions":
-        """Return what is decided for a principal that comes from `host`."""
+        """Return the decisions for a principal that connects from `host`."""
         try:
             return self._decisions[principal, host]
         except KeyError:
@@ -149,7 +148,7 @@ class Authorizer:
             return decisions
 
     def keep_one_more(self) -> None:
-        """Count what is kept, and forget everything before it is too much."""
+        """Count a cached decision; drop all of them when there are too many."""
         self._kept += 1
         if self._kept > MAX_DECISIONS:
             for decisions in self._decisions.values():
@@ -165,7 +164,7 @@ class Authorizer:
         resource_type: AclResourceType,
         resource_name: str,
     ) -> Rule:
-        """Return by what something is allowed or denied."""
+        """Return the rule that decides."""
         if principal in self._settings.super_users:
             return _SUPER_USER
         allowing: Acl | None = None
@@ -187,9 +186,9 @@ class Authorizer:
     def allows_any(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType
     ) -> bool:
-        """Whether there is a name, known or not, of which the operation is allowed (KIP-679).
+        """Whether the operation is allowed on any name, existing or not (KIP-679).
 
-        What implies the operation does not count.
+        Operations that imply it do not count.
         """
         if self.rule(principal, host, operation, resource_type, _ANY_NAME).allows:
             return True
@@ -219,7 +218,7 @@ class Authorizer:
 
 
 class Decisions:
-    """What one authorizer has decided about one principal at one host."""
+    """The cached decisions of one authorizer on one principal at one host."""
 
     __slots__ = ("_authorizer", "_by_type", "_made", "host", "principal")
 
@@ -231,19 +230,18 @@ class Decisions:
         self._by_type: dict[tuple[AclOperation, AclResourceType], bool] = {}
 
     def allows(self, operation: AclOperation, resource_type: AclResourceType, resource_name: str) -> bool:
-        """Whether the operation is allowed."""
         return self.rule(operation, resource_type, resource_name).allows
 
     def allows_afresh(
         self, operation: AclOperation, resource_type: AclResourceType, resource_name: str
     ) -> bool:
-        """As `allows`, but looked up in the ACLs, which never change: any thread may ask."""
+        """As `allows`, without the cache: any thread may call it, since ACLs are immutable."""
         return self._authorizer.rule(
             self.principal, self.host, operation, resource_type, resource_name
         ).allows
 
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether it is allowed for any resource of the type."""
+        """Whether the operation is allowed on any resource of the type."""
         question = (operation, resource_type)
         allowed = self._by_type.get(question)
         if allowed is None:
@@ -252,7 +250,7 @@ class Decisions:
         return allowed
 
     def rule(self, operation: AclOperation, resource_type: AclResourceType, resource_name: str) -> Rule:
-        """Return by what it is allowed or denied."""
+        """Return the rule that decides."""
         question = (operation, resource_type, resource_name)
         try:
             return self._made[question]
@@ -264,7 +262,7 @@ class Decisions:
             return rule
 
     def forget(self) -> None:
-        """Keep nothing of what was decided."""
+        """Drop the cached decisions."""
         self._made.clear()
         self._by_type.clear()
 
