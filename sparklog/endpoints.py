@@ -1,11 +1,11 @@
-"""Where a broker or a controller listens, in Kafka's words."""
+"""Listener addresses of brokers and controllers, and security protocols."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 CONTROLLER_LISTENER: Final = "CONTROLLER"
-"""The name of the listeners on which the quorum talks."""
+"""The name of the listeners of the metadata quorum."""
 
 
 class SecurityProtocol(IntEnum):
@@ -18,18 +18,17 @@ class SecurityProtocol(IntEnum):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it is TLS."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
     def is_sasl(self) -> bool:
-        """Whether everybody has to say who he is, by SASL."""
+        """Whether clients have to authenticate by SASL."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker or a controller listens, under the listener's name."""
+    """The address of a listener, under its name."""
 
     name: str
     host: str
@@ -38,5 +37,5 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """`host:port`, as whoever connects to it writes it."""
+        """`host:port`, without brackets around IPv6."""
         return f"{self.host}:{self.port}"

@@ -1,8 +1,8 @@
-"""Errors that Kafka has a code for.
+"""Errors with a Kafka error code.
 
-Whatever a client, a disk or an option can cause is raised as a `KafkaError` (or a subclass that fixes
-the code) whose message says what was wrong, where, and what to do. Request handlers put `error_code`
-and the message into their response; nothing else translates exceptions to codes.
+Every error that a client, a disk or an option can cause is raised as a `KafkaError` (or a subclass that fixes
+the code) whose message says what was wrong, where, and what to do. Request handlers put `error_code` and the
+message into their response; no other place translates exceptions to codes.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ TIMESTAMPS_ARE_BOUNDED: Final = (
     "which message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic allow now: write "
     "milliseconds since 1970, or raise these"
 )
-"""How an INVALID_TIMESTAMP ends."""
+"""The end of an INVALID_TIMESTAMP message."""
 
 
 class KafkaError(Exception):
@@ -33,7 +33,7 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's clients would try the same request again."""
+        """Whether Kafka's clients retry the request."""
         return self.error_code.retriable
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class KafkaError(Exception):
 
 
 def kafka_error(error: KafkaError | OSError) -> KafkaError:
-    """Return what a request is answered with for an error: of a disk that is KAFKA_STORAGE_ERROR.
+    """Return the error of a response; an OSError of a disk becomes KAFKA_STORAGE_ERROR.
 
     >>> str(kafka_error(OSError("no space left")))
     'KAFKA_STORAGE_ERROR: no space left'

@@ -1,20 +1,20 @@
-"""How long to pause before something that failed is tried again. Pure: whoever tries counts its failures.
+"""The pauses between retries. Pure: the caller counts its failures.
 
-Named after Kafka's class; where Kafka draws a random part, whoever sleeps does (KIP-580).
+Named after Kafka's class; the random part that Kafka adds is the caller's (KIP-580).
 """
 
 from typing import NamedTuple
 
 
 class ExponentialBackoff(NamedTuple):
-    """Pauses that double from `first_ms` up to `max_ms`, the first `even_pauses` of them alike."""
+    """Pauses that double from `first_ms` up to `max_ms`; the first `even_pauses` are equal."""
 
     first_ms: int
     max_ms: int
     even_pauses: int = 1
 
     def pause_ms(self, failures: int) -> int:
-        """Return the pause after a failure that had so many before it, in a row.
+        """Return the pause after a failure, given the number of failures in a row before it.
 
         >>> backoff = ExponentialBackoff(first_ms=20, max_ms=1_000)
         >>> [backoff.pause_ms(failures) for failures in (0, 1, 2, 5, 6, 1_000)]

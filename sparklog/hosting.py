@@ -1,9 +1,8 @@
 """The seam between an application and the two sides of its cluster, which never import each other.
 
 `start` runs in the driver and belongs to `driver`; `run_broker` runs in an executor and belongs to
-`executor`. Both are found as entry points of the installed distribution, so this module, which the
-two share, imports neither. What the driver tells a broker's task is a `BrokerAssignment`; what the
-task hands back when it ends is a `BrokerEnd`.
+`executor`. Both are entry points of the installed distribution, so this shared module imports neither. The
+driver gives a broker's task a `BrokerAssignment`; the task returns a `BrokerEnd`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ENTRY_POINT_GROUP = "sparklog.sides"
 
 
 class StartError(Exception):
-    """The cluster can't be started here; the message says what is missing and the remedy."""
+    """The cluster can't be started here; the message says why and gives the remedy."""
 
 
 class TooFewTaskSlotsError(StartError):
@@ -34,52 +33,52 @@ class TooFewTaskSlotsError(StartError):
 
 
 class DynamicAllocationError(StartError):
-    """Spark may take executors away while dynamic allocation is on, and refuses barrier stages."""
+    """Spark may remove executors under dynamic allocation, and refuses barrier stages."""
 
 
 class NoWritableDirectoryError(StartError):
-    """No directory to keep logs in, or one that another user of the machine has made."""
+    """The directory for logs is not writable or belongs to another user of the machine."""
 
 
 class LoopbackAddressError(StartError):
-    """Executors are on other hosts than the driver, and an address that they need is a loopback one."""
+    """Executors are on other hosts than the driver, and an advertised address is a loopback one."""
 
 
 class OpenNetworkError(StartError):
-    """Whoever reaches this application from other hosts could use it without saying who he is."""
+    """Clients on other hosts could use the application without authentication."""
 
 
 class BrokerRefusedError(StartError):
-    """A broker ended for a reason that trying again would not change."""
+    """A broker ended for a reason that a retry would not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAssignment:
-    """What a task needs to know to become a broker; of which cluster, the metadata quorum tells it."""
+    """The parameters of a broker's task; the broker learns the cluster id from the metadata quorum."""
 
     node_id: BrokerId
     rack: str
     controller_host: str
     controller_port: int
     secret: ApplicationSecret
-    """What driver and brokers know each other by."""
+    """Authenticates driver and brokers to each other."""
     configuration: Mapping[str, str] = field(repr=False)
-    """Kafka's keys and values, checked by the driver; there may be passwords among them."""
+    """Kafka's keys and values, checked by the driver; may contain passwords."""
     directories: tuple[str, ...]
     """The broker's own directories, one in each of `log.dirs`."""
     temporary: bool
     """Whether the directories are removed when the broker leaves with the whole cluster."""
     log_level: int
-    """What the broker logs to the task's stderr, as a level of Python's logging."""
+    """The level of the broker's log on the task's stderr, as in Python's logging."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEnd:
-    """How a broker's task ended without an exception."""
+    """The end of a broker's task without an exception."""
 
     node_id: BrokerId
     refusal: str | None
-    """Why no other attempt can succeed; `None` if the whole cluster leaves."""
+    """The reason why no other attempt can succeed; None if the whole cluster shuts down."""
 
 
 class Cluster(Protocol):
@@ -87,7 +86,7 @@ class Cluster(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for every Kafka client, wherever Spark puts the brokers."""
+        """`host:port`, for every Kafka client, independent of the brokers' hosts."""
 
     @property
     def cluster_id(self) -> str:
@@ -95,10 +94,10 @@ class Cluster(Protocol):
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the controller ended by itself, if it did; only `stop` is left then."""
+        """The error that ended the controller, if any; then only `stop` is useful."""
 
     def stop(self) -> None:
-        """Let every broker flush and leave, then end the controller. Idempotent."""
+        """Shut down every broker after a flush, then the controller. Idempotent."""
 
     def __enter__(self) -> Self: ...
 
@@ -120,29 +119,29 @@ def start(
 ) -> Cluster:
     """Turn the application of `spark` into a Kafka cluster; return when every broker is unfenced.
 
-    An application has one: called again with the same arguments, whatever session or thread it is from, it
-    returns that one. Every start has an end: the `with` block of one that found the cluster running leaves it
-    running, and `Cluster.stop` stops it for all.
+    An application has one cluster: a second call with the same arguments, from any session or thread, returns
+    the same one. The end of a `with` block stops the cluster only if its call started it; `Cluster.stop`
+    stops it for all.
 
     Args:
         spark: The session; its own tasks keep slots beside the brokers'. Or the context of an application
-            that only serves: Spark SQL, which takes seconds to load, then stays out of it.
+            that only serves: Spark SQL, which takes seconds to load, is then not loaded.
         racks: Failure domains, each one Spark barrier job. Replicas of a partition go to different racks, and
-            racks to different hosts where there are executors on several.
+            racks to different hosts if executors run on several.
         brokers_per_rack: Brokers that start and fail together.
-        log_directories: Where brokers keep their logs, on the machines that they run on; each broker
-            has a `broker-<id>` of its own in each. Without them logs are temporary: they are removed
-            when the cluster stops. Those that are named are kept, and a later start over them goes on with
-            the cluster that was there; it waits until a majority of the metadata log's voters has come. Each
-            broker goes to the host that has its directories, if Spark has an executor free there, and begins
-            empty elsewhere if not; where all begin empty a new cluster is formed (docs/deploy.md).
+        log_directories: Directories for logs, on the machines of the brokers; each broker has a
+            `broker-<id>` of its own in each. None means temporary logs, which are removed when the cluster
+            stops. Named directories are kept, and a later start over them continues the cluster in them; it
+            waits until a majority of the metadata log's voters has come. Each broker runs on the host with
+            its directories, if Spark has a free executor there, and otherwise starts empty on another; if
+            all start empty a new cluster is formed (docs/deploy.md).
         config: Kafka's configuration keys, as a mapping or as the path of a properties file.
 
     Raises:
-        StartError: Something is missing, or another cluster runs; raised before a job is submitted where that
-            can be known.
+        StartError: A requirement is not met, or another cluster runs; raised before a job is submitted where
+            possible.
         ConfigError: (sparklog.config) An unknown key or a malformed value.
-        PropertiesError: (sparklog.config) The file can't be read, or is no properties file.
+        PropertiesError: (sparklog.config) The file can't be read, or is malformed.
     """
     from sparklog.spark_versions import why_too_old  # of PySpark, which client programs may lack
 
@@ -162,10 +161,10 @@ def start(
 def run_broker(
     assignments: Sequence[BrokerAssignment], partition: int, _: Iterable[object]
 ) -> Iterator[BrokerEnd]:
-    """Be the broker that a job's task of that partition is assigned to be, until it leaves.
+    """Run the broker assigned to this partition of the job, until it shuts down.
 
-    Assignments are part of what the task runs and not rows that it is given: those PySpark writes to a file
-    first, and secrets are among them. Needs the process's main thread, where signals arrive.
+    Assignments are part of the task's closure, not its input rows: PySpark writes rows to a file first, and
+    assignments contain secrets. Needs the process's main thread, which receives signals.
     """
     return map(_side("executor"), assignments[partition : partition + 1])
 

@@ -1,8 +1,8 @@
-"""Load kio without hypothesis, which kio tells of its types where it is installed.
+"""Import kio without hypothesis, with which kio registers its types if it is installed.
 
-It is installed only where tests are written, and there it costs more than all else that a broker loads, in
-every Python process of Spark: for its strategies it computes a table of Unicode in each new working
-directory, and every executor has one. A process that has imported it before is left as it is.
+hypothesis is installed only for tests, and there it costs more than all else that a broker imports, in every
+Python process of Spark: its strategies compute a table of Unicode in each new working directory, and every
+executor has one. A hypothesis that is already imported stays.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""What a process of the cluster logs, written by a thread of its own.
+"""The log of a process of the cluster, written by a thread of its own.
 
-Whoever reads a process's output may stop reading: a terminal that Ctrl-S has halted, a pager, a supervisor
-that hangs. A write then waits for as long, and with it whoever logs: the event loop, in the middle of a
-decision, until the leases run out. Here lines wait in a queue; those that find it full are left out, counted.
+The reader of a process's output may stop reading: a terminal halted by Ctrl-S, a pager, a supervisor that
+hangs. A write then blocks, and with it the event loop, in the middle of a decision, until the leases expire.
+Here lines wait in a queue; lines that find it full are dropped and counted.
 
-What is logged may have names in it that anybody has chosen: a message is one line, and he forges no other.
+Messages may contain names chosen by clients: a message is one line, so that a name cannot forge another line.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from typing import Final, TextIO
 from sparklog.printable import printable
 
 MAX_WAITING: Final = 10_000
-"""Lines that wait to be written."""
+"""The queue's bound, in lines."""
 END_TIMEOUT_S: Final = 2.0
-"""How long the end waits for what is still to be written."""
+"""The time at the end to write the remaining lines."""
 
 _Waiting = Queue[logging.LogRecord | None]
 
@@ -29,13 +29,13 @@ _Waiting = Queue[logging.LogRecord | None]
 def written_aside(
     stream: TextIO, level: int, line_format: str, *, max_waiting: int = MAX_WAITING
 ) -> Iterator[None]:
-    """Have all that is logged written to a stream, and to nothing else; afterwards all is as before.
+    """Write the whole log to a stream, and nowhere else; restore the handlers afterwards.
 
     Args:
-        stream: where lines go; it is flushed after each.
+        stream: the destination; flushed after each line.
         level: of the root logger, as in `logging`.
         line_format: as of `logging.Formatter`.
-        max_waiting: how many lines wait while the stream takes none.
+        max_waiting: the lines that wait while the stream blocks.
     """
     waiting: _Waiting = Queue(max_waiting)
     writer = threading.Thread(
@@ -62,16 +62,15 @@ def _write(waiting: _Waiting, handler: logging.Handler) -> None:
 
 
 class _OneLine(logging.Formatter):
-    """Lays messages out on a line each; tracebacks, which are nobody's to choose, follow as they are."""
+    """Formats each message as one line; tracebacks, whose text clients do not choose, follow unchanged."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """Return the line of a record."""
         record.message = printable(record.message)
         return super().formatMessage(record)
 
 
 class _Lines(QueueHandler):
-    """Lays lines down to be written, and where some are left out one that says so."""
+    """Queues lines, and a line with the number of dropped ones."""
 
     def __init__(self, waiting: _Waiting, formatter: logging.Formatter) -> None:
         super().__init__(waiting)
@@ -80,7 +79,7 @@ class _Lines(QueueHandler):
         self._left_out = 0
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Lay a line down, or count it."""
+        """Queue a line, or count it as dropped."""
         try:
             if self._left_out:
                 self._waiting.put_nowait(self._confession())
@@ -90,14 +89,14 @@ class _Lines(QueueHandler):
             self._left_out += 1
 
     def end(self) -> None:
-        """Say that no line follows, if that is heard in time."""
+        """Queue the end of the log, if the queue has room in time."""
         with contextlib.suppress(Full):
             if self._left_out:
                 self._waiting.put(self._confession(), timeout=END_TIMEOUT_S)
             self._waiting.put(None, timeout=END_TIMEOUT_S)
 
     def _confession(self) -> logging.LogRecord:
-        told = "%d lines are left out here: nobody read the ones before"
+        told = "%d log lines are missing here: the output was not read in time"
         said = logging.LogRecord(__name__, logging.WARNING, "", 0, told, (self._left_out,), None)
         record: logging.LogRecord = self.prepare(said)
         return record

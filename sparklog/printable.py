@@ -1,8 +1,8 @@
-"""Names that anybody may choose, in lines that others read: in logs, on terminals, on pages."""
+"""Arbitrary names in text for people: in logs, on terminals, on pages."""
 
 
 def printable(text: str) -> str:
-    r"""Return a text with everything escaped that is not to be seen: a terminal obeys some of it.
+    r"""Return a text with unprintable characters escaped: a terminal would obey some of them.
 
     >>> printable("orders"), printable("a\x1b[2Jb")
     ('orders', 'a\\x1b[2Jb')

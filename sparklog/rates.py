@@ -1,31 +1,31 @@
-"""How much passes in a time, measured in a few windows, and how long to wait when it is more than allowed.
+"""Rates measured over a few windows, and the throttle time of a rate above its bound.
 
-A rate is what was recorded in the last windows over the time that they span. Windows begin when something is
-recorded, so that what is seldom used costs nothing. Of a rate that has just begun it is assumed that nothing
-came before: what is allowed in all windows but one may come at once.
+A rate is the sum of the last windows over their time span. A window begins with a recorded value, so an
+unused rate costs nothing. A new rate assumes that nothing came before: the allowance of all windows but one
+may come at once.
 
-Pure: times are given, in milliseconds of any one clock.
+Pure: times are arguments, in milliseconds of any one clock.
 
 Source: Kafka's org.apache.kafka.common.metrics.stats Rate, SimpleRate, SampledStat and TokenBucket, and
-QuotaUtils. A sample, there and here, is what one window holds.
+QuotaUtils. A sample, there and here, is the content of one window.
 """
 
 from collections import deque
 from typing import Final, NamedTuple
 
 MAX_THROTTLE_MS: Final = 2**31 - 1
-"""The longest time that an answer can tell."""
+"""The longest throttle time that a response can carry."""
 
 
 class QuotaWindows(NamedTuple):
-    """Over how many windows a rate is measured, and how long each is."""
+    """The number and length of the windows of a rate."""
 
     samples: int
     window_ms: int
 
     @property
     def burst_s(self) -> float:
-        """How many seconds' worth may come at once when nothing came before."""
+        """The seconds' worth that may come at once when nothing came before."""
         return (self.samples - 1) * self.window_ms / 1000
 
 
@@ -38,18 +38,18 @@ class _Sample:
 
 
 class SampledRate:
-    """What is recorded, per second."""
+    """The sum of recorded values per second."""
 
     __slots__ = ("_samples", "_total", "_windows")
 
     def __init__(self, windows: QuotaWindows) -> None:
         self._windows = windows
         self._samples: deque[_Sample] = deque()
-        """Oldest first; one more than windows, for the oldest may reach into them."""
+        """Oldest first; one more than windows, since the oldest may reach into them."""
         self._total = 0.0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count `value`, which is below 0 to take back what was counted."""
+        """Count `value`; a negative value takes back an earlier one."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self._windows.window_ms:
             if len(samples) > self._windows.samples:
@@ -61,12 +61,12 @@ class SampledRate:
         sample.last_event_ms = now_ms
 
     def rate(self, now_ms: int) -> float:
-        """Return what was recorded a second."""
+        """Return the rate a second."""
         self._forget(now_ms)
         return self._total * 1000 / self._span_ms(now_ms)
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return how long nothing may be recorded for the rate to come down to `bound`; 0 if it is there.
+        """Return the pause after which the rate has fallen to `bound`, in milliseconds.
 
         >>> rate = SampledRate(QuotaWindows(samples=11, window_ms=1000))
         >>> rate.record(15_000, now_ms=0)
@@ -79,7 +79,7 @@ class SampledRate:
         return round(min((rate - bound) / bound * self._span_ms(now_ms), MAX_THROTTLE_MS))
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether it is as if nothing had ever been recorded."""
+        """Whether all samples have expired."""
         self._forget(now_ms)
         return not self._samples
 
@@ -89,10 +89,10 @@ class SampledRate:
         while samples and now_ms - samples[0].last_event_ms >= expire_ms:
             self._total -= samples.popleft().value
         if not samples:
-            self._total = 0.0  # whatever rounding has left
+            self._total = 0.0  # drops rounding errors
 
     def _span_ms(self, now_ms: int) -> int:
-        """Return the time that the samples span: at least that of all windows but the last."""
+        """Return the time span of the samples: at least that of all windows but the last."""
         window_ms = self._windows.window_ms
         elapsed_ms = now_ms - self._samples[0].start_ms if self._samples else 0
         missing = self._windows.samples - 1 - elapsed_ms // window_ms
@@ -100,7 +100,7 @@ class SampledRate:
 
 
 class SimpleRate(SampledRate):
-    """A rate over the time since the oldest sample, be it short; the first window counts as whole."""
+    """A rate over the time since the oldest sample, even if short; the first window counts in full."""
 
     __slots__ = ()
 
@@ -110,9 +110,9 @@ class SimpleRate(SampledRate):
 
 
 class TokenBucket:
-    """Tokens that come at a steady rate, up to those of all windows; what costs them may overdraw it once.
+    """Tokens that refill at a steady rate, up to those of all windows; one request may overdraw them.
 
-    Unlike a rate it has not to wait for a large sample to be forgotten.
+    Unlike a rate it does not wait for a large sample to expire.
     """
 
     __slots__ = ("_last_update_ms", "_tokens", "_windows")
@@ -124,17 +124,17 @@ class TokenBucket:
         self._last_update_ms = 0
 
     def record(self, value: float, bound: float, now_ms: int) -> None:
-        """Take `value` tokens, of which `bound` come a second."""
+        """Take `value` tokens; `bound` tokens refill a second."""
         self._tokens = self._refilled(bound, now_ms) - value
         self._last_update_ms = now_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return how long it takes until it is not overdrawn."""
+        """Return the time until the bucket is not overdrawn, in milliseconds."""
         tokens = self._refilled(bound, now_ms)
         return 0 if tokens >= 0 else round(min(-tokens / bound * 1000, MAX_THROTTLE_MS))
 
     def is_idle(self, bound: float, now_ms: int) -> bool:
-        """Whether it is as full as a new one."""
+        """Whether the bucket is full."""
         return self._refilled(bound, now_ms) >= self._burst(bound)
 
     def _refilled(self, bound: float, now_ms: int) -> float:

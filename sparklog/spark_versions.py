@@ -1,8 +1,8 @@
-"""What the supported versions of PySpark, 4.0 to 4.3, lack: the only module that knows.
+"""Differences between the supported versions of PySpark, 4.0 to 4.3: the only module that knows them.
 
-Nothing is missing from 4.2 on. Before that, a streaming source learns neither its position nor a limit when
-Spark asks it for the latest offset (`HAS_READ_LIMITS`), and 4.0 takes Arrow batches from a sink only if it is
-also the writer of a batch query. docs/deploy.md lists the consequences. Pieces of Java that need a later
+From 4.2 on nothing is missing. In older versions a streaming source learns neither its position nor a limit
+when Spark asks it for the latest offset (`HAS_READ_LIMITS`), and 4.0 takes Arrow batches from a sink only if
+it is also the writer of a batch query. docs/deploy.md lists the consequences. Lines of Java that need a newer
 version are marked in their text (`java_for`).
 """
 
@@ -43,7 +43,7 @@ class SparkVersion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "SparkVersion":
-        """Read the version that Spark or PySpark states of itself.
+        """Parse a version of Spark or PySpark.
 
         >>> SparkVersion.parse("4.1.0.dev0")
         SparkVersion(major=4, minor=1)
@@ -55,7 +55,7 @@ class SparkVersion(NamedTuple):
 OLDEST: Final = SparkVersion(4, 0)
 PYSPARK: Final = SparkVersion.parse(pyspark.__version__)
 HAS_READ_LIMITS: Final = PYSPARK >= (4, 2)
-"""Whether a streaming source is asked for the latest offset with its position and a limit."""
+"""Whether Spark asks a streaming source for the latest offset with its position and a limit."""
 
 if TYPE_CHECKING or HAS_READ_LIMITS:
     from pyspark.sql.streaming.datasource import (
@@ -68,7 +68,7 @@ if TYPE_CHECKING or HAS_READ_LIMITS:
 else:
 
     class ReadLimit:
-        """How much a micro-batch may read."""
+        """The limit of a micro-batch."""
 
     class ReadAllAvailable(ReadLimit):
         """No limit."""
@@ -108,7 +108,7 @@ def arrow_schema(schema: "StructType") -> "pa.Schema":
 
 
 def why_too_old(version: str = pyspark.__version__) -> str | None:
-    """Return why a PySpark of this version cannot be used; None if it can.
+    """Return the reason why this version of PySpark is not supported; None if it is.
 
     >>> why_too_old("4.0.1")
     """

@@ -1,8 +1,8 @@
-"""The words every part of the system shares, under Kafka's own names.
+"""Types that every part of the system shares, under Kafka's own names.
 
-All offsets that end a range are exclusive (`log_end_offset`, `high_watermark`, `last_stable_offset`).
-A missing value is `None`; the `-1` of requests, records and configuration keys is translated where they are
-read and written, by `unless_minus_one` and `or_minus_one`.
+All offsets that end a range are exclusive (`log_end_offset`, `high_watermark`, `last_stable_offset`). A
+missing value is `None`; `unless_minus_one` and `or_minus_one` translate the `-1` of requests, records and
+configuration keys where they are read and written.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -18,7 +18,7 @@ ProducerEpoch: TypeAlias = int
 TimestampMs: TypeAlias = int
 
 NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
-"""The time-out of transactions that take part in a two-phase commit (KIP-939): they wait for its decision."""
+"""The time-out of transactions in a two-phase commit (KIP-939): none, they wait for its decision."""
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID: Final = UUID(int=1)
@@ -51,9 +51,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class SnapshotId(NamedTuple):
-    """Which snapshot of the metadata log: it holds all below `end_offset`, the last of it of `leader_epoch`.
+    """The id of a snapshot of the metadata log: its exclusive end offset and the leader epoch of its last
+    record.
 
-    Ids of one log compare as their snapshots do: the later one has more.
+    Ids of one log are ordered as their snapshots: the later one holds more records.
     """
 
     end_offset: Offset
@@ -69,10 +70,10 @@ class SnapshotId(NamedTuple):
 
 
 def unless_minus_one(number: int) -> int | None:
-    """Return a number that is read; -1, with which Kafka says that there is none, is None."""
+    """Return a number that was read; -1, Kafka's "none", becomes None."""
     return None if number == -1 else number
 
 
 def or_minus_one(value: int | None) -> int:
-    """Return a number as it is written: -1 where there is none."""
+    """Return a number to write; None becomes -1."""
     return -1 if value is None else value
