@@ -1,1 +1,1 @@
-"""The process that a broker is: the barrier task, its watchdog, its memory."""
+"""A broker's process: the barrier task, its watchdog, its memory."""

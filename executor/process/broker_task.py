@@ -1,11 +1,10 @@
-"""The barrier task that is a broker: a Python worker of an executor, for as long as the cluster runs.
+"""The barrier task that runs a broker: a Python worker of an executor, as long as the cluster runs.
 
-Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over: SIGHUP comes
-from its daemon when the executor goes, SIGTERM from an operator. When the daemon itself dies the worker lives
-on under another parent, which no signal tells; so the parent is watched. A worker that is stopped and not
-continued is ended by its watchdog (`executor/process/watchdog.py`). A broker that leaves in such a
-way, while the cluster goes on, is wanted back: its task fails, so that it is started again, and its
-directories stay.
+Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over leaderships: SIGHUP
+comes from its daemon when the executor exits, SIGTERM from an operator. If the daemon itself dies, the worker
+lives on under another parent, without a signal; so the parent is polled. The watchdog kills a worker that is
+stopped and not continued (`executor/process/watchdog.py`). If a broker shuts down in such a way while the
+cluster goes on, its task fails, so that the broker is started again, and its directories stay.
 """
 
 import asyncio
@@ -41,22 +40,23 @@ PARENT_POLL_S = 0.5
 LOCK_POLL_S = 0.05
 LOCK_TIMEOUT_S = 10.0
 """How long the task before this one may hold the directories: Spark lets one of a job that failed live for up
-to 3.6 s, and it may have much to flush."""
+to 3.6 s, and its flush may take long.
+"""
 
 
 class BrokerLeftError(Exception):
-    """The broker left in order, but alone: the cluster goes on and wants it back."""
+    """The broker shut down cleanly, but alone: the cluster goes on and restarts it."""
 
 
 def run(assignment: BrokerAssignment) -> BrokerEnd:
-    """Be the broker of `assignment` until it leaves.
+    """Run the broker of `assignment` until it shuts down.
 
-    Returns when the whole cluster leaves, and with a refusal what no other attempt would change; raises
-    what another attempt may, so that Spark fails the job and the rack's supervisor submits it again.
+    Returns when the whole cluster shuts down, or with a refusal that a retry would not change; raises errors
+    that a retry may mend, so that Spark fails the job and the rack's supervisor submits it again.
 
     Raises:
-        BrokerLeftError: The broker was told to leave by a signal, or lost its executor.
-        Exception: Whatever `Broker.run` raises and another attempt may not.
+        BrokerLeftError: The broker was stopped by a signal, or lost its executor.
+        Exception: Any error of `Broker.run` that a retry may mend.
     """
     line_format = f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s"
     with written_aside(sys.stderr, assignment.log_level, line_format):
@@ -100,8 +100,8 @@ async def _serve(assignment: BrokerAssignment) -> None:
     finally:
         await end(leaving_with_parent)
     if not broker.life.cluster_ended:
-        reason = broker.life.stop_reason or "the controller told it to"
-        raise BrokerLeftError(f"broker {broker.node_id} left alone: {reason}")
+        reason = broker.life.stop_reason or "the controller stopped it"
+        raise BrokerLeftError(f"broker {broker.node_id} shut down alone: {reason}")
 
 
 def _warn_of_strangers(barrier_socket: str | int | None) -> None:
@@ -116,10 +116,10 @@ def _warn_of_strangers(barrier_socket: str | int | None) -> None:
 
 
 def host_name(executor_address: str, controller_host: str) -> str:
-    """Return how others reach this host, given what Spark's driver knows the executor by (`host:port`).
+    """Return this host's name for other hosts, given the executor's address in Spark's driver (`host:port`).
 
-    That is the address from which the executor came to the driver. If it is a loopback one, they share a
-    host, and the controller's name for it is known to be good.
+    That is the address from which the executor connected to the driver. A loopback address means that they
+    share a host, and the name of the controller's host is known to work.
     """
     host = executor_address.rpartition(":")[0].strip("[]")
     try:
@@ -130,19 +130,19 @@ def host_name(executor_address: str, controller_host: str) -> str:
 
 
 def remove_temporary(directories: Sequence[str]) -> None:
-    """Remove a broker's directories, and the cluster's own above them with the last broker of the host."""
+    """Remove a broker's directories, and with the host's last broker the cluster's directory above them."""
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
-        with contextlib.suppress(OSError):  # there are others in it, or who removed it was first
+        with contextlib.suppress(OSError):  # not empty, or already removed
             Path(directory).parent.rmdir()
 
 
 async def run_when_unlocked(broker: Broker) -> None:
-    """Run the broker, once the process before it has let its directories go.
+    """Run the broker, once the process before it has released the directories.
 
     Raises:
-        DirectoryLockedError: it has not within `LOCK_TIMEOUT_S`, or the broker was told to leave meanwhile.
-        Exception: whatever `Broker.run` raises.
+        DirectoryLockedError: it has not within `LOCK_TIMEOUT_S`, or the broker was stopped meanwhile.
+        Exception: any error of `Broker.run`.
     """
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
     waiting = False
@@ -154,7 +154,7 @@ async def run_when_unlocked(broker: Broker) -> None:
             if time.monotonic() > deadline_s or broker.life.stop_reason is not None:
                 raise
             if not waiting:
-                logger.info("Waiting for the task before this one to end: %s", error)
+                logger.info("Waiting for the previous task to release the directories: %s", error)
                 waiting = True
         await asyncio.sleep(LOCK_POLL_S)
 

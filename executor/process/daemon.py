@@ -1,13 +1,13 @@
-"""PySpark's daemon with a broker's code loaded: a broker that is started is forked, and imports nothing.
+"""PySpark's daemon with a broker's modules imported: a broker's process is forked, and imports nothing.
 
-Spark starts a daemon for each executor with its first Python task, and has it fork a process for every task
-that finds none idle. Named by `spark.python.daemon.module`, this one serves all Python tasks of the
-application, and but for what is loaded it is PySpark's. Two rules come with that:
+Spark starts a daemon for each executor with its first Python task; it forks a process for every task that
+finds none idle. Named by `spark.python.daemon.module`, this one serves all Python tasks of the application;
+except for the imports it is PySpark's. Two rules follow:
 
-- Nothing may be loaded here that starts a thread: a fork copies the memory of all threads and only one of
-  them. numpy, pyarrow and pandas do, and a broker needs none of them.
-- What is loaded lasts, so the garbage collector is told to leave it alone: workers collect after each task,
-  and would copy every page that they share. It does not run while that is loaded either, a sixth of the time.
+- No imported module may start a thread: a fork copies the memory of all threads and only one of them. numpy,
+  pyarrow and pandas do, and a broker needs none of them.
+- Imported objects last, so they are frozen for the garbage collector: workers collect after each task, and
+  would copy every shared page. The collector is off during the imports, which saves a sixth of their time.
 
 It is a matter of speed only: `sparklog.start` works under any daemon.
 """

@@ -1,18 +1,17 @@
-"""Garbage collection in a broker's process: no collection looks through all of the broker's logs.
+"""Garbage collection in a broker's process: no collection scans all of the broker's logs.
 
-A full collection of Python's looks at every object there is, and the loop stands still for that long: a few
-hundred milliseconds at 10,000 partitions, again and again while they are opened. But what a broker holds of a
-partition lasts, and goes with its last reference when the partition goes: it is in no cycle that only a
-collection could find. So what is left after a full collection is frozen (`gc.freeze`) as soon as it is much:
-a full collection then looks at what is new since the last one. What is little is left as it is, so that
-cycles among what comes and goes are found.
+A full collection of Python scans every object, and the event loop stands still for it: a few hundred
+milliseconds at 10,000 partitions, again and again while they are opened. But the objects of a partition last,
+and go with their last reference when the partition goes; they are in no cycle that only a collection could
+find. So the survivors of a full collection are frozen (`gc.freeze`) once they are many: the next one scans
+new objects only. A few survivors are not frozen, so that cycles among short-lived objects are found.
 
-Much may come and go, too: requests that wait for thousands of partitions, thousands of connections. What is
-there of it at a full collection is frozen with the rest, and stays for ever if it becomes a cycle later. So
-once as much has been frozen as was known to last, everything is looked at again: that is when the process has
-doubled, or holds as much that nobody needs. Python itself looks when a quarter has come.
+Short-lived objects may be many, too: requests that wait for thousands of partitions, thousands of
+connections. Those alive at a full collection are frozen with the rest, and leak if they become a cycle later.
+So once as many objects have been frozen as were known to last, everything is scanned again: by then the
+process has doubled, or holds as much garbage. Python itself scans after growth by a quarter.
 
-It is for a process that is nothing but a broker: whatever else was in it would be frozen too.
+It is for a process that runs nothing but a broker: all other objects would be frozen too.
 """
 
 import gc
@@ -21,20 +20,22 @@ from contextlib import contextmanager
 from typing import Final
 
 MUCH_OBJECTS: Final = 10_000
-"""So many objects take a full collection some milliseconds."""
+"""A full collection of so many objects takes some milliseconds."""
 
 _OLDEST_GENERATION: Final = 2
 _MIDDLE_COLLECTIONS_BETWEEN: Final = 1
-"""Before a full collection, so that this finds some 15,000 new objects; Python's own figure means 77,000."""
+"""Middle collections before a full one, so that it finds some 15,000 new objects; Python's default means
+77,000.
+"""
 
 
 @contextmanager
 def freezing_survivors() -> Iterator[None]:
-    """Freeze what there is, and what full collections leave, until the end of the `with` block."""
+    """Freeze all objects, and the survivors of full collections, until the end of the `with` block."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    # Of nothing: a full collection waits for a quarter more than the last one has left.
+    # An empty collection: Python runs a full one after growth by a quarter of the last one's survivors.
     gc.collect()
     gc.set_threshold(*thresholds[:_OLDEST_GENERATION], _MIDDLE_COLLECTIONS_BETWEEN)
     freezing = _Freezing(gc.get_freeze_count())
@@ -48,20 +49,20 @@ def freezing_survivors() -> Iterator[None]:
 
 
 class _Freezing:
-    """A callback of the collector's, on whichever thread collects.
+    """A callback of the collector, on the collecting thread.
 
-    It runs before the collector has begun or after it has ended, so the collector has no hold of the lists
-    that it moves objects between. It only counts the objects: no frame or half-made object is looked into.
+    It runs before the collector has begun or after it has ended, so it may move objects between the
+    collector's lists. It only counts them: no frame or half-made object is looked into.
     """
 
     def __init__(self, lasting_count: int) -> None:
         self._lasting_count = lasting_count
-        """How many objects have outlived a look at everything,"""
+        """The objects that survived the last scan of everything."""
         self._since_count = 0
-        """and how many were frozen since."""
+        """The objects frozen since."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """A collection is about to begin, or has just ended."""
+        """Act before or after a collection, by its phase."""
         if info["generation"] != _OLDEST_GENERATION:
             return
         looks_at_everything = self._since_count >= self._lasting_count

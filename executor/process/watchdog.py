@@ -1,18 +1,18 @@
-"""Ends a broker that was stopped (SIGSTOP) and not continued.
+"""Kills a broker that was stopped (SIGSTOP) and not continued.
 
-A frozen leader is worse than a dead one. Others lead its partitions as soon as its lease has run out, but its
-clients wait on connections that the kernel keeps open, for as long as their own request timeouts: a minute
-with librdkafka's default. Only a process of the same machine can end them. So each broker has a watchdog: a
-small process that asks the kernel ten times a second whether the broker is stopped, and kills it when every
-look in a row over the given time said so.
+A frozen leader is worse than a dead one. Other brokers lead its partitions as soon as its lease has expired,
+but its clients wait on connections that the kernel keeps open, for as long as their own request timeouts: a
+minute with librdkafka's default. Only a process of the same machine can end them. So each broker has a
+watchdog: a small process that asks the kernel ten times a second whether the broker is stopped, and kills it
+after `limit` of consecutive answers that it is.
 
 That is evidence, not a lack of it: a broker that is only slow, has no processor, waits for its disk or is
-looked at with a debugger is in another state and left alone, and so it may come much sooner than the end of
-the broker's session. Looks count, not time, so a watchdog that is starved itself, or whose machine was
-suspended, kills later and never sooner.
+being debugged is in another state and left alone, so the limit may be much shorter than the broker's session.
+Answers count, not time, so a watchdog that is starved itself, or whose machine was suspended, kills later and
+never sooner.
 
-Run as a script, by path and with nothing but the standard library, so that it costs little:
-`python -I -S watchdog.py <process id> <limit in milliseconds>`; it ends when its standard input does.
+Run as a script, by path and with nothing but the standard library, so that it costs little: `python -I -S
+watchdog.py <process id> <limit in milliseconds>`; it ends when its standard input does.
 """
 
 import os
@@ -29,14 +29,14 @@ def is_stopped(process_id: int) -> bool:
     """Return whether a signal has stopped the process.
 
     Raises:
-        OSError: there is no such process, or no Linux to ask.
+        OSError: the process has ended, or there is no /proc.
     """
-    # The second field is the command's name, in parentheses, and may hold anything.
+    # The second field is the command's name, in parentheses, and may contain any character.
     return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def main() -> None:
-    """Watch the parent until it ends, one way or the other."""
+    """Watch the parent until it ends or is killed."""
     process_id, limit_ms = int(sys.argv[1]), int(sys.argv[2])
     stopped_looks = 0
     poll = select.poll()

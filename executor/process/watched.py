@@ -1,4 +1,4 @@
-"""The broker's side of its watchdog (`watchdog.py` beside it): starts it, and holds the pipe it ends with."""
+"""The broker's side of its watchdog (`watchdog.py`): starts it, and holds the pipe whose end ends it."""
 
 import contextlib
 import logging
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def watched(limit_ms: int = FROZEN_MS) -> Iterator[None]:
-    """Be watched inside: this process is killed when it was stopped for `limit_ms`.
+    """Run the watchdog during the block: it kills this process after a stop of `limit_ms`.
 
-    It goes unwatched where there is no watchdog to be had.
+    Without a watchdog, where it cannot be started, the block runs all the same.
     """
     process = _start(limit_ms)
     try:
@@ -41,7 +41,8 @@ def _start(limit_ms: int) -> "subprocess.Popen[bytes] | None":
             [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid()), str(limit_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            # Not in the process group that Spark's daemon signals: it ends with this process, never before.
+            # A session of its own, since Spark's daemon signals the process group: the watchdog must end with
+            # this process, not before.
             start_new_session=True,
         )
     except OSError as error:

@@ -52,7 +52,7 @@ def test_task_waits_until_the_one_before_it_lets_its_directory_go(
         )
         task = asyncio.create_task(run_when_unlocked(broker))
         async with asyncio.timeout(10):
-            while "Waiting for the task before this one" not in caplog.text:  # noqa: ASYNC110
+            while "Waiting for the previous task" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             assert not (tmp_path / "__cluster_metadata-0").exists()
             before.close()
