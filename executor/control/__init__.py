@@ -1,1 +1,1 @@
-"""A broker and its controller: the connection, what is sent over it, and the broker's life."""
+"""A broker and its controller: the connection, the requests on it, and the broker's lifecycle."""

@@ -1,4 +1,4 @@
-"""Sends partition leaders' ISR proposals to the controller; `WaitingProposals` says which go together."""
+"""Sends the ISR proposals of partition leaders to the controller, batched by `WaitingProposals`."""
 
 import logging
 
@@ -30,7 +30,7 @@ class AlterPartitionSender:
         self._flight.begin()
 
     async def close(self) -> None:
-        """Stop sending; proposals that were not answered stay so, since nobody is left to act on them."""
+        """Stop sending; proposals without an answer get none."""
         await self._flight.close()
 
     async def _send_waiting(self) -> None:

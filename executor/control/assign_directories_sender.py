@@ -1,8 +1,8 @@
-"""Tells the controller in which directories replicas lie, many in one AssignReplicasToDirs (KIP-858).
+"""Reports the directories of replicas to the controller, many in one AssignReplicasToDirs (KIP-858).
 
-At most one request is under way; what is to be told meanwhile goes into the next, the latest word about each
-replica. What was not answered is told again, for as long as this broker lives: whether it is still true is
-for the caller to say, who sees in the metadata what has become of it.
+At most one request is in flight; later reports go into the next one, the latest for each replica. Failed
+reports are sent again as long as this broker lives: the caller, which sees the result in the metadata,
+replaces those that are outdated.
 
 Source: KIP-858.
 """
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class AssignDirectoriesSender:
-    """What one broker has still to tell; belongs to its event loop."""
+    """The pending reports of one broker; belongs to its event loop."""
 
     def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
@@ -39,12 +39,12 @@ class AssignDirectoriesSender:
         self._flight = SingleFlight(self._send_waiting)
 
     def assign(self, key: TopicIdPartition, directory_id: UUID) -> None:
-        """Have the controller told that a replica lies in that directory."""
+        """Report that a replica lies in that directory."""
         self._waiting[key] = directory_id
         self._flight.begin()
 
     async def close(self) -> None:
-        """Stop telling."""
+        """Stop reporting."""
         await self._flight.close()
 
     async def _send_waiting(self) -> None:
@@ -57,7 +57,7 @@ class AssignDirectoriesSender:
                 if response.error_code is not ErrorCode.none:
                     raise KafkaError(response.error_code, "the controller refused it")
             except KafkaError as error:
-                logger.warning("The directories of %d replicas could not be told: %s", len(told), error)
+                logger.warning("The directories of %d replicas could not be reported: %s", len(told), error)
                 self._waiting = told | self._waiting
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
@@ -87,7 +87,7 @@ def _log_refused(response: Any) -> None:
             for partition in topic.partitions:
                 if partition.error_code is not ErrorCode.none:
                     logger.info(
-                        "The controller will not note directory %s for %s-%d: %s",
+                        "The controller refuses directory %s for %s-%d: %s",
                         directory.id_,
                         topic.topic_id,
                         partition.partition_index,

@@ -1,4 +1,4 @@
-"""Asks the controller for the topics that clients have asked for; see `AutoCreatedTopics`."""
+"""Requests the creation of topics that clients have asked for; see `AutoCreatedTopics`."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class AutoTopicCreation:
-    """The requests for topics of one broker; belongs to its event loop."""
+    """The CreateTopics requests of one broker; belongs to its event loop."""
 
     def __init__(self, link: ControllerLink, config: BrokerConfig) -> None:
         self._link = link
@@ -31,9 +31,9 @@ class AutoTopicCreation:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def create(self, names: Iterable[str], asker: Request | None = None) -> None:
-        """Ask for those of the topics that are not asked for yet; returns at once.
+        """Request the topics that are not requested yet; returns at once.
 
-        In the name of the `asker`, whose controller_mutation_rate they count for (KIP-599).
+        The request is on behalf of `asker`, whose controller_mutation_rate it counts for (KIP-599).
         """
         request = self._topics.request_for(names)
         if request is not None:
@@ -46,7 +46,7 @@ class AutoTopicCreation:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Forget what is under way."""
+        """Cancel the requests in flight."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,11 +1,11 @@
-"""Connections from this broker to the others, for what it asks them besides their records.
+"""Connections from this broker to the others, for other requests than followers' fetches.
 
-One to a broker and purpose, made when it is first needed and again when it was lost or the broker has moved;
-requests are pipelined on it and answered in order, so who must not wait for another's answers has connections
-of his own (Kafka's AddPartitionsToTxnManager and TransactionMarkerChannelManager have a network client each).
-What is asked of this very broker takes the same way, through its listener.
+One for each broker and purpose, opened on first use and again after it was lost or the broker has moved.
+Requests are pipelined and answered in order, so a sender that must not wait for another's answers has
+connections of its own (Kafka's AddPartitionsToTxnManager and TransactionMarkerChannelManager have a network
+client each). Requests to this very broker go through its listener, too.
 
-A request that fails is not sent again here: only who asks knows whether it still stands, and when to try.
+A failed request is not sent again here: only the sender knows whether it still stands, and when to retry.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ class BrokerConnections:
         request_timeout_ms: int,
         insider: Insider = STRANGER,
     ) -> None:
-        """Connect as `client_id`; `endpoint_of` says where a broker is now, None if nobody knows.
+        """Connect as `client_id`; `endpoint_of` returns a broker's current endpoint, None if unknown.
 
-        `insider` is how brokers are connected to.
+        `insider` holds protocol and credentials.
         """
         self._insider = insider
         self._client_id = client_id
@@ -43,17 +43,19 @@ class BrokerConnections:
         self._closed = False
 
     async def request(self, broker_id: BrokerId, entity: Any) -> Any:
-        """Send a request to a broker; return the response, of the version that was sent.
+        """Send a request to a broker; return the response, of the request's version.
 
         Raises:
-            KafkaError: NETWORK_EXCEPTION (the broker is not there, or not known any more), REQUEST_TIMED_OUT,
-                or the answer is malformed. The broker may have done what was asked.
+            KafkaError: NETWORK_EXCEPTION (the broker is unreachable or unknown), REQUEST_TIMED_OUT, or the
+                answer is malformed. The broker may have carried out the request.
         """
         connecting = self._connection(broker_id)
         if not connecting.done():
-            await asyncio.wait([connecting])  # it is others' too, whoever of them is cancelled
+            await asyncio.wait([connecting])  # shared with other requests: a cancelled one must not cancel it
         if connecting.cancelled():
-            raise KafkaError(ErrorCode.network_exception, f"broker {broker_id} has moved, or nobody asks it")
+            raise KafkaError(
+                ErrorCode.network_exception, f"broker {broker_id} has moved, or is no longer in use"
+            )
         channel = connecting.result()
         return await channel.request(entity, self._request_timeout_ms)
 
@@ -81,7 +83,7 @@ class BrokerConnections:
         return connecting
 
     async def close(self) -> None:
-        """Close all, and make no other; what was not answered fails."""
+        """Close all connections for good; requests without an answer fail."""
         self._closed = True
         connections, self._connections = list(self._connections.values()), {}
         for _, connecting in connections:
@@ -90,7 +92,7 @@ class BrokerConnections:
 
 
 def _may_serve(connecting: "asyncio.Task[Channel]") -> bool:
-    """Whether it is being connected or is connected."""
+    """Whether the connection is being opened or is open."""
     if not connecting.done():
         return True
     if connecting.cancelled() or connecting.exception() is not None:

@@ -1,10 +1,9 @@
-"""A broker's life on its event loop: waits for a leader, registers, beats, and leaves when it is time.
+"""The lifecycle of a broker on its event loop: wait for a leader, register, send heartbeats, shut down.
 
-`BrokerLifecycle` decides from the registration on, stepped by a thread beside the loop (`Heartbeats`);
-before it there is only the wait for others. Order for the caller: `begin`; `lasts_until` whatever has to
-come first; `live`, whose return means that it is time to shut down, as a False of `lasts_until` does. It
-subscribes to the metadata after the replicas, for what it tells the controller of its progress is what they
-have acted on.
+`BrokerLifecycle` decides from the registration on, stepped by a thread of its own (`Heartbeats`); before that
+the broker only waits. Order for the caller: `begin`; `lasts_until` for each step before the registration;
+`live`. The return of `live`, or False from `lasts_until`, means that it is time to shut down. It subscribes
+to the metadata after the replicas, since it reports to the controller the offset that they have applied.
 """
 
 import asyncio
@@ -33,15 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerLife:
-    """The life of one broker; belongs to its event loop, but for `stop`."""
+    """The lifecycle of one broker; belongs to its event loop, except for `stop`."""
 
     def __init__(
         self, node_id: BrokerId, config: BrokerConfig, on_state: Callable[[BrokerState], None]
     ) -> None:
         self.state = BrokerState.NOT_RUNNING
-        """Where the broker is in its life."""
         self.stop_reason: str | None = None
-        """What `stop` was given; None if it was not called."""
+        """The argument of `stop`; None before."""
         self._node_id = node_id
         self._config = config
         self._on_state = on_state
@@ -49,7 +47,7 @@ class BrokerLife:
         self._link: ControllerLink | None = None
         self._stopping = asyncio.Event()
         self._is_abandoned = False
-        """Whether the driver went before it led, so that nobody was left to wait for."""
+        """Whether the driver exited before it led."""
         self._heartbeats: Heartbeats | None = None
         self._has_undeclared_damage: Callable[[], bool] = lambda: False
 
@@ -71,23 +69,23 @@ class BrokerLife:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     def enter(self, state: BrokerState) -> None:
-        """Take note of a state, and tell whoever wants to know."""
+        """Enter a state and report a change of it."""
         if state is not self.state:
             self.state = state
             self._on_state(state)
 
     @property
     def cluster_ended(self) -> bool:
-        """Whether it leaves because the whole cluster ends; without that it is wanted back."""
+        """Whether the broker shuts down with the whole cluster; otherwise it is restarted."""
         return self._is_abandoned or (self._heartbeats is not None and self._heartbeats.cluster_ended)
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the broker had to go, if it was not asked to."""
+        """The error that ended the broker, None if it was asked to stop."""
         return None if self._heartbeats is None else self._heartbeats.failure
 
     def raise_failure(self) -> None:
-        """Tell whoever ran the broker why it ended, if that was not as it was told to.
+        """Raise the error that ended the broker, if there was one.
 
         Raises:
             KafkaError: the failure.
@@ -101,25 +99,25 @@ class BrokerLife:
         return self._link
 
     def broker_epoch(self) -> BrokerEpoch | None:
-        """Return the epoch of its registration; None before."""
+        """Return the epoch of the registration; None before."""
         return None if self._heartbeats is None else self._heartbeats.broker_epoch
 
     def incarnation_id(self) -> UUID | None:
-        """Return the id with which this process has registered; None before."""
+        """Return the incarnation id of this process's registration; None before."""
         heartbeats = self._heartbeats
         if heartbeats is None or heartbeats.broker_epoch is None:
             return None
         return heartbeats.incarnation_id
 
     def holds_lease(self, now_ms: int) -> bool:
-        """Whether this broker may lead; before it is registered there is nothing that it could."""
+        """Whether this broker may lead; True before the registration, when it leads nothing."""
         return self._heartbeats is None or self._heartbeats.holds_lease(now_ms)
 
     async def lasts_until(self, coroutine: Coroutine[Any, Any, None]) -> bool:
-        """Wait for `coroutine` to end; return whether it did before it was time to leave.
+        """Wait for `coroutine` to end; return False if the broker has to shut down first.
 
         Raises:
-            Exception: what `coroutine` raised.
+            Exception: an error of `coroutine`.
         """
         await until_first_ends(coroutine, self._stop_asked(), self._driver_gone())
         return not self._is_abandoned and self.stop_reason is None
@@ -129,7 +127,7 @@ class BrokerLife:
 
     async def _driver_gone(self) -> None:
         await self._known_link.gone()
-        logger.info("Leaving: the driver has gone before it led")
+        logger.info("Shutting down: the driver has exited before it led")
         self._is_abandoned = True
 
     def new_incarnation(
@@ -139,7 +137,7 @@ class BrokerLife:
         log_directories: Sequence[UUID],
         previous_broker_epoch: BrokerEpoch | None,
     ) -> BrokerIdentity:
-        """Return as what this broker registers."""
+        """Return the identity with which this broker registers."""
         return BrokerIdentity(
             cluster_id=cluster_id,
             node_id=self._node_id,
@@ -157,7 +155,7 @@ class BrokerLife:
         on_registered: Callable[[BrokerEpoch], Awaitable[None]],
         has_undeclared_damage: Callable[[], bool],
     ) -> None:
-        """Register, beat, and do what the answers say, until it is time to shut down."""
+        """Register, send heartbeats and follow the answers, until it is time to shut down."""
         config, link = self._config, self._known_link
         self._has_undeclared_damage = has_undeclared_damage
         lifecycle = BrokerLifecycle(
@@ -180,22 +178,22 @@ class BrokerLife:
         await self._heartbeats.run(on_registered)
 
     def wake(self) -> None:
-        """There may be something to tell the controller."""
+        """Send a heartbeat soon: there may be news for the controller."""
         if self._heartbeats is not None:
             self._heartbeats.wake()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The replicas have acted on `image`."""
+        """Note that the replicas have applied `image`."""
         assert self._heartbeats is not None, "the first image has the registration in it"
         self._heartbeats.metadata_applied(image, has_undeclared_damage=self._has_undeclared_damage())
 
     def caught_up(self, sent_ms: int) -> None:
-        """A fetch of the metadata log was sent at `sent_ms`, and its answer leaves nothing to apply."""
+        """Note that a fetch of the metadata log, sent at `sent_ms`, leaves nothing to apply."""
         if self._heartbeats is not None:
             self._heartbeats.metadata_fetched(sent_ms)
 
     def directory_failed(self, directory: LogDirectory, is_last: bool) -> None:
-        """A log directory went offline; `is_last`: the broker cannot go on without it."""
+        """Note that a log directory is offline; `is_last`: the broker cannot go on without it."""
         if self._heartbeats is not None and directory.meta is not None:
             self._heartbeats.directory_failed(directory.meta.directory_id, is_last=is_last)
 
@@ -205,9 +203,9 @@ class BrokerLife:
         close_logs: Callable[[], Awaitable[None]],
         write_clean_shutdown: Callable[[BrokerEpoch | None], None],
     ) -> None:
-        """Close the logs once they are loaded, and say in their directories that they were closed.
+        """Close the logs once they are loaded, and write the clean-shutdown file of each directory.
 
-        Logs that were not loaded are left as they lie, and nobody vouches for them.
+        Logs that were not loaded are left unchanged, without such a file.
         """
         await asyncio.wait([loading])
         if loading.cancelled() or (error := loading.exception()) is not None:

@@ -1,4 +1,4 @@
-"""Requests to the controller in which a broker names itself, by its id and by the epoch it has by then."""
+"""Requests to the controller that carry the broker's id and current epoch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from sparklog.types import BrokerEpoch, BrokerId, or_minus_one
 
 
 class BrokerRequests:
-    """What one broker asks of the controller for itself."""
+    """The requests of one broker on its own behalf."""
 
     def __init__(
         self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch | None]

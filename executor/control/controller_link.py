@@ -1,9 +1,9 @@
-"""The broker's connection to the controller: kept up, shared by everything that asks the controller.
+"""The broker's connection to the controller, which reconnects and is shared by all requests to it.
 
-One connection, on which requests are pipelined; the long polls of the metadata follower have one of their
-own, because answers come in the order of the requests. While there is none, requests wait for the next
-until their time is up. Connecting backs off exponentially, as Kafka's clients do
-(reconnect.backoff.ms, reconnect.backoff.max.ms).
+Requests are pipelined on one connection; the long polls of the metadata follower have another, because
+answers come in the order of the requests. Without a connection requests wait for the next one until they time
+out. Reconnecting backs off exponentially, as in Kafka's clients (reconnect.backoff.ms,
+reconnect.backoff.max.ms).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerUnreachableError(KafkaError):
-    """The controller did not answer in time; it may or may not have done what was asked."""
+    """The controller did not answer in time; it may or may not have carried out the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.request_timed_out, message)
@@ -45,7 +45,7 @@ class ControllerLink:
         name: str = "controller",
         may_be_idle: bool = False,
     ) -> None:
-        """Connect as `client_id`, in the way of an `insider`.
+        """Connect as `client_id`, with the protocol and credentials of `insider`.
 
         A connection that may be idle is closed by the controller every connections.max.idle.ms.
         """
@@ -59,7 +59,7 @@ class ControllerLink:
         self._connected: asyncio.Event = asyncio.Event()
         self._lost_s: float | None = None
         self.is_refused = False
-        """Whether the last attempt to connect was refused: no process listens there any more."""
+        """Whether the last attempt to connect was refused: no process listens there."""
         self._gone = asyncio.Event()
         self._when_connected: list[Callable[[], None]] = []
 
@@ -76,7 +76,9 @@ class ControllerLink:
         return cls(*address, f"broker-{node_id}", insider=insider)
 
     def beside(self, client_id: str, name: str) -> "ControllerLink":
-        """Return a link to the same controller for what must not wait for this one's answers."""
+        """Return a separate link to the same controller, for requests that must not wait for this one's
+        answers.
+        """
         return ControllerLink(
             self.host, self.port, client_id, insider=self._insider, name=name, may_be_idle=True
         )
@@ -88,21 +90,21 @@ class ControllerLink:
 
     @property
     def unreachable_ms(self) -> int:
-        """For how long there has been no connection; 0 while there is one."""
+        """The time without a connection; 0 while there is one."""
         if self._lost_s is None:
             return 0
         return int((asyncio.get_running_loop().time() - self._lost_s) * 1000)
 
     def when_connected(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called on the loop whenever there is a new connection."""
+        """Call `callback` on the loop after every new connection."""
         self._when_connected.append(callback)
 
     async def gone(self) -> None:
-        """Return when the controller was there and refuses connections now."""
+        """Return when the controller refuses connections after it was reachable."""
         await self._gone.wait()
 
     async def run(self) -> None:
-        """Connect, and connect again whenever the connection is lost; ends only by cancellation."""
+        """Keep a connection open; ends only by cancellation."""
         loop = asyncio.get_running_loop()
         self._lost_s = loop.time()
         failures = 0
@@ -155,8 +157,8 @@ class ControllerLink:
     async def request(self, entity: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """Send `entity` as soon as there is a connection; return the response of the same version.
 
-        An answer that takes longer than `timeout_ms` ends the connection for all, because the controller
-        behind it answers nobody.
+        An answer that takes longer than `timeout_ms` ends the connection for all requests, because the
+        controller behind it answers none.
 
         Raises:
             ControllerUnreachableError: no connection within `timeout_ms`, no answer within as long again,

@@ -1,10 +1,10 @@
-"""Forwards a client's admin request to the controller as it came, and brings the answer back as it is.
+"""Forwards a client's admin request to the controller unchanged, and returns its answer unchanged.
 
-The request travels inside an Envelope (KIP-590), header and all, so that the controller sees its version
-and correlation id; the response in the answer is the client's, byte for byte.
+The request travels inside an Envelope (KIP-590), header and all, so that the controller sees its version and
+correlation id; the response in the answer is the client's, byte for byte.
 
-A request whose connection is lost, or whose controller does not lead, is sent again until its time is up. The
-controller may have done by then what was asked: a topic that was made is answered with TOPIC_ALREADY_EXISTS.
+A request whose connection is lost, or whose controller does not lead, is sent again until it times out. The
+controller may have carried it out by then: a created topic is answered with TOPIC_ALREADY_EXISTS.
 
 Source: Kafka's ForwardingManager and NodeToControllerRequestThread.
 """
@@ -22,7 +22,7 @@ from sparklog.wire.principal_data import encode_principal
 from sparklog.wire.requests import RawResponse, Request
 
 FORWARDING_TIMEOUT_MS: Final = 60_000
-"""As long as Kafka's broker tries."""
+"""As in Kafka's broker."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,6 @@ _RETRY_BACKOFF_S: Final = 0.05
 
 
 class Forwarder:
-    """Sends envelopes over the controller link."""
-
     def __init__(self, link: ControllerLink, timeout_ms: int) -> None:
         self._link = link
         self._timeout_ms = timeout_ms
@@ -42,21 +40,19 @@ class Forwarder:
         """Return the controller's answer.
 
         Raises:
-            ControllerUnreachableError: no answer within the time allowed, or none of a controller that leads.
-            KafkaError: UNKNOWN_SERVER_ERROR: the controller would not open the envelope, which is not the
-                client's fault.
+            ControllerUnreachableError: no answer of a leading controller within the timeout.
+            KafkaError: UNKNOWN_SERVER_ERROR: the controller refuses the envelope, which is not the client's
+                fault.
         """
         response = await self._answer_to(request)
         error_code = response.error_code
         if error_code is not ErrorCode.none or response.response_data is None:
-            logger.warning(
-                "A forwarded %s is refused by the controller: %s", request.api_key.name, error_code.name
-            )
+            logger.warning("The controller refuses a forwarded %s: %s", request.api_key.name, error_code.name)
             raise KafkaError(ErrorCode.unknown_server_error, "the controller refuses what is forwarded")
         return RawResponse(bytes(response.response_data))
 
     async def _answer_to(self, request: Request) -> EnvelopeResponse:
-        """Return the answer to the envelope, sent as often as it takes."""
+        """Return the answer to the envelope, sent until it is answered."""
         asked = envelope(request)
         failure = "there is no connection to the controller"
         try:
@@ -78,7 +74,7 @@ class Forwarder:
 
 
 def envelope(request: Request, frame: bytes | None = None) -> EnvelopeRequest:
-    """Return the Envelope around a request as it came, or around another `frame` on behalf of who made it."""
+    """Return the Envelope around a request, or around another `frame` on behalf of the same client."""
     return EnvelopeRequest(
         request_data=bytes(request.frame) if frame is None else frame,
         request_principal=encode_principal(request.principal),

@@ -1,14 +1,15 @@
-"""Registration and heartbeats, from a thread of their own: no long turn of the broker's loop holds them up.
+"""Registration and heartbeats, from a thread of their own: a long turn of the broker's loop does not delay
+them.
 
-On a machine that is short of processors the broker's loop goes round seldom, and a heartbeat takes three of
-its turns: the timer, the request, the answer. So the lifecycle is stepped on another loop, in another thread,
-over another connection. The broker's loop feeds it and asks it for the lease, under a lock.
+On a machine short of processors the broker's loop turns slowly, and a heartbeat takes three turns: the timer,
+the request, the answer. So the lifecycle is stepped on another loop, in another thread, over another
+connection. The broker's loop feeds it and asks it for the lease, under a lock.
 
-What heartbeats say of a process they no longer say of its loop. The thread asks the broker's loop for a sign
-of life with every step, and tells the lifecycle when none came for the session's time. Time in which this
+Such heartbeats prove that the process lives, not its loop. So the thread asks the broker's loop for a sign of
+life with every step, and reports to the lifecycle when none came for the session's time. Time in which this
 thread did not run either does not count: a starved machine is no reason to give leaderships away.
 
-Order for the caller: make it; `run` once, on the broker's loop. Everything else is for any thread.
+Order for the caller: create it; `run` once, on the broker's loop. Every other method is for any thread.
 
 Source: Kafka's BrokerLifecycleManager, which has an event queue, a thread and a channel of its own.
 """
@@ -64,7 +65,7 @@ class Heartbeats:
         self._stop_asked = stop_asked
         self._on_state = on_state
         self._lock = Lock()
-        """Held for every look at the lifecycle, and for the fields below."""
+        """Protects the lifecycle and the fields below."""
         self._thread_loop: asyncio.AbstractEventLoop | None = None
         self._has_ended = False
         self._wake = asyncio.Event()
@@ -78,27 +79,26 @@ class Heartbeats:
 
     @property
     def incarnation_id(self) -> UUID:
-        """The id with which this process registers."""
         return self._lifecycle.identity.incarnation_id
 
     @property
     def cluster_ended(self) -> bool:
-        """Whether the broker leaves because all do."""
+        """Whether the broker shuts down with the whole cluster."""
         return self._lifecycle.cluster_ended
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the broker had to go, if it was not asked to."""
+        """The error that ended the broker, None if it was asked to stop."""
         return self._lifecycle.failure
 
     def holds_lease(self, now_ms: int) -> bool:
-        """Whether this broker may lead; before it is registered there is nothing that it could."""
-        # Without the lock a renewal could come between the two facts that a lease consists of.
+        """Whether this broker may lead; True before the registration, when it leads nothing."""
+        # Without the lock a renewal could come between the two values that make up a lease.
         with self._lock:
             return self._lifecycle.broker_epoch is None or self._lifecycle.holds_lease(now_ms)
 
     def metadata_applied(self, image: MetadataImage, *, has_undeclared_damage: bool) -> None:
-        """The replicas have acted on `image`."""
+        """Note that the replicas have applied `image`."""
         lifecycle = self._lifecycle
         registration = image.brokers.get(lifecycle.identity.node_id)
         with self._lock:
@@ -108,25 +108,25 @@ class Heartbeats:
         self.wake()
 
     def metadata_fetched(self, sent_ms: int) -> None:
-        """A fetch of the metadata log was sent at `sent_ms`, and its answer leaves nothing to apply."""
+        """Note that a fetch of the metadata log, sent at `sent_ms`, leaves nothing to apply."""
         with self._lock:
             self._lifecycle.metadata_fetched(sent_ms)
 
     def directory_failed(self, directory_id: UUID, *, is_last: bool) -> None:
-        """A log directory went offline; `is_last`: the broker cannot go on without it."""
+        """Note that a log directory is offline; `is_last`: the broker cannot go on without it."""
         with self._lock:
             self._lifecycle.directory_failed(directory_id, monotonic_ms(), is_last=is_last)
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to tell the controller."""
+        """Step soon: there may be news for the controller."""
         self._call(self._wake.set)
 
     async def run(self, on_registered: Callable[[BrokerEpoch], Awaitable[None]]) -> None:
-        """Register, beat, and do what the answers say, until it is time to shut down.
+        """Register, send heartbeats and follow the answers, until it is time to shut down.
 
         Raises:
-            Exception: what `on_registered` raised, which is awaited on this loop.
+            Exception: an error of `on_registered`, which is awaited on this loop.
         """
         loop = asyncio.get_running_loop()
         registered: asyncio.Future[BrokerEpoch] = loop.create_future()
@@ -146,7 +146,7 @@ class Heartbeats:
                 await asyncio.gather(beating, return_exceptions=True)
 
     def _call(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called on the thread's loop, if that runs."""
+        """Call `callback` on the thread's loop, if that runs."""
         with self._lock:
             if self._thread_loop is not None:
                 self._thread_loop.call_soon_threadsafe(callback)
@@ -186,7 +186,7 @@ class Heartbeats:
                 case Leave():
                     return
                 case Wait(until_ms):
-                    # The link may be lost meanwhile, which wakes nobody.
+                    # A lost link does not wake this loop, so the pause is short.
                     await self._pause(min(until_ms - now_ms, LINK_POLL_MS))
                 case Ask(request):
                     response = await self._response(request)
@@ -210,7 +210,7 @@ class Heartbeats:
 
 
 class _Stepping:
-    """The thread's view of the broker's loop: what it is told, and whether it goes round."""
+    """The thread's view of the broker's loop: its calls into it, and whether the loop turns."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Stepping:
         self._state: BrokerState | None = None
 
     def loop_stands_still(self, now_ms: int) -> bool:
-        """Ask the loop for a sign of life; return whether it owes one for too long."""
+        """Ask the loop for a sign of life; return whether one is overdue by the session's time."""
         if not self._is_asked:
             self._silence.heard(now_ms)
             self._is_asked = True
@@ -235,19 +235,19 @@ class _Stepping:
         if stands_still is not self._stands_still:
             self._stands_still = stands_still
             if stands_still:
-                logger.error("The broker's event loop stands still: the broker asks to be fenced")
+                logger.error("The broker's event loop is stuck: the broker asks to be fenced")
             else:
-                logger.warning("The broker's event loop goes round again")
+                logger.warning("The broker's event loop turns again")
         return stands_still
 
     def tell(self, on_state: Callable[[BrokerState], None], state: BrokerState) -> None:
-        """Tell the loop of a new state."""
+        """Report a change of state to the loop."""
         if state is not self._state:
             self._state = state
             self._loop.call_soon_threadsafe(on_state, state)
 
     def tell_registered(self, broker_epoch: BrokerEpoch) -> None:
-        """Tell the loop that the broker is registered."""
+        """Report the registration to the loop."""
         self._loop.call_soon_threadsafe(self._registered.set_result, broker_epoch)
 
     def _gone_round(self) -> None:

@@ -1,7 +1,7 @@
 """Hands out producer ids from blocks that the controller allocates to this broker.
 
-An id is given to one producer ever: a block is a record in the metadata log before it gets here, and what
-a broker has not handed out of its block when it ends is never used. Source: KIP-730.
+An id is given to one producer ever: a block is committed to the metadata log before it gets here, and the
+rest of a broker's block is never used after the broker ends. Source: KIP-730.
 """
 
 import asyncio
@@ -14,18 +14,16 @@ from sparklog.types import ProducerId
 
 
 class ProducerIdBlocks:
-    """The blocks of one broker; belongs to its event loop."""
-
     def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
         self._block = iter(range(0))
         self._allocation = asyncio.Lock()
 
     async def next(self, timeout_ms: int) -> ProducerId:
-        """Return an id that nobody has had, asking for a new block where the present one is used up.
+        """Return an unused id; requests a new block when the current one is used up.
 
         Raises:
-            KafkaError: the controller could not be asked in time, or refused.
+            KafkaError: the controller did not answer in time, or refused.
         """
         while True:
             producer_id = next(self._block, None)

@@ -1,9 +1,9 @@
-"""What one broker asks of the controller besides its life and its metadata: the senders of these requests.
+"""The senders of one broker's requests to the controller, other than for its lifecycle and metadata.
 
-What clients ask for goes over a connection of its own. Answers come in the order of the requests, and theirs
-may take long: topics by the thousand, or a driver that has just been elected and waits for brokers. The
-broker's own requests, its heartbeats first of all, must not wait behind that. (Kafka's broker has a channel
-for each of them.)
+Requests of clients go over a connection of their own. Answers come in the order of the requests, and theirs
+may take long: topics by the thousand, or a driver that was just elected and waits for brokers. The broker's
+own requests, its heartbeats first of all, must not wait behind them. (Kafka's broker has a channel for each
+of them.)
 
 Order for the caller: `run` until it is cancelled; `close`.
 """
@@ -41,10 +41,10 @@ class Senders:
         self.forwarder = Forwarder(self._for_clients, FORWARDING_TIMEOUT_MS)
 
     async def run(self) -> None:
-        """Keep the connection for clients' requests up; ends only by cancellation."""
+        """Keep the connection for clients' requests open; ends only by cancellation."""
         await self._for_clients.run()
 
     async def close(self) -> None:
-        """Stop sending, whatever has not been answered."""
+        """Stop sending; requests without an answer fail."""
         for sender in (self.topic_creation, self.assign_directories, self.alter_partition):
             await sender.close()

@@ -1,1 +1,1 @@
-"""What decides about a broker's life and what it tells its controller. Pure."""
+"""Pure rules of a broker's lifecycle and of its reports to the controller."""

@@ -1,22 +1,22 @@
-"""A broker's life as the controller knows it: registration, heartbeats, fencing, controlled shutdown.
+"""The lifecycle of a broker in the controller's view: registration, heartbeats, fencing, controlled shutdown.
 
-A pure machine. Its caller takes one `step` after the other, at once when something has happened, or else when
-the time of the last one has come, and reports what came of a request with `answered`; it reports what the
-broker has applied of the metadata log with `metadata_applied`. Rules kept:
+A pure machine. Its caller takes one `step` after the other, at once after an event, or at the time that the
+last one named, and reports the result of a request with `answered`, and the applied offset of the metadata
+log with `metadata_applied`. Rules kept:
 
-- Nothing is said to be ready before the broker has applied the record of its own registration: only from
-  there on does it know everything that was decided before it came.
-- A broker epoch that the controller no longer knows ends this broker's life. Another incarnation has its
-  place, and a process that starts anew says so in its registration; this one can only do harm.
-- A lease lasts `session_timeout_ms` from the moment the last heartbeat that was answered had been *sent*:
-  the controller counts from later, so it never outlasts the controller's own patience.
-- A lease that ran out is held again only when the broker has asked anew for the metadata log and applied
-  the answer (`metadata_fetched`): the leaderships it knows of may have been given away meanwhile, and a
-  heartbeat's answer does not say so.
-- Heartbeats come from a thread that a long turn of the broker's loop does not hold up, so they say nothing of
-  that loop. A loop that stands still for the session's time serves no client: the broker gives its lease up
-  first and asks to be fenced then, and the lease comes back by the rule above. Kafka's broker would keep its
-  leaderships; here produce, fetch and replication share the one loop.
+- A broker reports ready only after it has applied the record of its own registration: only then does it know
+  all decisions made before.
+- A broker epoch that the controller no longer knows ends this process: another incarnation has its place. A
+  process that restarts says so in its registration.
+- A lease lasts `session_timeout_ms` from the moment the last answered heartbeat was *sent*: the controller
+  counts from later, so a lease never outlasts the controller's session.
+- A lease that expired is held again only after the broker has fetched the metadata log once more and applied
+  the answer (`metadata_fetched`): its leaderships may have been given away meanwhile, and a heartbeat's
+  answer does not say so.
+- Heartbeats come from a thread that a long turn of the broker's loop does not delay, so they say nothing of
+  that loop. A loop that is stuck for the session's time serves no client: the broker first gives up its
+  lease, then asks to be fenced, and regains the lease by the rule above. Kafka's broker would keep its
+  leaderships; here produce, fetch and replication share one loop.
 
 Source: Kafka's BrokerLifecycleManager; KIP-631, KIP-841 (controlled shutdown), KIP-966 (previous epoch).
 """
@@ -37,11 +37,11 @@ from sparklog.metadata.registrations import FeatureRange
 from sparklog.types import BrokerEpoch, BrokerId, Offset, or_minus_one
 
 RETRY_MS: Final = 100
-"""Pause after a refused or lost request; connecting itself backs off in the controller link."""
+"""The pause after a refused or lost request; the controller link itself backs off while connecting."""
 LINK_POLL_MS: Final = 100
-"""How often it is looked whether the controller is reached again."""
+"""The interval of checks for a reachable controller."""
 SHUTDOWN_POLL_MS: Final = 50
-"""Pause between two heartbeats of a broker that waits for leave to go."""
+"""The pause between heartbeats of a broker that waits for permission to shut down."""
 
 _FATAL_AT_REGISTRATION: Final = frozenset(
     {ErrorCode.inconsistent_cluster_id, ErrorCode.invalid_registration, ErrorCode.unsupported_version}
@@ -50,7 +50,7 @@ _REPLACED: Final = frozenset({ErrorCode.stale_broker_epoch, ErrorCode.broker_id_
 
 
 class BrokerState(Enum):
-    """Where a broker is in its life; the names are Kafka's."""
+    """The states of Kafka's brokers."""
 
     NOT_RUNNING = "not running"
     STARTING = "starting"
@@ -61,23 +61,23 @@ class BrokerState(Enum):
 
 
 class RegistrationRefusedError(KafkaError):
-    """The controller will not have this broker, however often it starts."""
+    """The controller refuses this broker for good."""
 
 
 class BrokerDiskError(KafkaError):
-    """The broker has no log directory left that it can use, or its metadata log lies in one that failed."""
+    """The broker has no usable log directory left, or the directory of its metadata log has failed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
 
 
 class BrokerReplacedError(KafkaError):
-    """This incarnation's place is another's, or was not to be had in time; a new process may try again."""
+    """Another incarnation has this broker's place, or it was not free in time; a new process may retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdentity:
-    """What a broker tells the controller about itself when it registers."""
+    """The registration's content."""
 
     cluster_id: str
     node_id: BrokerId
@@ -87,27 +87,27 @@ class BrokerIdentity:
     features: Sequence[tuple[str, FeatureRange]]
     log_directories: Sequence[UUID]
     previous_broker_epoch: BrokerEpoch | None
-    """From the marker of a clean shutdown; None after a crash, or with a new directory."""
+    """From the clean-shutdown file; None after a crash, or with a new directory."""
 
 
 class Leave(NamedTuple):
-    """Shut down."""
+    pass
 
 
 class Wait(NamedTuple):
-    """Nothing is to be done before then, unless something happens."""
+    """Wait until then, or for an event."""
 
     until_ms: int
 
 
 class Ask(NamedTuple):
-    """Send a request, and pass what comes of it to `answered` before the next step."""
+    """Send a request, and pass its result to `answered` before the next step."""
 
     request: Any
 
 
 class BrokerLifecycle:
-    """One incarnation of a broker, from its first registration to the end."""
+    """One incarnation of a broker, from its registration to its end."""
 
     def __init__(
         self,
@@ -124,18 +124,18 @@ class BrokerLifecycle:
         self.broker_epoch: BrokerEpoch | None = None
         """None until registered."""
         self.is_fenced = True
-        """What the last answered heartbeat said."""
+        """By the last answered heartbeat."""
         self.failure: RegistrationRefusedError | BrokerReplacedError | BrokerDiskError | None = None
-        """Why the broker had to go, if it was not asked to."""
+        """The error that ended the broker, None if it was asked to stop."""
         self.cluster_ended = False
-        """Whether the broker goes because all do: nobody is left who would start it again."""
+        """Whether the whole cluster shuts down, so that no rack would restart the broker."""
         self.due_ms = now_ms
-        """When the next request is to be sent."""
+        """The time of the next request."""
         self.has_undeclared_damage = False
-        """Replicas here lack something of which the controller does not know: not to be unfenced yet."""
+        """Whether replicas have damage not yet reported to the controller, so that unfencing must wait."""
         self._offline_directories: list[UUID] = []
         self._told_directories = 0
-        """How many of those the last request named."""
+        """The number of directories in the last request."""
         self._disk_failure: BrokerDiskError | None = None
         self._disk_failure_told = False
         self._disk_deadline_ms: int | None = None
@@ -149,9 +149,9 @@ class BrokerLifecycle:
         self._sent_ms = now_ms
         self._lease_start_ms: int | None = None
         self._lease_renewed_ms: int | None = None
-        """When a lease that had run out was renewed; None once newer metadata has been applied."""
+        """The time at which an expired lease was renewed; None once newer metadata is applied."""
         self._has_yielded = False
-        """Whether the lease was given up because the broker's loop stands still."""
+        """Whether the lease was given up because the broker's loop is stuck."""
 
     def step(
         self,
@@ -163,10 +163,9 @@ class BrokerLifecycle:
         is_refused: bool,
         loop_stands_still: bool = False,
     ) -> Leave | Wait | Ask:
-        """Return what to do now, as far as it is known whether to stop and how the controller is reached.
+        """Return the next action.
 
-        `loop_stands_still`: the loop that serves clients and followers has not gone round for the session's
-        time.
+        `loop_stands_still`: the loop that serves clients and followers has not turned for the session's time.
         """
         if stop_asked:
             self.stop_asked(now_ms)
@@ -182,7 +181,7 @@ class BrokerLifecycle:
         return Ask(self.next_request(now_ms))
 
     def answered(self, response: Any, now_ms: int) -> None:
-        """Take in the answer to the request of the last step; None if there was none."""
+        """Process the answer to the last request; None if it was lost."""
         if response is None:
             self.request_failed(now_ms)
         elif self.broker_epoch is None:
@@ -211,7 +210,7 @@ class BrokerLifecycle:
         )
 
     def registration_answered(self, error_code: ErrorCode, broker_epoch: BrokerEpoch, now_ms: int) -> None:
-        """Take in the controller's answer to a registration."""
+        """Process the answer to a registration."""
         if error_code is ErrorCode.none:
             self.broker_epoch = broker_epoch
             self.due_ms = now_ms
@@ -221,13 +220,13 @@ class BrokerLifecycle:
         elif now_ms >= self._registration_deadline_ms:
             self._fail(BrokerReplacedError(error_code, f"{self._name} could not register in time"))
         else:
-            # DUPLICATE_BROKER_REGISTRATION: the process before this one still holds its lease.
+            # DUPLICATE_BROKER_REGISTRATION: the previous process still holds its lease.
             self.due_ms = now_ms + RETRY_MS
 
     def heartbeat_answered(
         self, error_code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int
     ) -> None:
-        """Take in the controller's answer to a heartbeat."""
+        """Process the answer to a heartbeat."""
         if self._disk_failure is not None and self._disk_failure_told:
             self._fail(self._disk_failure)
             return
@@ -248,7 +247,8 @@ class BrokerLifecycle:
             self._lease_start_ms = self._sent_ms
         self.is_fenced = is_fenced
         if should_shut_down:
-            # Who leaves alone, asked or not, is fenced with it; when all are told to go, nobody is.
+            # A broker that shuts down alone, asked or not, is fenced by this answer; if the cluster shuts
+            # down, it is not.
             self.cluster_ended = not is_fenced
             self.state = BrokerState.SHUTTING_DOWN
             return
@@ -259,20 +259,20 @@ class BrokerLifecycle:
             self.state = BrokerState.RUNNING
         self.due_ms = now_ms + self._heartbeat_interval_ms
         if is_fenced and self._knows_itself:
-            # Unfencing waits only for the controller to see how far this broker has got.
+            # Unfencing waits only until the controller sees this broker's offset.
             self.due_ms = now_ms + min(RETRY_MS, self._heartbeat_interval_ms)
         if self._told_directories < len(self._offline_directories):
-            # One went offline while the request was under way.
+            # Another directory went offline while the request was in flight.
             self.due_ms = now_ms
 
     def request_failed(self, now_ms: int) -> None:
-        """The request was not sent, or its answer was lost."""
+        """Note that the request was not sent, or its answer was lost."""
         self.due_ms = now_ms + RETRY_MS
 
     def metadata_applied(
         self, offset: Offset | None, registered_epoch: BrokerEpoch | None, now_ms: int
     ) -> None:
-        """The broker acts on metadata up to `offset`, in which its own registration is `registered_epoch`."""
+        """Note the applied offset, and the epoch of this broker's registration in that metadata."""
         self._applied_offset = offset
         if self.broker_epoch is None or registered_epoch is None or self._knows_itself:
             return
@@ -283,15 +283,17 @@ class BrokerLifecycle:
                 self.state = BrokerState.RECOVERY
 
     def metadata_fetched(self, sent_ms: int) -> None:
-        """A fetch of the metadata log sent at `sent_ms` was answered; all that was committed is applied."""
+        """Note that a fetch of the metadata log sent at `sent_ms` was answered, and all committed records are
+        applied.
+        """
         if self._lease_renewed_ms is not None and sent_ms > self._lease_renewed_ms:
             self._lease_renewed_ms = None
 
     def directory_failed(self, directory_id: UUID, now_ms: int, *, is_last: bool) -> None:
-        """A log directory went offline; `is_last`: the broker cannot go on without it.
+        """Note that a log directory is offline; `is_last`: the broker cannot go on without it.
 
-        The controller is told at once, and moves what was led there. A broker that cannot go on leaves when
-        that was answered, or after the time of a heartbeat.
+        A heartbeat reports it at once, and the controller moves its leaderships. A broker that cannot go on
+        ends after the answer, or after the time of a heartbeat.
         """
         self._offline_directories.append(directory_id)
         self.due_ms = now_ms
@@ -301,7 +303,7 @@ class BrokerLifecycle:
             self._disk_deadline_ms = now_ms + self._heartbeat_interval_ms
 
     def stop_asked(self, now_ms: int) -> None:
-        """Begin a controlled shutdown; asked again, it changes nothing."""
+        """Begin a controlled shutdown; idempotent."""
         if self.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
             return
         if self.broker_epoch is None:
@@ -312,9 +314,10 @@ class BrokerLifecycle:
         self.due_ms = now_ms
 
     def controller_gone(self, for_ms: int, *, refused: bool = False) -> None:
-        """There has been no connection to the controller for so long: nobody will give leave to go.
+        """Note how long the controller has been unreachable: a shutdown then does not wait for its
+        permission.
 
-        Where a new one is `refused`, its process is dead, and there is nothing to wait for.
+        If a connection is `refused`, the controller's process is dead, and the shutdown does not wait at all.
         """
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and (
             refused or for_ms >= self._heartbeat_interval_ms
@@ -331,11 +334,11 @@ class BrokerLifecycle:
             self.state = BrokerState.SHUTTING_DOWN
 
     def holds_lease(self, now_ms: int) -> bool:
-        """Whether the controller cannot have given this broker's leaderships away for its silence."""
+        """Whether the controller cannot have taken this broker's leaderships for lack of heartbeats."""
         return self._lease_renewed_ms is None and self._was_answered_lately(now_ms)
 
     def _judge_loop(self, now_ms: int, *, stands_still: bool) -> None:
-        """Give the lease up when the broker's loop stands still, before the controller hears of it."""
+        """Give up the lease when the broker's loop is stuck, before the next heartbeat reports it."""
         if stands_still is self._has_yielded or self.broker_epoch is None:
             return
         self._has_yielded = stands_still

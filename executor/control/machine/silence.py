@@ -1,9 +1,9 @@
-"""How long nothing was heard, in time in which somebody was there to listen. Pure."""
+"""The time without a sign of life, as far as the listener itself was running. Pure."""
 
 from typing import Final
 
 LONGEST_LOOK_MS: Final = 1_000
-"""A longer time between two looks means that the listener was not running either."""
+"""A longer time between two checks means that the listener was not running either."""
 
 
 class Silence:
@@ -15,11 +15,11 @@ class Silence:
         self._looked_ms = now_ms
 
     def heard(self, now_ms: int) -> None:
-        """There was a sign of life."""
+        """Note a sign of life."""
         self._since_ms = self._looked_ms = now_ms
 
     def is_too_long(self, now_ms: int) -> bool:
-        """Look: whether the silence has reached its limit."""
+        """Check whether the silence has reached its limit."""
         gap_ms = now_ms - self._looked_ms
         self._looked_ms = now_ms
         if gap_ms > LONGEST_LOOK_MS:

@@ -1,10 +1,10 @@
 """The ISR proposals of one broker's leaders on their way to the controller, many in one AlterPartition.
 
-Pure. At most one request is under way; what is proposed meanwhile goes into the next. Each proposal is
-answered exactly once. Retrying is the partition leader's business: only it knows whether the proposal stands.
+Pure. At most one request is in flight; later proposals go into the next one. Each proposal is answered
+exactly once. Retries are up to the partition leader: only it knows whether the proposal stands.
 
-Order for the caller: `add` at any time; `next_topics`, and while it returns some, send them, report what came
-of it to `answered`, and ask again.
+Order for the caller: `add` at any time; `next_topics`, and while it returns some, send them, report the
+result to `answered`, and ask again.
 
 Source: Kafka's AlterPartitionManager; KIP-497, KIP-903 (broker epochs).
 """
@@ -31,20 +31,20 @@ class _Waiting(NamedTuple):
 
 
 class WaitingProposals:
-    """What has been proposed and not been answered."""
+    """The proposals without an answer."""
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
         self._under_way: list[_Waiting] = []
 
     def add(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
-        """Have the proposal go with one of the next requests."""
+        """Queue the proposal for one of the next requests."""
         self._waiting.append(_Waiting(partition, proposal, answered))
 
     def next_topics(self) -> Sequence[TopicData]:
         """Return an AlterPartition request's topics, with the oldest proposal of each partition.
 
-        A younger one of the same partition would only fail beside it.
+        A younger one of the same partition in the same request would only fail.
         """
         assert not self._under_way, "one request at a time"
         taken: dict[TopicIdPartition, _Waiting] = {}
@@ -56,7 +56,7 @@ class WaitingProposals:
         return _topics(self._under_way)
 
     def answered(self, response: Any, now_ms: int) -> None:
-        """Tell every proposal of the last request what became of it; `response` is None if that was lost."""
+        """Answer every proposal of the last request; `response` is None if it was lost."""
         under_way, self._under_way = self._under_way, []
         if response is None or response.error_code is not ErrorCode.none:
             error_code = ErrorCode.network_exception if response is None else response.error_code
