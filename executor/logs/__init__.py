@@ -1,1 +1,1 @@
-"""The logs on a broker's disks: directories, checkpoints, and what keeps them up."""
+"""The logs on a broker's disks: directories, checkpoints and maintenance."""

@@ -1,8 +1,9 @@
-"""The processes in which logs are cleaned, at most log.cleaner.threads at a time.
+"""The processes that clean logs, at most log.cleaner.threads at a time.
 
-A cleaning takes minutes of a core and holds the interpreter: beside the loop it would be in everybody's way.
-One is started when there is something to clean and ended when there is nothing more, so that a broker without
-compacted topics has none. Rule kept: they end with the broker (`sparklog.storage.cleaning.process`).
+A cleaning takes minutes of a core and holds the interpreter, so it must not run in the broker's process. A
+process is started when there is a log to clean and ended when there is none, so that a broker without
+compacted topics has no such process. Rule kept: they end with the broker
+(`sparklog.storage.cleaning.process`).
 """
 
 import asyncio
@@ -24,11 +25,11 @@ _Result = TypeVar("_Result")
 
 
 class CleaningFailedError(Exception):
-    """A log was not cleaned, for what its files or the disk are like, or because the process has ended."""
+    """A log was not cleaned, because of its files, its disk, or the end of the process."""
 
 
 class CleanerProcess:
-    """One of them; started by its first request, and anew by the next one if it has died."""
+    """One process; the first request starts it, and the next one after its death starts another."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -37,25 +38,25 @@ class CleanerProcess:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process, once it is there."""
+        """None before the first request."""
         return None if self._process is None else self._process.pid
 
     async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
-        """Have something done that blocks, by the thread that belongs to this process."""
+        """Run blocking work in the thread that belongs to this process."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def clean(self, request: CleaningRequest) -> CleaningOutcome:
-        """Have a log cleaned. Blocks.
+        """Clean a log. Blocks.
 
         Raises:
             CleaningFailedError: it cannot be done now.
-            OSError: the disk is behind it.
+            OSError: the disk failed.
         """
         if self._process is None:
             self._process = _start()
         process = self._process
         if self._is_ended:
-            # That was before it was there.
+            # `end` was called before the process existed.
             self.end()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -83,29 +84,30 @@ class CleanerProcess:
         raise CleaningFailedError(reason)
 
     def _let_go(self, process: "subprocess.Popen[bytes]") -> None:
-        """Have the next request start another one: what killed this one may be the log that it had."""
+        """Kill the process, so that the next request starts another: its death may be due to the log it
+        had."""
         process.kill()
         if not self._is_ended:
             Thread(target=_bury, args=(process,), daemon=True).start()
             self._process = None
 
     def close(self) -> None:
-        """End it, and have no more done beside the loop."""
+        """End the process and the thread."""
         self.end()
         self._thread.shutdown(wait=False)
 
     def end(self) -> None:
-        """End it, whatever it is doing; safe in any thread. What is done beside the loop goes on."""
+        """Kill the process, in any thread. Work in the thread goes on."""
         self._is_ended = True
         process = self._process
         if process is not None:
             process.kill()
-            # One that waits for a disk takes its time.
+            # A process that waits for a disk takes its time to die.
             Thread(target=_bury, args=(process,), daemon=True).start()
 
 
 def _start() -> "subprocess.Popen[bytes]":
-    # It finds the code where this process does (and not, by `-P`, where this happens to work), and knows one
+    # The process imports the same code as this one (`-P`: not that of the working directory), and uses one
     # thread.
     environment = {
         **os.environ,
@@ -120,7 +122,7 @@ def _start() -> "subprocess.Popen[bytes]":
             env=environment,
         )
     except OSError as error:
-        # That says nothing of the disk that the log is on.
+        # This is not an error of the log's disk.
         raise CleaningFailedError(f"no cleaner process can be started: {error}") from error
 
 
@@ -133,29 +135,29 @@ def _bury(process: subprocess.Popen[bytes]) -> None:
 
 
 class CleanerProcesses:
-    """All of one broker."""
+    """All cleaner processes of one broker."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        """How many there may be at a time."""
+        """The largest number of processes at a time."""
         self._running: set[CleanerProcess] = set()
         self._changed = asyncio.Condition()
         self._is_closed = False
 
     async def resize(self, count: int) -> None:
-        """Have so many from now on. Those that are too many end when they have cleaned the log they have."""
+        """Change the number of processes. Surplus ones end when they have cleaned their current log."""
         async with self._changed:
             self.count = count
             self._changed.notify_all()
 
     @property
     def are_too_many(self) -> bool:
-        """Whether whoever has one is to give it back."""
+        """Whether a holder of a process has to return it."""
         return len(self._running) > self.count
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[CleanerProcess | None]:
-        """Wait for one's turn and have a process, which ends behind this; None once they are closed."""
+        """Wait for a free place and yield a process, which ends with the block; None once closed."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._is_closed or len(self._running) < self.count)
             if self._is_closed:
@@ -173,7 +175,7 @@ class CleanerProcesses:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        """End all that are there; none is started from now on."""
+        """End all processes and start no more."""
         self._is_closed = True
         for process in self._running:
             process.end()

@@ -1,9 +1,9 @@
-"""A broker's data directories: locks them, makes sure they are its own, gives blank ones an identity.
+"""A broker's data directories: locks them, checks their owner, and formats blank ones.
 
-All or nothing: when one is not to be had, those already locked are given back. Only a disk that fails is done
-without, as long as it is not that of the metadata log, and there is another. A directory without
-`meta.properties` is blank; if others of the broker say which cluster it is, it is formatted at once, else as
-soon as the metadata quorum names the cluster (`format`). Blocking; off the loop.
+All or nothing: if one is unavailable, the locked ones are released. Only a directory whose disk fails is left
+out, as long as it is not that of the metadata log, and another works. A directory without `meta.properties`
+is blank; if other directories of the broker name the cluster, it is formatted at once, else when the metadata
+quorum has named the cluster (`format`). Blocking; off the loop.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 class DataDirectories:
-    """The locked directories of one broker. Made by `open`."""
+    """The locked directories of one broker, created by `open`."""
 
     def __init__(self, node_id: BrokerId, logs: list[LogDirectory], metadata: LogDirectory) -> None:
         self.logs = logs
         """Those of log.dirs."""
         self.metadata = metadata
-        """The one in which the metadata log lies; often the first of `logs`."""
+        """The directory of the metadata log; often the first of `logs`."""
         self.node_id = node_id
         self._new_ids = {
             directory.path: _new_directory_id() for directory in self._all if directory.meta is None
@@ -44,9 +44,9 @@ class DataDirectories:
         Raises:
             DirectoryLockedError: a live process holds one of them.
             ForeignDirectoryError: one belongs to another broker, two belong to different clusters, or one has
-                logs and nothing that says whose.
-            KafkaError: KAFKA_STORAGE_ERROR: that of the metadata log, or every other one, cannot be used; the
-                system lacks something, which is no fault of a disk; or one does not say what it must.
+                logs and no meta.properties.
+            KafkaError: KAFKA_STORAGE_ERROR: that of the metadata log, or every other one, is unusable; the
+                system lacks a resource, which is not a disk's fault; or a meta.properties is incomplete.
         """
         opened: list[LogDirectory] = []
         failure: KafkaError | None = None
@@ -76,14 +76,14 @@ class DataDirectories:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster to which they belong; None while all are blank."""
+        """The cluster that the directories belong to; None while all are blank."""
         return next(
             (directory.meta.cluster_id for directory in self._all if directory.meta is not None), None
         )
 
     @property
     def metadata_id(self) -> UUID:
-        """The id of the directory with the metadata log, by which its vote is known."""
+        """The id of the directory of the metadata log, which identifies the voter."""
         return self._id_of(self.metadata)
 
     @property
@@ -93,12 +93,14 @@ class DataDirectories:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """Those of log.dirs whose disk has not failed."""
+        """The directories of log.dirs whose disk has not failed."""
         return [directory for directory in self.logs if directory.failure is None]
 
     @property
     def previous_broker_epoch(self) -> BrokerEpoch | None:
-        """The broker epoch under which all of log.dirs were left cleanly; None if one of them was not."""
+        """The broker epoch of the clean shutdown of all of log.dirs; None if one of them was not shut down
+        cleanly.
+        """
         first, *others = {directory.previous_broker_epoch for directory in self.logs}
         return None if others else first
 
@@ -107,7 +109,7 @@ class DataDirectories:
         return directory is self.metadata or not self.online
 
     def format(self, cluster_id: str) -> None:
-        """Give those that are blank the identity of broker `node_id` in the cluster.
+        """Write broker `node_id` and the cluster into blank directories.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -117,9 +119,9 @@ class DataDirectories:
                 directory.format(MetaProperties(cluster_id, self.node_id, self._new_ids[directory.path]))
 
     def note_running(self, broker_epoch: BrokerEpoch) -> None:
-        """Say in those of log.dirs under which broker epoch they are used from now on.
+        """Write the current broker epoch into the directories of log.dirs.
 
-        Where it cannot be written, a killed broker's replicas count for less: that is all.
+        A failed write only makes the replicas of a killed broker count for less in elections.
         """
         for directory in self.online:
             try:
@@ -128,9 +130,9 @@ class DataDirectories:
                 logger.warning("%s", error)
 
     def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
-        """Say that every log of log.dirs was closed properly.
+        """Write the clean-shutdown file of each directory of log.dirs.
 
-        A broker that has not registered, and so has changed nothing, leaves the epoch of the process before.
+        A broker that has not registered, and so has changed nothing, writes the epoch of the process before.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -142,16 +144,16 @@ class DataDirectories:
                 )
 
     def descriptor_budget(self) -> DescriptorBudget:
-        """Return what the process may open; warn if the logs here leave little of it."""
+        """Return the descriptors that the process may open; warn if the logs leave few of them."""
         budget = DescriptorBudget.of_process()
         self.check_descriptors(budget.limit)
         return budget
 
     def check_descriptors(self, limit: int) -> None:
-        """Warn if the logs here need so many file descriptors that few of `limit` are left for the rest."""
+        """Warn if the logs need so many file descriptors that few of `limit` are left for other uses."""
         partitions = segments = 0
         for directory in self.online:
-            with contextlib.suppress(OSError):  # whoever loads the logs says what is wrong
+            with contextlib.suppress(OSError):  # loading the logs reports the error
                 for log in _logs(directory.path):
                     partitions += 1
                     segments += sum(entry.name.endswith(LOG_SUFFIX) for entry in log.iterdir())
@@ -167,7 +169,7 @@ class DataDirectories:
             )
 
     def close(self) -> None:
-        """Give up the locks."""
+        """Release the locks."""
         for directory in self._all:
             directory.close()
 
@@ -201,7 +203,7 @@ def _first_log(path: Path) -> Path | None:
 
 
 def _logs(path: Path) -> Iterator[Path]:
-    """Yield the directories of the logs in `path`; the metadata log is looked at by who opens it."""
+    """Yield the directories of the logs in `path`, without the metadata log."""
     for entry in sorted(entry for entry in path.iterdir() if entry.is_dir()):
         try:
             partition = partition_of(entry.name)

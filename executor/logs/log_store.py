@@ -1,7 +1,7 @@
 """The logs of this broker over its directories: loading, creating, deleting, removing strays.
 
-Everything here that touches files runs beside the event loop. A directory whose disk fails goes offline with
-everything in it (`on_failed` is told); the others go on.
+All file work runs off the event loop. A directory whose disk fails goes offline with everything in it
+(reported to `on_failed`); the others go on.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from sparklog.types import Offset, TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_PREFERRED: Final = 100_000
-"""Of how many partitions it is remembered where they are to be made."""
+"""The number of partitions with a remembered directory for their creation."""
 
 
 class _Loaded(NamedTuple):
@@ -36,7 +36,7 @@ class _Loaded(NamedTuple):
 
 
 class LogStore:
-    """Where the logs of this broker lie."""
+    """The logs of this broker, by directory."""
 
     def __init__(
         self,
@@ -48,20 +48,21 @@ class LogStore:
         self._executor = executor
         self._on_failed = on_failed
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
-        """Loaded from disk and not asked for yet; two of one partition when a failed directory is back."""
+        """Loaded from disk and not opened yet; two of one partition after a failed directory is back."""
         self._futures: dict[TopicPartition, list[Log]] = {}
-        """Loaded copies of logs that were being moved, and not asked for yet."""
+        """Loaded copies of logs that were being moved, not claimed yet."""
         self._preferred: dict[TopicPartition, LogDirectory] = {}
-        """Where logs are to be made that are not here yet, as somebody has asked (KIP-113)."""
+        """The requested directories of logs that do not exist yet (KIP-113)."""
         self._by_path = {str(directory.path): directory for directory in directories}
         self._log_counts: Counter[Path] = Counter()
-        """How many logs lie in a directory."""
+        """The logs in each directory."""
         self._opening: Counter[Path] = Counter()
-        """How many logs are being made in a directory; they are made side by side."""
+        """The logs being created in each directory, in parallel."""
         self._volumes: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
 
     def ask_volume(self, directory: LogDirectory) -> "asyncio.Future[tuple[int, int] | None]":
-        """Have a thread ask for `LogDirectory.volume_bytes`; one that has not answered is not asked again."""
+        """Run `LogDirectory.volume_bytes` in a thread; a directory that has not answered is not asked
+        again."""
         asked = self._volumes.get(directory)
         if asked is None or asked.done():
             loop = asyncio.get_running_loop()
@@ -70,22 +71,22 @@ class LogStore:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """The directories that can be used."""
+        """The usable directories."""
         return [directory for directory in self.directories if directory.failure is None]
 
     @property
     def online_ids(self) -> tuple[UUID, ...]:
-        """The ids of the directories that can be used."""
+        """The ids of the usable directories."""
         return tuple(directory.meta.directory_id for directory in self.online if directory.meta is not None)
 
     async def load(self, config_for: Callable[[str], LogConfig], threads_per_directory: int) -> None:
-        """Open every log of every directory, recovering what an unclean stop left.
+        """Open every log of every directory, recovering those of an unclean stop.
 
-        For what the system lacks (descriptors, memory) no directory is given up: what was loaded is put back,
-        for another start to load all.
+        If the system lacks a resource (descriptors, memory) no directory is given up: the loaded logs are
+        closed again, for another start to load all.
 
         Raises:
-            KafkaError: kafka_storage_error: no directory can be read, or the system lacks something.
+            KafkaError: kafka_storage_error: no directory can be read, or the system lacks a resource.
         """
         loop = asyncio.get_running_loop()
         loaded = await asyncio.gather(
@@ -118,7 +119,7 @@ class LogStore:
             raise _all_failed(self.directories)
 
     async def _put_back(self, directories: Iterable[LogDirectory]) -> None:
-        """Close what was loaded, and leave the directories as cleanly as they were found."""
+        """Close the loaded logs, and leave the directories as cleanly as they were found."""
         await self.close_unclaimed()
         for directory in directories:
             if directory.previous_stop is PreviousStop.CLEAN:
@@ -133,9 +134,9 @@ class LogStore:
         config: LogConfig,
         told_directory: UUID | None,
     ) -> tuple[Log, Offset]:
-        """Return the log of a partition and its last known high watermark, creating it where there is none.
+        """Return a partition's log and its last known high watermark, creating it if there is none.
 
-        `told_directory` is where the metadata says it lies. Logs of older topics of that name are removed.
+        `told_directory` is the directory in the metadata. Logs of older topics of that name are removed.
 
         Raises:
             KafkaError: kafka_storage_error.
@@ -185,7 +186,8 @@ class LogStore:
     async def _promote(
         self, topic_partition: TopicPartition, topic_id: UUID, told_directory: UUID | None
     ) -> Log | None:
-        """Take the copy of a log for it that lies in no directory: its disk failed while it was moved."""
+        """Use a copy of the log as the log, if there is only the copy: the other disk failed during the
+        move."""
         of_topic = [log for log in self._futures.get(topic_partition, ()) if log.topic_id == topic_id]
         if not of_topic:
             return None
@@ -205,7 +207,7 @@ class LogStore:
     # --- moves between directories ---------------------------------------------------------------
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """Have a log made in that directory when it is asked for, if it is not there yet."""
+        """Remember the directory in which a log is to be created that does not exist yet."""
         if len(self._preferred) >= MAX_PREFERRED:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[topic_partition] = directory
@@ -215,7 +217,7 @@ class LogStore:
         return None if directory is None or directory.failure is not None else directory
 
     def claim_future(self, current: Log) -> Log | None:
-        """Return the copy under way that was loaded of a log; others are strays."""
+        """Return the loaded copy of a log whose move goes on; other copies are strays."""
         futures = self._futures.get(current.topic_partition, [])
         usable = [log for log in futures if log.topic_id == current.topic_id and log.parent != current.parent]
         future = max(usable, key=lambda log: log.log_end_offset, default=None)
@@ -224,7 +226,7 @@ class LogStore:
         return future
 
     async def create_future(self, current: Log, directory: LogDirectory) -> Log:
-        """Create the log into which a log of another directory is to be copied.
+        """Create the copy of a log of another directory.
 
         Raises:
             KafkaError: kafka_storage_error.
@@ -241,18 +243,18 @@ class LogStore:
         await self._beside_loop(directory, lambda: directory.delete_log(log, wall_clock_ms()))
 
     async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
-        """Do work of which each waits for a disk."""
+        """Run work in parallel, each part of which waits for a disk."""
         await asyncio.gather(*work)
 
     async def remove_strays(self) -> None:
-        """Remove the logs that were loaded and that no image has asked for."""
+        """Remove the loaded logs that no image contains."""
         strays, self._loaded = self._loaded, {}
         futures, self._futures = self._futures, {}
         await self._remove(loaded.log for found in strays.values() for loaded in found)
         await self._remove(log for logs in futures.values() for log in logs)
 
     async def close_unclaimed(self) -> None:
-        """Flush and close the logs that no image has asked for yet."""
+        """Flush and close the loaded logs that were not opened yet."""
         unclaimed, self._loaded = self._loaded, {}
         futures, self._futures = self._futures, {}
         await asyncio.gather(
@@ -265,17 +267,19 @@ class LogStore:
         await self._beside_loop(self.directory_of(log), log.close)
 
     def directory_of(self, log: Log) -> LogDirectory:
-        """Return the directory a log lies in, or lay in: a log that is deleted stays there to the end."""
+        """Return the directory of a log, deleted ones too."""
         return self._by_path[log.parent]
 
     def directory_id_of(self, log: Log) -> UUID | None:
-        """Return the id of the directory a log lies in."""
+        """Return the id of a log's directory."""
         meta = self.directory_of(log).meta
         return None if meta is None else meta.directory_id
 
     async def _remove(self, logs: Iterable[Log]) -> None:
         for log in list(logs):
-            logger.warning("%s is not this broker's: %s is removed", log.topic_partition, log.directory)
+            logger.warning(
+                "%s is not a partition of this broker: removing %s", log.topic_partition, log.directory
+            )
             await self._remove_one(log)
 
     async def _remove_one(self, log: Log) -> None:
@@ -288,7 +292,7 @@ class LogStore:
         return directory
 
     async def _beside_loop(self, directory: LogDirectory, work: Callable[[], object]) -> None:
-        """Do something to a directory that is online; it fails with its disk, and with nothing else."""
+        """Run work on a directory that is online; an error affects this directory only."""
         if directory.failure is not None:
             return
         try:
@@ -297,7 +301,7 @@ class LogStore:
             if directory.is_failed_by(error):
                 self._on_failed(directory, error)
             else:
-                # Not closed, or not removed: the next start looks after it.
+                # Not closed or not removed: the next start handles it.
                 logger.error("%s: %s", directory.path, error)
                 directory.has_unclosed_logs = True
 
@@ -325,8 +329,8 @@ def _load(
 def _refused(directory: LogDirectory, error: Exception) -> KafkaError:
     return KafkaError(
         ErrorCode.kafka_storage_error,
-        f"{directory.path} cannot be loaded for what the system lacks (if it is descriptors, raise "
-        f"RLIMIT_NOFILE, ulimit -n); nothing is said of its disk: {error}",
+        f"{directory.path} cannot be loaded for lack of a system resource (if it is descriptors, raise "
+        f"RLIMIT_NOFILE, ulimit -n); its disk may be fine: {error}",
     )
 
 

@@ -1,11 +1,10 @@
-"""What logs need from time to time: which jobs there are, how often each is due, who else asks for one.
+"""Log maintenance: the jobs, their intervals, and their runs on request.
 
-A further job is a class like those in `jobs`, and a line here.
+Another job is a class like those in `jobs`, and a line here.
 
-It subscribes to the metadata behind who opens the logs: once the first image is acted on, every log of the
-directories that can be opened has its replica or was set aside. Before that nothing is done, and the
-checkpoints stay as they are: they have nothing to say yet. At the end `stop`, `write_checkpoints` as often as
-there is something to say, `close`.
+It subscribes to the metadata after the replicas: once the first image is applied, every log that can be
+opened has its replica or was set aside. Before that no job runs, and the checkpoints stay unchanged, since
+the logs are not known yet. At the end call `stop`, `write_checkpoints` as often as needed, `close`.
 """
 
 import asyncio
@@ -45,12 +44,13 @@ from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerId
 
 _BLOCKING_JOBS: Final = 7
-"""Of one directory: its flush, its deletion, its four checkpoints, and the look for what is dirty wait for
-the disk, each for itself. What cleans has threads of its own."""
+"""The jobs of one directory that wait for the disk, each for itself: flush, deletion, four checkpoints, and
+the search for dirty logs. Cleanings have threads of their own.
+"""
 
 
 class LogUpkeep:
-    """The upkeep of one broker's logs."""
+    """The maintenance of one broker's logs."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class LogUpkeep:
         self._is_started = False
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Count the intervals from the first image on; obey what the broker is told while it runs."""
+        """Count the intervals from the first image on; apply dynamic configuration."""
         if delta.reconfigures_broker(self._broker_id):
             told = image.broker_configs(None), image.broker_configs(self._broker_id)
             await self._cleaning.reconfigure(with_dynamic(self._started_with, *told))
@@ -130,11 +130,10 @@ class LogUpkeep:
             self._scheduler.start(monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
-        """Begin what is due."""
         self._scheduler.tick(now_ms)
 
     async def lower_checkpoints(self, replica: HostedLog) -> None:
-        """Have no checkpoint that is trusted say more of a log that was cut than what is so."""
+        """Lower the checkpoints of a truncated log to its new end."""
         directory = self._directory_of(replica.log)
         await self._recovery_points.lower(replica, directory)
         await self._cleaner_offsets.lower(replica, directory)
@@ -151,11 +150,11 @@ class LogUpkeep:
         await asyncio.gather(*(kind.run(directory, now_ms) for kind in self._checkpoints))
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for what is under way."""
+        """Begin no more runs, and wait for those under way."""
         self._logs.is_stopping = True
         self._cleaning.close()
         await self._scheduler.stop()
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """Release the threads."""
         self._logs.close()

@@ -1,7 +1,7 @@
-"""Runs the jobs of the logs' upkeep when they are due; `upkeep_schedule` says when that is.
+"""Runs the jobs of log maintenance at the times of `upkeep_schedule`.
 
-Each run is a task of its own, of one job on one directory. One that takes long or raises delays its own next
-run; all others go on.
+Each run is a task of its own, of one job on one directory. A run that takes long or fails delays the next one
+of its own job and directory only.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ class UpkeepScheduler:
                 self._schedule.add((job, directory), interval_ms=job.interval_ms, first_due_ms=first_due_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Begin what is due."""
+        """Begin the runs that are due."""
         for job, directory in self._schedule.begin_due(now_ms):
             task = asyncio.get_running_loop().create_task(self._run(job, directory, now_ms))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
     def interval_changed(self, job: UpkeepJob) -> None:
-        """A job is due at other times than before."""
+        """Reschedule a job whose interval has changed."""
         for directory in self._directories:
             self._schedule.change_interval((job, directory), job.interval_ms)
 
     async def stop(self) -> None:
-        """Wait for the runs under way; the caller ticks no more."""
+        """Wait for the runs under way; do not call `tick` again."""
         await asyncio.gather(*self._running)
 
     async def _run(self, job: UpkeepJob, directory: LogDirectory, now_ms: int) -> None:

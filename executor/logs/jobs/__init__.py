@@ -1,1 +1,1 @@
-"""The jobs that keep logs up, a file each: `job` says what one is, `log_upkeep` which there are."""
+"""The jobs of log maintenance, a file each: `job` defines a job, `log_upkeep` lists them."""

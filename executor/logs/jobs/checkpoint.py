@@ -1,13 +1,14 @@
-"""The checkpoint files of the directories: when they are written, and what they say.
+"""The checkpoint files of the directories: their content, and when they are written.
 
-Each kind is a job with an interval of its own. A file that says too little costs time after a crash, so that
-may wait, unless it costs a whole segment. One that says too much would have recovery trust what was never
-fsynced, or a topic that was made again begin where its predecessor did. Both are written as soon as that is
-seen (`StaleCheckpoints` compares every second): after what rolled has been flushed, after a truncation, and
-when a log came to be under a name that a file still has. Of logs that are offline, or could not be opened, a
-file goes on saying what it said. A file that the disk refuses takes its directory offline.
+Each kind is a job with an interval of its own. A file with too low an offset costs time after a crash, so it
+may wait, unless it costs a whole segment. With too high an offset recovery would trust records that were
+never fsynced, or a recreated topic would begin where its predecessor did. Both are corrected at once
+(`StaleCheckpoints` compares every second): after the flush of a rolled segment, after a truncation, and when
+a log gets a name that a file still has. A file keeps its offsets of logs that are offline or could not be
+opened. A file that the disk refuses takes its directory offline.
 
-What is trusted without a look (`TrustedCheckpoint`) is lowered before a log that was cut takes anything in.
+Offsets that recovery trusts without a check (`TrustedCheckpoint`) are lowered before a truncated log takes in
+records.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class Checkpoint:
     """One kind of checkpoint."""
 
     is_due_at_start = True
-    """A file may name what is gone."""
+    """A file may name deleted logs."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Checkpoint:
         offset_of: Callable[[HostedLog], Offset | None],
         file_name: str,
     ) -> None:
-        """`offset_of` says what a file is to say of a replica; None for nothing."""
+        """`offset_of` returns the offset of a replica to write; None for none."""
         self.name = name
         self.interval_ms = interval_ms
         self._logs = logs
@@ -49,9 +50,9 @@ class Checkpoint:
         self._offset_of = offset_of
         self._file_name = file_name
         self._written: dict[LogDirectory, Mapping[TopicPartition, Offset]] = {}
-        """What the files say, as far as that is known."""
+        """The content of the files, as far as known."""
         self._writing: defaultdict[LogDirectory, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """One at a time: an older one must not write over what a newer one wrote."""
+        """One write at a time: an older one must not overwrite a newer one."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
         """Write the directory's file."""
@@ -70,11 +71,11 @@ class Checkpoint:
         return False
 
     def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset] | None:
-        """Return what the directory's file says, if that is known."""
+        """Return the content of the directory's file, if known."""
         return self._written.get(directory)
 
     def _about_to_write(self, replica: HostedLog, offset: Offset) -> None:
-        """A file may say this from now on."""
+        """Note that a file may contain this offset from now on."""
 
     async def _write(self, directory: LogDirectory) -> None:
         offsets: dict[TopicPartition, Offset] = {}
@@ -102,16 +103,16 @@ class Checkpoint:
 
 
 class TrustedCheckpoint(Checkpoint, ABC):
-    """One that must say no more of a log than is so when the log takes something in."""
+    """A checkpoint that must not exceed a log's end when the log takes in records."""
 
     async def lower(self, replica: HostedLog, directory: LogDirectory) -> None:
-        """Have the file say no more of a log that was cut than is so.
+        """Lower the offset of a truncated log in the file to its new end.
 
-        Before that the log takes nothing in (Kafka's LogManager.truncateTo). If it cannot be done now,
-        `Log.is_checkpointed_too_high` stays.
+        Before that the log takes in no records (Kafka's LogManager.truncateTo). If the write fails,
+        `Log.is_checkpointed_too_high` stays set.
         """
         async with self._writing[directory]:
-            # One run does for all that were cut before it.
+            # One run serves all logs truncated before it.
             if replica.log.is_checkpointed_too_high and not self._says_at_most(replica, directory):
                 await self._write(directory)
             if self._says_at_most(replica, directory):
@@ -126,18 +127,18 @@ class TrustedCheckpoint(Checkpoint, ABC):
 
     @abstractmethod
     def _noted(self, log: Log) -> Offset:
-        """Return what the file may say of a log, as was noted."""
+        """Return the highest offset that the file may have of a log."""
 
     @abstractmethod
     def _note(self, log: Log, offset: Offset) -> None:
-        """Note with a log that the file may say this of it."""
+        """Note on a log the highest offset that the file may have of it."""
 
 
 class RecoveryPointCheckpoint(TrustedCheckpoint):
-    """Up to where each log is on the disk: what a start after a crash need not read."""
+    """Recovery points: the offset up to which each log is flushed, and which recovery skips after a crash."""
 
     def is_wrong_about(self, replicas: Iterable[HostedLog], directory: LogDirectory) -> bool:
-        """Also where recovery would read what is on the disk of segments that are written to no more."""
+        """Also if recovery would read flushed records of segments before the active one."""
         written = self._written.get(directory, {})
         return super().is_wrong_about(replicas, directory) or any(
             written.get(replica.topic_partition, 0)
@@ -154,10 +155,10 @@ class RecoveryPointCheckpoint(TrustedCheckpoint):
 
 
 class CleanerCheckpoint(TrustedCheckpoint):
-    """Up to where each log was cleaned; written after each cleaning, and when it is wrong."""
+    """The offset up to which each log was cleaned; written after each cleaning, and when it is wrong."""
 
     def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
-        """What was read when the logs were loaded counts: the file may be older than this process."""
+        """Return the file's content; it may be older than this process, so it is read at first."""
         said = self._written.get(directory)
         return directory.checkpoints.read(self._file_name) if said is None else said
 
@@ -169,7 +170,7 @@ class CleanerCheckpoint(TrustedCheckpoint):
 
 
 class StaleCheckpoints:
-    """Holds the files against the replicas, and has those written that are wrong."""
+    """Compares the files with the replicas, and rewrites those that are wrong."""
 
     name = "stale-checkpoints"
     interval_ms = 1000

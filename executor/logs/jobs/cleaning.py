@@ -1,8 +1,8 @@
 """Compaction (Kafka's "kafka-log-cleaner-thread"): the dirtiest log first, in a process of its own.
 
-On the loop it is decided what is cleaned, and segments are replaced, which changes a tuple; the work is done
-elsewhere, files are renamed beside the loop. Rules kept: a log that has changed under a cleaning keeps what
-it has; how far a log is clean is written down after its directory says so.
+The event loop chooses the log and replaces segments, which changes a tuple; the process cleans, and a thread
+renames files. Rules kept: a log that has changed during a cleaning keeps its segments; the cleaned offset is
+written after the directory is synced.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_directory import LogDirectory
 
 _MIN_LOOK_MS: Final = 100
-"""How often it is looked for more to clean while something is being cleaned, at most."""
+"""The shortest interval between searches for more dirty logs while a cleaning runs."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,19 +71,19 @@ class CleaningJob:
         return None if self._looked_ms is None else monotonic_ms() - self._looked_ms
 
     async def reconfigure(self, config: BrokerConfig) -> None:
-        """Obey what the broker was told while it runs; what is under way goes on as it began."""
+        """Apply a dynamic configuration; cleanings under way keep their limits."""
         self._limits = _limits(config)
         self.interval_ms = config.log_cleaner_backoff_ms
         await self._processes.resize(_count(config))
 
     def close(self) -> None:
-        """End what is under way, and begin nothing more."""
+        """End the cleanings under way, and begin no more."""
         self._processes.close()
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
         """Clean logs until none is dirty enough.
 
-        While some take long, others are looked for every log.cleaner.backoff.ms.
+        While long cleanings run, others are looked for every log.cleaner.backoff.ms.
         """
         if directory not in self._schedules:
             schedule = self._schedules[directory]
@@ -150,13 +150,13 @@ class CleaningJob:
         topic_partition = replica.topic_partition
         try:
             while replica in self._logs:
-                # What the files are called, and that they are on the disk, counts from here on.
+                # From here on the names of the files count, and that they are on the disk.
                 await process.beside_loop(partial(_write_out, replica))
                 if replica not in self._logs or not _has_something(replica):
                     break
                 part = cleanable_part(_facts(replica), wall_clock_ms())
                 if part.end_offset <= part.first_dirty_offset:
-                    # It was cut while it waited for its turn.
+                    # It was truncated while it waited.
                     break
                 outcome = await self._clean_once(process, replica, part)
                 if outcome is None:
@@ -173,7 +173,7 @@ class CleaningJob:
     async def _clean_once(
         self, process: CleanerProcess, replica: HostedReplica, part: Cleanable
     ) -> CleaningOutcome | None:
-        """Have one round made and take its outcome over; None if the log has changed too much."""
+        """Run one round and apply its outcome; None if the log has changed too much."""
         cleaning = replica.log.cleaning
         request, truncations = cleaning.request(
             part.first_dirty_offset, part.end_offset, self._limits, wall_clock_ms()
@@ -181,7 +181,7 @@ class CleaningJob:
         try:
             outcome = await process.beside_loop(partial(process.clean, request))
         except CleaningFailedError:
-            # One that died has left what it was writing.
+            # A process that died has left unfinished files.
             unfinished = [segment.base_offset for segment in request.segments]
             await process.beside_loop(partial(cleaning.remove_unwanted, unfinished))
             raise
@@ -205,7 +205,7 @@ class CleaningJob:
                 if cleaning.replace(group, segment, truncations, wall_clock_ms()):
                     unwanted.remove(group)
                 elif not cleaning.is_gone(group):
-                    # A tombstone behind it must not go before what it stands against.
+                    # A later tombstone must not be dropped before the record that it deletes.
                     is_taken = False
                     break
             await process.beside_loop(cleaning.rename_files)
@@ -236,7 +236,7 @@ def _count(config: BrokerConfig) -> int:
 
 
 def _limits(config: BrokerConfig) -> CleaningLimits:
-    """Return what one of the cleaners may use, of what they may use together."""
+    """Return the limits of one cleaner: its share of those for all."""
     share = max(config.log_cleaner_threads, 1)
     max_bytes_a_second = config.log_cleaner_io_max_bytes_per_second
     return CleaningLimits(
@@ -255,15 +255,15 @@ def _has_something(replica: HostedReplica) -> bool:
 
 
 def _may_change(replica: HostedReplica) -> bool:
-    """Whether nobody is copying the log: what he has copied must be clean as far as the log is."""
+    """Whether the log is not being copied to another directory: a copy must be as clean as the log."""
     return replica.future is None
 
 
 def _write_out(replica: HostedReplica) -> None:
-    """Have the disk say what the log is.
+    """Flush the log and rename the files of earlier cleanings.
 
-    An earlier cleaning's files may still have other names than those by which the next one finds them. And
-    what was never fsynced must not be taken for that because its successor, not yet in its place, was.
+    The next cleaning finds files by their final names. And unflushed segments must not pass for flushed ones
+    because their successor, not yet in place, was flushed.
     """
     replica.log.cleaning.rename_files()
     replica.log.flush_rolled()

@@ -1,6 +1,6 @@
-"""Deletion of files, of segments and of whole logs, `file.delete.delay.ms` after they have left.
+"""Deletion of the files of segments and logs, `file.delete.delay.ms` after their removal.
 
-Kafka's "delete-file" and "kafka-delete-logs". Segments that were dropped get their `.deleted` names here too.
+Kafka's "delete-file" and "kafka-delete-logs". Dropped segments get their `.deleted` names here too.
 """
 
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileDeletionJob:
-    """Renames and unlinks what nobody needs."""
+    """Renames and unlinks the files of dropped segments and deleted logs."""
 
     name = "delete-file"
     is_due_at_start = False
@@ -25,7 +25,7 @@ class FileDeletionJob:
         self._logs = logs
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Remove what is due."""
+        """Remove the files whose delay is over."""
         wall_ms = wall_clock_ms()
         due: list[HostedReplica] = []
         async for part in self._logs.on(directory):

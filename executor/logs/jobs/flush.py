@@ -1,12 +1,12 @@
-"""Flushing logs: what has rolled, and what flush.messages and flush.ms ask for.
+"""Flushes logs: closed segments, and those that flush.messages and flush.ms call for.
 
-A segment that is written to no more is fsynced soon after it rolled, so that recovery begins at the active
-one: a start after a crash reads that much of a log, and not all of it (Kafka's "flush-log", UnifiedLog.roll,
-and "kafka-log-flusher").
+A closed segment is fsynced soon after the roll, so that recovery begins at the active one: a start after a
+crash reads that much of a log, and not all of it (Kafka's "flush-log", UnifiedLog.roll, and
+"kafka-log-flusher").
 
-Rules kept: nobody who appends waits for a flush, what makes a record safe is its replicas. Nothing is queued:
-what is due is looked for anew, and can be read off a log at any time, so a disk that is too slow is behind
-with its recovery points and with nothing else. One log of a directory is flushed at a time, in turn.
+Rules kept: no append waits for a flush; replicas make a record safe. There is no queue: each run looks at the
+logs themselves, so a slow disk delays recovery points and nothing else. One log of a directory is flushed at
+a time, in turn.
 """
 
 import time
@@ -24,23 +24,23 @@ _LOOK_INTERVAL_MS: Final = 1000
 
 
 class FlushJob:
-    """Brings logs onto the disk."""
+    """Flushes logs to disk."""
 
     name = "flush-log"
     is_due_at_start = True
 
     def __init__(self, logs: HostedLogs, by_time_interval_ms: int, flush_times: Histogram) -> None:
-        """`by_time_interval_ms` is how often logs are looked for that are due by flush.ms."""
+        """`by_time_interval_ms` is the interval of checks for flush.ms."""
         self._flush_times = flush_times
         self.interval_ms = min(_LOOK_INTERVAL_MS, by_time_interval_ms)
         self._by_time_interval_ms = by_time_interval_ms
         self._logs = logs
         self._by_time_due_ms: dict[LogDirectory, int] = {}
         self._flushed_ms: WeakKeyDictionary[HostedReplica, int] = WeakKeyDictionary()
-        """When logs were last flushed, or first seen with something to flush by flush.ms."""
+        """The time of each log's last flush, or when unflushed records under flush.ms were first seen."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Flush what is due."""
+        """Flush the logs that need it."""
         by_time = now_ms >= self._by_time_due_ms.setdefault(directory, now_ms + self._by_time_interval_ms)
         if by_time:
             self._by_time_due_ms[directory] = now_ms + self._by_time_interval_ms
@@ -72,7 +72,7 @@ class FlushJob:
 
 
 def _timed(flush: Callable[[], None]) -> float:
-    """Flush; return how many seconds that took."""
+    """Flush; return the seconds it took."""
     began_s = time.perf_counter()
     flush()
     return time.perf_counter() - began_s

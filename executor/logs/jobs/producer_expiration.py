@@ -1,4 +1,4 @@
-"""Forgetting producers that have written nothing for long (Kafka's "PeriodicProducerExpirationCheck")."""
+"""Forgets producers that have been idle for long (Kafka's "PeriodicProducerExpirationCheck")."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from sparklog.storage.log_directory import LogDirectory
 
 
 class ProducerExpirationJob:
-    """Gives the memory of idle producers back."""
+    """Frees the state of idle producers."""
 
     name = "producer-expiration-check"
     is_due_at_start = False
@@ -18,7 +18,7 @@ class ProducerExpirationJob:
         self._logs = logs
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Forget whom producer.id.expiration.ms lets go."""
+        """Remove the producers idle for producer.id.expiration.ms."""
         wall_ms = wall_clock_ms()
         async for part in self._logs.on(directory):
             for replica in part:

@@ -1,12 +1,11 @@
-"""Retention: segments leave a log by age, by its size and by its start (Kafka's "kafka-log-retention").
+"""Retention: deletes segments by age, by the log's size and by its start (Kafka's "kafka-log-retention").
 
-It decides on the loop, for it changes logs; their files go by `file_deletion`. Rules kept:
+It runs on the loop, since it changes logs; `file_deletion` deletes the files. Rules kept:
 
-- What goes by age and size the leader decides. A follower is told of the new start by its next fetch and
-  drops what lies below; so it never begins above its leader, and whoever leads next has all that the last one
-  had.
-- A record from the future keeps its segment, and all behind it, until its time has come: that is said, with
-  the topic's name, once for each segment that does so.
+- The leader decides on age and size. A follower learns the new start from its next fetch and drops the
+  records below; so it never begins above its leader, and the next leader has all records of the last one.
+- A record from the future keeps its segment, and all behind it, until its time has come: a warning with the
+  topic's name says so once for each segment.
 """
 
 import logging
@@ -31,10 +30,10 @@ class RetentionJob:
         self.interval_ms = interval_ms
         self._logs = logs
         self._warned_of: WeakKeyDictionary[HostedReplica, Offset] = WeakKeyDictionary()
-        """The oldest segments that were from the future when they were looked at last."""
+        """The oldest segments that were from the future at the last check."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Drop what the topics' retention lets go."""
+        """Drop the segments beyond the topics' retention."""
         wall_ms = wall_clock_ms()
         async for part in self._logs.on(directory):
             for replica in part:

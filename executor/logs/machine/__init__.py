@@ -1,1 +1,1 @@
-"""What decides about the logs' upkeep: pure, in comes the time, out comes what is due."""
+"""Pure rules of log maintenance: times in, work out."""

@@ -1,16 +1,16 @@
-"""Which log is cleaned next, and from where to where.
+"""The log that is cleaned next, and the range of offsets to clean.
 
 Pure. Rules kept, as in Kafka (LogCleanerManager):
 
-- The log of which the largest part is new comes first, if that part exceeds min.cleanable.dirty.ratio, or
-  something in it has waited for max.compaction.lag.ms.
-- Nothing is cleaned of the active segment, above the last stable offset (so above the high watermark), nor of
-  a segment with a record that is younger than min.compaction.lag.ms.
-- A checkpoint outside the log says nothing: it is cleaned from its start on.
-- A log that cannot be cleaned is set aside with the reason, and tried again, ever later (Kafka: never).
+- The log with the largest dirty ratio comes first, if it exceeds min.cleanable.dirty.ratio or a record has
+  waited for max.compaction.lag.ms.
+- The active segment is not cleaned, nor records above the last stable offset (so above the high watermark),
+  nor a segment with a record younger than min.compaction.lag.ms.
+- A checkpoint outside the log is ignored: the log is cleaned from its start on.
+- A log that cannot be cleaned is set aside with the reason, and retried, ever later (Kafka: never).
 
-Order for the caller: `choose` with what is known of all compacted logs; clean what it returns; then `ended`
-or `failed`.
+Order for the caller: `choose` among the facts of all compacted logs; clean the result; then `ended` or
+`failed`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,12 +23,12 @@ _LONGEST_RETRY_MS: Final = 3_600_000
 
 
 class SegmentFacts(NamedTuple):
-    """A segment that is written to no more."""
+    """A closed segment."""
 
     base_offset: Offset
     size_bytes: int
     first_timestamp_ms: TimestampMs | None
-    """Of its first batch; None if it has none, or nobody needs it."""
+    """Of its first batch; None if it has none, or if it is not needed."""
     largest_timestamp_ms: TimestampMs
 
 
@@ -43,25 +43,25 @@ class LogFacts(NamedTuple):
     log_end_offset: Offset
     last_stable_offset: Offset
     cleaned_offset: Offset | None
-    """Up to where it was cleaned, as was written down; None for never."""
+    """The checkpoint of the last cleaning; None for never."""
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int | None
 
 
 class Cleanable(NamedTuple):
-    """What there is to clean of a log."""
+    """The part of a log that can be cleaned."""
 
     topic_partition: TopicPartition
     first_dirty_offset: Offset
     end_offset: Offset
     dirty_ratio: float
-    """Its part of the bytes that have been or can be cleaned."""
+    """Its share of the bytes that have been or can be cleaned."""
     is_due: bool
 
 
 class SetAside(NamedTuple):
-    """Why a log is not cleaned, and until when."""
+    """The reason why a log is not cleaned, and the time of the next attempt."""
 
     reason: str
     retry_ms: int
@@ -69,7 +69,7 @@ class SetAside(NamedTuple):
 
 
 def cleanable_part(log: LogFacts, wall_ms: TimestampMs) -> Cleanable:
-    """Return what of a log can be cleaned now, and whether it should be."""
+    """Return the part of a log that can be cleaned now, and whether to clean it."""
     first_dirty_offset = log.log_start_offset
     if log.cleaned_offset is not None and log.log_start_offset < log.cleaned_offset <= log.log_end_offset:
         first_dirty_offset = log.cleaned_offset
@@ -111,11 +111,11 @@ class CleanerSchedule:
         self.set_aside: dict[TopicPartition, SetAside] = {}
         """The logs that could not be cleaned."""
         self.highest_dirty_ratio = 0.0
-        """Of the logs that `choose` was last asked about."""
+        """Of the logs in the last call of `choose`."""
         self._under_way: set[TopicPartition] = set()
 
     def choose(self, logs: Iterable[LogFacts], wall_ms: TimestampMs, now_ms: int) -> Cleanable | None:
-        """Return what is to be cleaned next, which from now on is under way; None for nothing."""
+        """Return the log to clean next, and note it as under way; None for none."""
         known = list(logs)
         for gone in self.set_aside.keys() - {log.topic_partition for log in known}:
             del self.set_aside[gone]
@@ -128,12 +128,12 @@ class CleanerSchedule:
         return chosen
 
     def ended(self, topic_partition: TopicPartition) -> None:
-        """It was cleaned, or is no longer here."""
+        """Note that a log was cleaned, or has been removed."""
         self._under_way.discard(topic_partition)
         self.set_aside.pop(topic_partition, None)
 
     def failed(self, topic_partition: TopicPartition, reason: str, now_ms: int) -> SetAside:
-        """It could not be cleaned; return until when it is left alone."""
+        """Set a log aside that could not be cleaned; return until when."""
         self._under_way.discard(topic_partition)
         before = self.set_aside.get(topic_partition)
         failures = 1 if before is None else before.failures + 1

@@ -1,13 +1,13 @@
-"""When what is due of the logs' upkeep.
+"""The schedule of log maintenance.
 
 Pure. A piece of work is one job on one directory. Rules kept:
 
-- What is due is begun, whatever else is under way: no piece waits for another one.
-- A piece is due so long after it was last begun, without jitter, and never twice at a time: intervals that
-  pass while it runs count once, when it has ended. Whether it failed makes no difference.
+- A piece begins when it is due, whatever else is under way: no piece waits for another one.
+- A piece is due an interval after it last began, without jitter, and never runs twice at a time: intervals
+  that pass while it runs count once, at its end. A failure makes no difference.
 
-Order for the caller: `add` each piece, then, every now and then, begin all that `begin_due` returns, and say
-`ended` of each.
+Order for the caller: `add` each piece; then, periodically, begin all pieces that `begin_due` returns, and
+call `ended` for each.
 """
 
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ _Piece = TypeVar("_Piece", bound=Hashable)
 
 
 class UpkeepSchedule(Generic[_Piece]):
-    """The pieces of work, by when they are due.
+    """The pieces of work by their due times.
 
     >>> schedule = UpkeepSchedule()
     >>> schedule.add("flush", interval_ms=1000, first_due_ms=0)
@@ -31,17 +31,17 @@ class UpkeepSchedule(Generic[_Piece]):
     def __init__(self) -> None:
         self._intervals_ms: dict[_Piece, int] = {}
         self._due_ms: dict[_Piece, int] = {}
-        """Of those that do not run."""
+        """Of pieces that do not run."""
         self._begun_ms: dict[_Piece, int] = {}
-        """Of those that run."""
+        """Of pieces that run."""
 
     def add(self, piece: _Piece, *, interval_ms: int, first_due_ms: int) -> None:
-        """Have a piece done every `interval_ms`."""
+        """Schedule a piece every `interval_ms`."""
         self._intervals_ms[piece] = interval_ms
         self._due_ms[piece] = first_due_ms
 
     def change_interval(self, piece: _Piece, interval_ms: int) -> None:
-        """Have a piece done every `interval_ms` instead, counted from when it was begun last."""
+        """Change the interval of a piece, counted from its last begin."""
         before = self._intervals_ms.get(piece)
         if before is not None:
             self._intervals_ms[piece] = interval_ms
@@ -49,7 +49,7 @@ class UpkeepSchedule(Generic[_Piece]):
                 self._due_ms[piece] += interval_ms - before
 
     def begin_due(self, now_ms: int) -> list[_Piece]:
-        """Return what is to be begun now, in the order in which it was added."""
+        """Return the pieces to begin now, in the order of `add`."""
         due = [
             piece for piece in self._intervals_ms if piece in self._due_ms and self._due_ms[piece] <= now_ms
         ]
@@ -59,5 +59,5 @@ class UpkeepSchedule(Generic[_Piece]):
         return due
 
     def ended(self, piece: _Piece) -> None:
-        """A piece that was begun has ended, well or not."""
+        """Note that a piece has ended, successfully or not."""
         self._due_ms[piece] = self._begun_ms.pop(piece) + self._intervals_ms[piece]
