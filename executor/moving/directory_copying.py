@@ -1,12 +1,11 @@
-"""One replica's move into another directory, step by step, as `DirectoryMove` says.
+"""One replica's move into another directory, by the steps of `DirectoryMove`.
 
-What blocks is done by threads, of which there are as many as replicas are copied at a time
-(num.replica.alter.log.dirs.threads); the others wait for their turn. Everything else is done on the loop,
-where the current log is changed too: between the look at it that finds it whole and the rename nothing can
-come.
+Threads do the blocking work, one for each of num.replica.alter.log.dirs.threads; further moves wait for their
+turn. All else runs on the loop, where the current log is changed too: nothing can change it between the check
+that the copy is complete and the rename.
 
-Whoever ends the move says so by `cancel` or `halt`; a step under way is waited for, so nobody works on files
-that are being deleted.
+`cancel` or `halt` ends the move; a step under way is waited for, so that no thread works on files being
+deleted.
 """
 
 import asyncio
@@ -35,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 LOOK_AGAIN_S: Final = 1.0
-"""How long to wait at most for what nobody tells of."""
+"""The longest wait for an event without a notification."""
 
 _Result = TypeVar("_Result")
 
 
 class CopyServices(NamedTuple):
-    """What the moves of one broker share."""
+    """The services shared by the moves of one broker."""
 
     broker_id: BrokerId
     table: PartitionTable
@@ -53,15 +52,15 @@ class CopyServices(NamedTuple):
     executor: Executor
     """A thread for each of them."""
     lower_checkpoints: Callable[[FutureReplica], Awaitable[None]]
-    """Has the checkpoints of a copy that was cut written."""
+    """Writes the checkpoints of a copy that was truncated."""
     checkpoint: Callable[[LogDirectory], Awaitable[None]]
-    """Has the checkpoints of a directory written."""
+    """Writes the checkpoints of a directory."""
     on_failed: Callable[[LogDirectory, Exception], None]
-    """Hears of a directory whose disk failed."""
+    """Handles the failure of a directory's disk."""
 
 
 class _CopyFailedError(Exception):
-    """The copy cannot be written; raised from why."""
+    """The copy cannot be written; the cause is the error."""
 
 
 class DirectoryCopying:
@@ -81,27 +80,27 @@ class DirectoryCopying:
         self._woken = asyncio.Event()
         self._has_turn = False
         self._waiting: asyncio.Task[bool] | None = None
-        """For its turn."""
+        """The wait for its turn."""
 
     def wake(self) -> None:
-        """Look again whether there is something to do."""
+        """Check again for the next step."""
         self._woken.set()
 
     def halt(self) -> None:
-        """Do nothing more; the copy stays as it is."""
+        """Stop; the copy stays unchanged."""
         self._is_over = True
         self._woken.set()
         if self._waiting is not None:
             self._waiting.cancel()
 
     def cancel(self, *, delete: bool) -> None:
-        """Do nothing more, and give the copy up; `delete` its files."""
+        """Stop and abandon the copy; `delete` its files."""
         self.future.offline = True
         self._deletes = delete
         self.halt()
 
     async def run(self) -> None:
-        """Copy until the copy is the replica's log, or the move is over for another reason."""
+        """Copy until the copy is the replica's log, or the move ends for another reason."""
         try:
             while not self._is_over:
                 await self._try_step()
@@ -110,7 +109,7 @@ class DirectoryCopying:
         if self._deletes:
             await self._services.store.delete(self.future.log)
         elif self.future.offline:
-            # Its files stay; nobody writes to them.
+            # Its files stay, closed.
             await self._beside_loop(partial(self.future.log.close, clean=False))
 
     async def _try_step(self) -> None:
@@ -126,7 +125,7 @@ class DirectoryCopying:
         except (KafkaError, OSError) as error:
             if self._is_over:
                 return
-            # What is wrong with the replica's own log is for whoever reads or writes there to find.
+            # Readers and writers of the replica's own log handle its errors.
             await self._retry(error)
 
     async def _retry(self, error: Exception) -> None:
@@ -170,7 +169,7 @@ class DirectoryCopying:
 
     async def _copy_range(self) -> None:
         if not self._has_turn:
-            # What was looked at before is long past then.
+            # The facts of this step are outdated after the wait.
             await self._take_turn()
             return
         current, config = self._replica.log, self._replica.settings.log
@@ -186,7 +185,7 @@ class DirectoryCopying:
         await self._of_copy_beside_loop(partial(self._copy.append, copied, wall_clock_ms()))
 
     async def _load_producers(self) -> None:
-        """Do what remains of a cut of the copy, as `ProducerLoads` does for replicas."""
+        """Finish a truncation of the copy, as `ProducerLoads` does for replicas."""
         log = self.future.log
         loading = log.loading
         assert loading is not None
@@ -205,17 +204,17 @@ class DirectoryCopying:
         services.reports.opened(replica.key, self._target_id, damaged=False)
         logger.info("%s: lies in %s now, and did in %s", replica, self.target.path, before.parent)
         with suppress(OSError):
-            # Before the other one goes. A disk that fails is noticed by the next flush.
+            # Before the old log is deleted. The next flush notices a failed disk.
             await self._beside_loop(partial(sync_directory, self.target.path))
         await services.store.delete(before)
 
     def _copy_failed(self, error: Exception) -> None:
-        """The copy cannot be written: the move is over, unless that may pass."""
+        """Handle an error of writing the copy: end the move, unless the error is transient."""
         if self._is_over:
             return
         cause = system_error(error)
         if cause is not None and cause.errno in NO_SPACE:
-            # Of all that may be done about a full disk this costs least: nobody needs the copy.
+            # Deleting the copy costs least of all reactions to a full disk: it is not needed.
             logger.error("%s is not moved to %s, which is full: %s", self._replica, self.target.path, error)
             self.cancel(delete=True)
         elif self.target.is_failed_by(error):
@@ -260,7 +259,7 @@ async def _acquired(turns: asyncio.Semaphore) -> bool:
 
 @contextmanager
 def _of_copy() -> Iterator[None]:
-    """Say of an error that it is the copy's."""
+    """Raise errors inside as errors of the copy."""
     try:
         yield
     except (KafkaError, OSError) as error:

@@ -1,12 +1,12 @@
-"""The moves of one broker's replicas between its directories: who asks for them, and what ends them.
+"""The moves of one broker's replicas between its directories.
 
-A move begins with AlterReplicaLogDirs, or goes on where a copy was found at the start. It ends when the copy
-has taken the log's place, with another request, with the replica, and with either directory. A move is
-nobody's but this broker's: the controller hears of it when it is about to end (KIP-858).
+AlterReplicaLogDirs begins a move, and a start continues it if it finds a copy. The move ends when the copy
+has taken the log's place, with another request, with the replica, and with a failure of either directory. The
+controller learns of it only when it is about to end (KIP-858).
 
-Rules kept: a replica has one copy at most, in another directory than its log; while there is one, nobody
-cleans the log. Copies that are given up are deleted, unless their directory has failed, or the log has: of
-that the copy may be all that is left, and the next start looks at it (`LogStore.open`).
+Rules kept: a replica has one copy at most, in another directory than its log; a log with a copy is not
+cleaned. Abandoned copies are deleted, unless their directory has failed, or that of the log: the copy may
+then be the only one left, and the next start checks it (`LogStore.open`).
 
 Source: Kafka's ReplicaManager.alterReplicaLogDirs and ReplicaAlterLogDirsManager; KIP-113.
 """
@@ -39,8 +39,6 @@ _CLIENT_ID: Final = "ReplicaAlterLogDirs"
 
 
 class DirectoryMoves(RoleListener[Replica]):
-    """The moves under way."""
-
     def __init__(self, services: CopyServices) -> None:
         self._services = services
         self._moves: dict[Replica, DirectoryCopying] = {}
@@ -49,9 +47,9 @@ class DirectoryMoves(RoleListener[Replica]):
         self._stopped = False
 
     def wanted(self, topic_partition: TopicPartition, path: str) -> tuple[Replica, LogDirectory] | None:
-        """Return what `move` is to be asked for, to have a replica lie in the directory at `path`.
+        """Return the arguments of `move` for a replica to lie in the directory at `path`.
 
-        None where nothing need be done. Of a replica that is not here yet it is remembered.
+        None if it lies there already. The directory of a future replica is remembered.
 
         Raises:
             KafkaError: invalid_topic_exception, log_dir_not_found, kafka_storage_error or
@@ -63,7 +61,9 @@ class DirectoryMoves(RoleListener[Replica]):
             raise KafkaError(ErrorCode.invalid_topic_exception, f"the name of {topic_partition} is too long")
         directory = next((each for each in store.directories if str(each.path) == path), None)
         if directory is None:
-            raise KafkaError(ErrorCode.log_dir_not_found, f"{path} is no directory of this broker's log.dirs")
+            raise KafkaError(
+                ErrorCode.log_dir_not_found, f"{path} is not a directory of this broker's log.dirs"
+            )
         if directory.failure is not None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{path} is offline")
         replica = self._replica(topic_partition, directory)
@@ -85,9 +85,9 @@ class DirectoryMoves(RoleListener[Replica]):
             ) from error
 
     async def move(self, replica: Replica, directory: LogDirectory) -> None:
-        """Have a replica lie in that directory; returns when its copying has begun.
+        """Begin to move a replica into that directory.
 
-        Nothing is done for one that lies there, but that its move elsewhere ends.
+        If it lies there, only a move elsewhere is ended.
 
         Raises:
             KafkaError: kafka_storage_error, replica_not_available.
@@ -101,12 +101,12 @@ class DirectoryMoves(RoleListener[Replica]):
         if under_way is not None:
             if under_way.target is directory:
                 return
-            logger.info("%s: the move to %s is called off", replica, under_way.target.path)
+            logger.info("%s: the move to %s is cancelled", replica, under_way.target.path)
             self._give_up(replica)
         if store.directory_of(replica.log) is directory:
             return
         if len(store.online) < len(store.directories):
-            # As in Kafka: the one that is offline may have a copy of it.
+            # As in Kafka: the offline directory may have a copy of it.
             raise KafkaError(ErrorCode.kafka_storage_error, "another directory of this broker is offline")
         future = await store.create_future(replica.log, directory)
         if self._stopped or replica not in self._services.table or replica.offline:
@@ -127,10 +127,10 @@ class DirectoryMoves(RoleListener[Replica]):
         try:
             await copying.run()
         except Exception:
-            # A mistake: the replica goes on with the log it has, and so does everything else.
+            # A programming error: the replica keeps its log, and other moves go on.
             logger.exception("%s: its move to %s has failed", replica, copying.target.path)
         finally:
-            # What `stop` has halted is under way still, for the caller to close and the next start to go on.
+            # Moves halted by `stop` stay: the caller closes their copies, and the next start continues them.
             if not self._stopped and self._moves.get(replica) is copying:
                 self._end(replica)
 
@@ -154,32 +154,31 @@ class DirectoryMoves(RoleListener[Replica]):
             copying.cancel(delete=True)
 
     def became_leader(self, replica: Replica) -> None:
-        """Go on with the move that was under way when this broker was stopped."""
+        """Continue the move that a stop of the broker has interrupted."""
         self._resume(replica)
 
     def became_follower(self, replica: Replica) -> None:
-        """Go on with the move that was under way when this broker was stopped."""
+        """Continue the move that a stop of the broker has interrupted."""
         self._resume(replica)
 
     def _resume(self, replica: Replica) -> None:
         future = self._services.store.claim_future(replica.log)
         if future is not None:
-            logger.info("%s: going on to move it from %s to %s", replica, replica.log.parent, future.parent)
+            logger.info("%s: continuing its move from %s to %s", replica, replica.log.parent, future.parent)
             self._begin(replica, future)
 
     def stopped(self, replica: Replica) -> None:
-        """Its log failed: what was copied stays where it is."""
+        """End the move if the log has failed; the copy stays."""
         if replica.offline:
             copying = self._end(replica)
             if copying is not None:
                 copying.cancel(delete=False)
 
     def deleted(self, replica: Replica) -> None:
-        """It is no longer this broker's."""
         self._give_up(replica)
 
     def directory_failed(self, directory: LogDirectory) -> None:
-        """Nothing can be copied into that directory any more."""
+        """End the moves into that directory."""
         for replica, copying in list(self._moves.items()):
             if copying.target is directory:
                 self._end(replica)
@@ -188,18 +187,18 @@ class DirectoryMoves(RoleListener[Replica]):
     # --- others ----------------------------------------------------------------------------------
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Look again at the moves that wait for the metadata."""
+        """Wake the moves that wait for the metadata."""
         for replica, copying in list(self._moves.items()):
             if replica.topic_partition.partition in delta.changed_topics.get(replica.topic_id, ()):
                 copying.wake()
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell; a source of a registry."""
+        """Yield the largest lag of a copy; a source of a registry."""
         lag = max((copying.future.lag for copying in self._moves.values()), default=0)
         yield Sample(server.ALTER_LOG_DIRS_MAX_LAG.of(clientId=_CLIENT_ID), Kind.GAUGE, lag)
 
     async def stop(self) -> None:
-        """Copy nothing more. The copies are left for the caller to close, and the next start goes on."""
+        """Halt all moves. The caller closes the copies, and the next start continues the moves."""
         self._stopped = True
         for copying in self._moves.values():
             copying.halt()
@@ -207,7 +206,7 @@ class DirectoryMoves(RoleListener[Replica]):
 
     @property
     def copies(self) -> list[Log]:
-        """The logs that are being copied into; those that have become their replicas' logs are not."""
+        """The copies under way, without those that have become their replicas' logs."""
         return [
             copying.future.log for replica, copying in self._moves.items() if replica.future is copying.future
         ]

@@ -1,8 +1,8 @@
-"""One replica's current log and its copy: how the one follows the other, and takes its place.
+"""The current log of a replica and its copy: how the copy follows the log, and takes its place.
 
-The copy follows as a follower does its leader (`PartitionFollower`): it is cut where the epochs of the two
-part, begins again where the other has begun anew, and lets go of what the other has let go of. Methods say
-where they belong: on the loop, or beside it (they block, and change only the copy). One at a time.
+The copy follows as a follower does its leader (`PartitionFollower`): it is truncated where the epochs
+diverge, restarts where the log has restarted, and drops what the log has dropped. Methods state where they
+run: on the loop, or off it (they block, and change only the copy). One at a time.
 
 Source: Kafka's ReplicaAlterLogDirsThread over LocalLeaderEndPoint,
 Partition.maybeReplaceCurrentWithFutureReplica.
@@ -23,24 +23,24 @@ from sparklog.storage.results import ReadResult
 from sparklog.types import Offset, TimestampMs
 
 RANGE_BYTES: Final = 1 << 20
-"""How much is copied in one go, as a follower asks of a partition (replica.fetch.max.bytes)."""
+"""The bytes of one copied range, as many as a follower fetches of a partition (replica.fetch.max.bytes)."""
 NEAR_BYTES: Final = 1 << 20
-"""How much may be taken over on the loop."""
+"""The bytes that may be copied on the loop."""
 _ANY_EPOCH: Final = 2**31 - 1
 _OWN: Final = 0
-"""Whom a copy follows: nobody asks which broker that is."""
+"""The leader id of a copy, which has no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedRange:
-    """What was read of the current log behind what the copy has."""
+    """A range read from the current log after the end of the copy."""
 
     records: bytes
-    """None, if there are none up to `end_offset`."""
+    """Empty, if there are none up to `end_offset`."""
     end_offset: Offset
-    """Of the log, when it was read."""
+    """The log's end when it was read."""
     truncation_count: int
-    """How often the log had been cut."""
+    """The number of the log's truncations when it was read."""
 
 
 @dataclass(slots=True)
@@ -56,12 +56,12 @@ class LogCopy:
 
     @property
     def is_settling(self) -> bool:
-        """Whether the current log was cut and does not know its producers yet."""
+        """Whether the current log was truncated and has not loaded its producers yet."""
         return self.replica.log.loading is not None
 
     @property
     def is_near(self) -> bool:
-        """Whether what is missing is so little, and so near, that it can be taken over on the loop."""
+        """Whether the rest of the log is small and cached, so that it can be copied on the loop."""
         if self.future.lag == 0:
             return True
         end_offset = self.replica.log.log_end_offset
@@ -72,7 +72,7 @@ class LogCopy:
         return found.region is None or found.next_offset == end_offset
 
     def follow_cuts(self, wall_ms: TimestampMs) -> None:
-        """Cut the copy where the current log has been cut. On the loop; `Log.loading` may be set by it.
+        """Truncate the copy where the current log was truncated. On the loop; may set `Log.loading`.
 
         Raises:
             KafkaError: kafka_storage_error, of the copy.
@@ -93,7 +93,7 @@ class LogCopy:
         following.take(answered, b"", wall_ms)
 
     def read(self, end_offset: Offset, truncation_count: int) -> CopiedRange:
-        """Read the next range of the current log, up to `end_offset`. Beside the loop.
+        """Read the next range of the current log, up to `end_offset`. Off the loop.
 
         Raises:
             KafkaError, OSError: the current log cannot be read.
@@ -102,10 +102,10 @@ class LogCopy:
         return CopiedRange(records, end_offset, truncation_count)
 
     def append(self, copied: CopiedRange, wall_ms: TimestampMs) -> None:
-        """Append what was read, and do the copy's upkeep. Beside the loop.
+        """Append a range, and maintain the copy. Off the loop.
 
         Raises:
-            KafkaError, OSError: the copy cannot be written, or what was read is damaged.
+            KafkaError, OSError: the copy cannot be written, or the range is damaged.
         """
         log = self._log
         self._take(copied.records, copied.end_offset, wall_ms)
@@ -116,10 +116,10 @@ class LogCopy:
             log.delete_files_due(wall_ms)
 
     def replace(self, wall_ms: TimestampMs) -> Log:
-        """Take the rest over, and have the copy be the replica's log; return the one that was. On the loop.
+        """Copy the rest, and make the copy the replica's log; return the old one. On the loop.
 
         Raises:
-            KafkaError, OSError: of the copy; the replica goes on with the log it has.
+            KafkaError, OSError: of the copy; the replica keeps its log.
         """
         replica, log = self.replica, self._log
         current = replica.log
@@ -139,7 +139,7 @@ class LogCopy:
     def _take(self, records: bytes, end_offset: Offset, wall_ms: TimestampMs) -> None:
         log, current = self._log, self.replica.log
         if not records:
-            # What was there has been compacted away.
+            # The records in between were compacted away.
             log.skip_to(end_offset, wall_ms)
             return
         answered = FetchAnswered(

@@ -1,1 +1,1 @@
-"""What decides about moves between directories."""
+"""Pure rules of moves between directories."""

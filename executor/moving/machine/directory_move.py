@@ -1,15 +1,14 @@
-"""What is to be done next of one replica's move into another directory of its broker.
+"""The next step of one replica's move into another directory of its broker.
 
-Pure. The copy becomes the replica when it has everything, and not before
-- what was copied is on the disk: else a power failure would take what had long been there;
-- the metadata says that the replica lies where the copy does (KIP-858): else a controller would count with a
-  directory that the replica has left, and a start after a crash would not know which of two logs is whole.
+Pure. The copy becomes the replica when it has all records, and not before
+- they are on disk: else a power failure could lose records that were on disk before;
+- the metadata has the copy's directory for the replica (KIP-858): else the controller would assume a
+  directory that the replica has left, and a start after a crash would not know which of two logs is complete.
 
-The current log goes on growing meanwhile; the copy follows it. So the last of it is taken over in the step
-that replaces it, by the thread that changes both logs, if that is little.
+The current log keeps growing meanwhile; the copy follows it. So the step that replaces it copies the rest, if
+it is small, in the thread that changes both logs.
 
-Order for the caller: ask `next_step`, do it, ask again. `secured` when the copy has been brought onto the
-disk.
+Order for the caller: ask `next_step`, do it, ask again. `secured` when the copy was flushed.
 
 Source: Kafka's ReplicaAlterLogDirsThread, with its promotion states.
 """
@@ -22,20 +21,18 @@ from sparklog.types import Offset
 
 
 class Step(Enum):
-    """What is to be done."""
-
     COPY = auto()
     """Append the next range of the current log to the copy."""
     REST = auto()
-    """Nothing for a while: what may be copied in a second was."""
+    """Pause: the quota is used up."""
     SECURE = auto()
-    """Bring the copy onto the disk, and the checkpoints of its directory with it."""
+    """Flush the copy, and write the checkpoints of its directory."""
     TELL = auto()
-    """Have the controller told where the replica is going to lie."""
+    """Report the target directory to the controller."""
     WAIT = auto()
-    """Nothing until the metadata says more, or the current log is whole again."""
+    """Wait for the metadata, or for the producers of the current log."""
     REPLACE = auto()
-    """Take the rest over and replace the current log, in one go."""
+    """Copy the rest and replace the current log, in one go."""
 
 
 @dataclass(slots=True)
@@ -44,12 +41,12 @@ class DirectoryMove:
 
     target: UUID
     _goal: Offset | None = field(init=False, default=None)
-    """Up to where the copy is to be on the disk: where the log ended when the copy first came near."""
+    """The offset up to which the copy must be on disk: the log's end when the copy first came near."""
     _is_secured: bool = field(init=False, default=False)
     _is_told: bool = field(init=False, default=False)
 
     def secured(self) -> None:
-        """What the copy has, all that is older than a moment ago, is on the disk."""
+        """Note that the copy was flushed."""
         self._is_secured = True
 
     def next_step(
@@ -62,11 +59,10 @@ class DirectoryMove:
         is_throttled: bool,
         told_directory: UUID | None,
     ) -> Step:
-        """Return the next step, of a log and a copy that end there.
+        """Return the next step, for a log and a copy with these ends.
 
-        `is_near` says that what the copy lacks can be taken over at once; `is_settling` that the current log
-        was cut and does not know its producers yet. `told_directory` is where the metadata says that the
-        replica lies.
+        `is_near`: the rest can be copied at once; `is_settling`: the current log was truncated and has not
+        loaded its producers yet; `told_directory`: the replica's directory in the metadata.
 
         >>> facts = {"is_settling": False, "is_throttled": False, "told_directory": None}
         >>> move = DirectoryMove(UUID(int=7))
@@ -79,7 +75,7 @@ class DirectoryMove:
         if not is_near:
             return copy
         if not self._is_secured:
-            # It may be that all of a small log is near, and none of it copied.
+            # A small log may be near as a whole, and not copied at all.
             self._goal = log_end_offset if self._goal is None else min(self._goal, log_end_offset)
             return Step.SECURE if copied_offset >= self._goal else copy
         if not self._is_told:
