@@ -1,1 +1,1 @@
-"""The follower's side of Fetch: who is fetched from, and how."""
+"""The follower's side of Fetch: fetchers, and suspicions of lost brokers."""

@@ -1,8 +1,8 @@
-"""Following: one task fetches from one leader, for all partitions (or a share of them) it leads.
+"""A fetcher: one task that fetches from one leader, for all partitions (or a share of them) it leads.
 
-What is asked, when, and who rests is decided by `machine/leader_fetches.py`. Here is the connection: at most
-two requests are under way, their answers are taken in in their order, and a partition that is added, or has
-rested, has the next request sent at once. The task ends by `stop` only.
+`machine/leader_fetches.py` decides on requests and pauses. This is the connection: at most two requests are
+in flight, their answers are processed in order, and a partition that is added, or whose pause is over, causes
+the next request at once. The task ends by `stop` only.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ class FetcherSettings:
     socket_receive_buffer_bytes: int | None
     """None leaves it to the system."""
     warn_after_ms: int
-    """How long a leader may be gone before that is worth a warning; see `Fetcher`."""
+    """How long a leader may be unreachable before a warning; see `Fetcher`."""
     insider: Insider = STRANGER
-    """How the leader is connected to."""
+    """The protocol and credentials of the connection."""
 
 
 class Fetcher:
     """Follows one leader for some partitions.
 
-    When a whole cluster is stopped, leaders go while their followers have not been told yet. So a lost or
-    refused connection is only noted at first; it is warned of when it lasts longer than it takes the
-    controller to tell this broker to go too, or to follow another.
+    When a whole cluster stops, leaders exit before their followers are asked to stop. So a lost or refused
+    connection is logged at INFO first; the warning follows if it lasts longer than the controller needs to
+    stop this broker too, or to name another leader.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Fetcher:
         suspicions: BrokerSuspicions,
         rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
     ) -> None:
-        """Fetch from a leader; `rest_of` says how long a replica that got so many bytes asks for no more."""
+        """Fetch from a leader; `rest_of` returns the pause of a replica after so many bytes, in
+        milliseconds."""
         self.leader_id = leader_id
         self.address = (host, port)
         self._broker_id = broker_id
@@ -68,16 +69,16 @@ class Fetcher:
         self._rest_of = rest_of
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
-        """There may be something to send since the task last looked."""
+        """Set when a request may have become due."""
         self._channel: Channel | None = None
         self._answers: deque[asyncio.Future[Any]] = deque()
-        """Of the requests under way."""
+        """Of the requests in flight."""
         self._will_send_more = False
         self._task: asyncio.Task[None] | None = None
         self._waking: asyncio.TimerHandle | None = None
-        """When the next of those that rest is fetched for again."""
+        """The timer of the next end of a pause."""
         self._lags: dict[Replica, int] = {}
-        """Records that those which lack some have yet to fetch, as of their last answers."""
+        """The records that lagging replicas have yet to fetch, as of their last answers."""
         self.bytes_fetched = self.requests_answered = 0
 
     def __len__(self) -> int:
@@ -85,21 +86,19 @@ class Fetcher:
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """What is fetched for."""
         return tuple(self._fetches.replicas.values())
 
     @property
     def max_lag(self) -> int:
-        """The most records that one of the partitions is behind its leader's high watermark."""
+        """The most records by which a partition lags its leader's high watermark."""
         return max(self._lags.values(), default=0)
 
     @property
     def refused_count(self) -> int:
-        """How many partitions rest because of an error."""
+        """The number of partitions that pause because of an error."""
         return self._fetches.refused_count
 
     def start(self) -> None:
-        """Begin to fetch."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -113,7 +112,7 @@ class Fetcher:
             self._channel.close()
 
     def add(self, replica: Replica) -> None:
-        """Fetch for `replica` too, from the state its follower is in now."""
+        """Fetch for `replica` too, from its follower's current state."""
         self._fetches.add(replica)
         self._changed.set()
         if self._answers and not self._will_send_more:
@@ -121,7 +120,6 @@ class Fetcher:
             asyncio.get_running_loop().call_soon(self._send_more)
 
     def remove(self, replica: Replica) -> None:
-        """Fetch no more for `replica`."""
         self._fetches.remove(replica)
         self._lags.pop(replica, None)
 
@@ -152,8 +150,8 @@ class Fetcher:
                 if error.error_code is ErrorCode.network_exception:
                     self._suspicions.connection_lost(self.leader_id)
             except Exception:
-                # Whatever it was, its partitions are to be followed, and nobody else looks at this task.
-                logger.exception("fetching from broker %d failed and is begun anew", self.leader_id)
+                # Any other error: the partitions must be followed all the same.
+                logger.exception("fetching from broker %d failed and is retried", self.leader_id)
             pause_ms = fetches.failed()
             self._forget_answers()
             if self._channel is not None:
@@ -162,7 +160,7 @@ class Fetcher:
             await asyncio.sleep(pause_ms / 1000)
 
     async def _round(self, channel: Channel) -> None:
-        """Have a request under way, and take the answer of the oldest in."""
+        """Send a request if none is in flight, and process the answer of the oldest."""
         if not self._answers:
             self._send(channel)
         response = await self._answers[0]
@@ -170,13 +168,13 @@ class Fetcher:
         self._answers.popleft()
         self._take_in(response)
         if not self._fetches.under_way:
-            # Or the session is over, and with it what was asked behind this request.
+            # The session may have ended, and with it the requests after this one.
             self._forget_answers()
         elif self._fetches.may_send:
             self._send(channel)
 
     def _forget_answers(self) -> None:
-        """Drop what is not answered yet: the error that ends it would be logged as one never looked at."""
+        """Cancel the answers in flight: asyncio would log their errors as never retrieved."""
         for answer in self._answers:
             answer.cancel()
         self._answers.clear()
@@ -201,7 +199,7 @@ class Fetcher:
                 advice = replica.take_fetched(answered, records, wall_ms)
             except (KafkaError, OSError) as error:
                 if not replica.offline:
-                    logger.error("%s: what broker %d sent was refused: %s", replica, self.leader_id, error)
+                    logger.error("%s: data from broker %d was rejected: %s", replica, self.leader_id, error)
                 self._rest(self._fetches.refused(replica, monotonic_ms()))
                 continue
             self.bytes_fetched += len(records)
@@ -226,7 +224,7 @@ class Fetcher:
                 self._hold_back(replica, len(records))
 
     def _hold_back(self, replica: Replica, fetched_bytes: int) -> None:
-        """Have a replica rest that is to be fetched for no faster."""
+        """Pause a replica for its quota."""
         rest_ms = self._rest_of(replica, fetched_bytes)
         if rest_ms is not None:
             self._fetches.rest(replica, monotonic_ms() + rest_ms)
@@ -256,7 +254,7 @@ class Fetcher:
 
 
 class _Failing:
-    """What is logged of a series of failed rounds: the first, and once that it is worth a warning."""
+    """The log of a series of failed rounds: the first one, and one warning when it lasts."""
 
     def __init__(self, leader_id: BrokerId, warn_after_ms: int) -> None:
         self._leader_id = leader_id

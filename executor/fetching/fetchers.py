@@ -1,8 +1,7 @@
-"""All fetchers of one broker: which leader each followed partition is fetched from.
+"""All fetchers of one broker, by leader.
 
-Partitions of one leader are spread over `num.replica.fetchers` connections. `add` and `remove` take effect
-at once; `apply` ends the fetchers that have nothing left and replaces those whose leader moved to
-another address.
+Partitions of one leader are spread over `num.replica.fetchers` connections. `add` and `remove` take effect at
+once; `apply` ends the fetchers without partitions and replaces those whose leader has another address.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from sparklog.wire.insider import STRANGER, Insider
 
 _FIRST_BACKOFF_MS: Final = 20
 _CLIENT_ID: Final = "Replica"
-"""Kafka's tag for what is so of all fetchers together."""
+"""Kafka's tag of metrics over all fetchers."""
 
 
 class _Slot(NamedTuple):
@@ -38,7 +37,7 @@ class _Slot(NamedTuple):
 
 
 class Fetchers(RoleListener[Replica]):
-    """The fetchers of one broker: they fetch for whichever of its replicas follow."""
+    """The fetchers of one broker, for all replicas that follow."""
 
     def __init__(
         self,
@@ -50,9 +49,9 @@ class Fetchers(RoleListener[Replica]):
         quota: ReplicationQuota,
         insider: Insider = STRANGER,
     ) -> None:
-        """Fetch for the replicas in `table`; `quota` holds for what all of them fetch together.
+        """Fetch for the replicas in `table`; `quota` limits all of their fetches together.
 
-        `insider` is how leaders are connected to.
+        `insider` is the protocol and credentials of the connections.
         """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -70,19 +69,19 @@ class Fetchers(RoleListener[Replica]):
             ),
             socket_timeout_ms=config.replica_socket_timeout_ms,
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
-            # One interval until this broker is told, one for the leader to be gone before its time.
+            # One interval until this broker is asked to stop, one for the leader that exits before its time.
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
             insider=insider,
         )
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}
         self._leader_unknown: dict[Replica, None] = {}
-        """Followers that are to be added when it is known where their leaders are."""
+        """Followers whose leader's address is not known yet."""
         self._ended: list[Fetcher] = []
         self._stopped = False
 
     def add(self, replica: Replica) -> None:
-        """Fetch for `replica` from the leader it follows now, if that is known where to find."""
+        """Fetch for `replica` from its current leader, if the leader's address is known."""
         follower = replica.follower
         leader_id = None if follower is None else follower.leader_id
         if leader_id is None or replica.offline or self._stopped:
@@ -111,31 +110,27 @@ class Fetchers(RoleListener[Replica]):
         fetcher.add(replica)
 
     def remove(self, replica: Replica) -> None:
-        """Fetch for `replica` no more."""
         self._leader_unknown.pop(replica, None)
         slot = self._slots.pop(replica, None)
         if slot is not None:
             self._fetchers[slot].remove(replica)
 
     def became_leader(self, replica: Replica) -> None:
-        """It follows nobody."""
         self.remove(replica)
 
     def became_follower(self, replica: Replica) -> None:
-        """It follows another leader, or the same in a new epoch."""
+        """Fetch from the new leader, or from the same one in its new epoch."""
         self.remove(replica)
         self.add(replica)
 
     def stopped(self, replica: Replica) -> None:
-        """It follows nobody."""
         self.remove(replica)
 
     def deleted(self, replica: Replica) -> None:
-        """It is gone."""
         self.remove(replica)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Bring the fetchers in line with the partitions they have and the brokers' addresses."""
+        """Adapt the fetchers to their partitions and the brokers' addresses."""
         for slot, fetcher in list(self._fetchers.items()):
             found = self._table.endpoint(slot.leader_id)
             moved = found is not None and (found[0].host, found[0].port) != fetcher.address
@@ -152,7 +147,7 @@ class Fetchers(RoleListener[Replica]):
         await asyncio.gather(*(fetcher.stop() for fetcher in ended))
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell; a source of a registry."""
+        """Yield lag, failed partitions and bytes; a source of a registry."""
         fetchers = self._fetchers.values()
         max_lag = max((fetcher.max_lag for fetcher in fetchers), default=0)
         yield Sample(server.MAX_LAG.of(clientId=_CLIENT_ID), Kind.GAUGE, max_lag)
@@ -169,14 +164,14 @@ class Fetchers(RoleListener[Replica]):
             yield Sample(server.FETCHER_REQUESTS.of(**tags), Kind.METER, fetcher.requests_answered)
 
     async def stop(self) -> None:
-        """Stop every fetcher, and begin no other."""
+        """Stop every fetcher, and start no other."""
         self._stopped = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
 
     def _rest_of(self, replica: Replica, fetched_bytes: int) -> int | None:
-        """Count what was fetched; return how long to ask nothing for the replica, for the quota's sake."""
+        """Count the fetched bytes; return the pause that the quota requires, in milliseconds."""
         quota, partition = self._quota, replica.topic_partition.partition
         if not (quota.is_bounded and quota.includes(replica.settings.follower_throttled, partition)):
             return None

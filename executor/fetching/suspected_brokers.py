@@ -1,4 +1,4 @@
-"""Suspicions of other brokers on this broker's event loop: its connections report, its answers wait."""
+"""Suspicions of other brokers on this broker's event loop: connections report them, answers wait for them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Set
@@ -10,7 +10,7 @@ from sparklog.types import BrokerId
 
 
 class BrokerSuspicions:
-    """A broker's `SuspectedBrokers` on its event loop, and who waits for them to change."""
+    """A broker's `SuspectedBrokers` on its event loop, with the tasks that wait for a change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -22,21 +22,21 @@ class BrokerSuspicions:
         return int(self._loop.time() * 1000)
 
     def connection_lost(self, broker_id: BrokerId) -> None:
-        """A connection to the broker broke, or one was refused."""
+        """Note that a connection to the broker broke, or one was refused."""
         self._suspected.connection_lost(broker_id, self.now_ms())
 
     def connection_serves(self, broker_id: BrokerId) -> None:
-        """The broker has answered."""
+        """Note an answer of the broker."""
         if self._suspected.connection_serves(broker_id):
             self._wake()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Take in the image that requests are answered from now on."""
+        """Take the image that requests are answered from now on."""
         self._suspected.image_changed(image, self.now_ms())
         self._wake()
 
     def just_fenced(self, asker: object, topics: Set[Hashable]) -> tuple[BrokerRegistration, ...]:
-        """Return the fenced brokers to list in the answer that tells `asker` of these topics' leaders."""
+        """Return the fenced brokers to list in an answer to `asker` with these topics' leaders."""
         return self._suspected.just_fenced(asker, topics, self.now_ms())
 
     def is_any_suspected(self, leaders: Set[BrokerId]) -> bool:
@@ -44,7 +44,7 @@ class BrokerSuspicions:
         return self._suspected.suspected_until_ms(leaders, self.now_ms()) is not None
 
     async def until_none_is_suspected(self, leaders: Callable[[], Awaitable[Set[BrokerId]]]) -> None:
-        """Return when none of `leaders()` is suspected of being lost; they are asked for at every change."""
+        """Wait until none of `leaders()`, called after every change, is suspected of being lost."""
         while True:
             changed = self._changed  # while they are found out, too
             until_ms = self._suspected.suspected_until_ms(await leaders(), self.now_ms())
@@ -57,7 +57,7 @@ class BrokerSuspicions:
                 continue
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Return when `holds()` after some change."""
+        """Wait until `holds()` after some change."""
         while not holds():
             await self._changed.wait()
 

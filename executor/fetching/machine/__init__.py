@@ -1,1 +1,1 @@
-"""What decides about what is fetched, and what connections tell of other brokers. Pure."""
+"""Pure rules of fetching, and of suspicions of other brokers."""

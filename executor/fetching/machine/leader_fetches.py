@@ -1,20 +1,21 @@
-"""What is fetched from one leader: which partitions are asked for next, what its session holds, who rests.
+"""The fetches from one leader: the partitions of the next request, the session's content, and pauses.
 
 Rules kept
-- A request names only partitions whose fetch is another one than the leader's session holds (KIP-227); the
-  leader holds it while there is nothing. A partition added meanwhile must not wait for that: the next request
-  of the session is sent behind the one that is held, which makes the leader answer the held one. At most two
-  are under way. A session is begun without waiting, so that later requests can pass the ones that wait. To a
-  leader that has just refused one (no slot is free), requests wait without it.
-- A partition that was refused rests outside the session: briefly at first, since right after an election the
-  leader may be a moment behind with its metadata, then longer each time. One that only new metadata can help
-  rests until it is added again. When the connection fails everything rests alike.
-- An answer about a fetch that was asked for anew since its request is not taken in.
+- A request names only partitions whose fetch differs from the one in the leader's session (KIP-227); the
+  leader holds the request while it has no records. A partition added meanwhile must not wait for that: the
+  next request of the session is sent behind the held one, which makes the leader answer the held one. At most
+  two are in flight. The request that begins a session does not wait at the leader, so that later requests can
+  pass the waiting ones. If the leader has just refused a session (no slot is free), requests wait without
+  one.
+- A refused partition pauses outside the session: briefly at first, since right after an election the leader's
+  metadata may lag a moment, then longer each time. A partition that needs new metadata pauses until it is
+  added again. After a failed connection all partitions pause.
+- An answer is ignored for a partition whose fetch has changed since its request.
 
 Pure. Order for the caller: while `may_send`, send `next_request`; pass each answer, in the order of the
-requests, to `answered`, and for each partition that this yields call `taken`, or `refused`. Those return for
-how long the partition rests; call `wake_rested` after that. `failed` when the connection is lost: the next
-request goes over another one, after the pause that it returns.
+requests, to `answered`, and for each partition that this yields call `taken`, or `refused`. Those return the
+partition's pause; call `wake_rested` after it. `failed` when the connection is lost: the next request goes
+over another one, after the pause that it returns.
 """
 
 import datetime
@@ -75,7 +76,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What the leader's session holds about a partition since the request of that number."""
+    """A partition's fetch in the leader's session since the request of that number."""
 
     fetch: PartitionFetch
     log_start_offset: Offset
@@ -90,25 +91,25 @@ class LeaderFetches:
         self._broker_id = broker_id
         self._limits = limits
         self._due: dict[TopicIdPartition, None] = {}
-        """Partitions whose next fetch may differ from what the session holds."""
+        """Partitions whose next fetch may differ from the session's."""
         self._resting: dict[TopicIdPartition, float] = {}
-        """Partitions left out of the session, until when; `inf` until new metadata."""
+        """Paused partitions by the end of their pause; `inf` until new metadata."""
         self._refusals: dict[TopicIdPartition, int] = {}
-        """How often in a row a partition was refused; one that was answered well is not in it."""
+        """The number of refusals in a row by partition; none after a success."""
         self._failures = 0
-        """How often in a row the connection failed."""
+        """The number of failures of the connection in a row."""
         self._session_id = NO_SESSION_ID
         self._session_epoch = FULL_EPOCH
         self._has_slot = True
-        """Whether the leader may give a session, as far as it has told."""
+        """Whether the leader may grant a session, by its last answer."""
         self._asked: dict[TopicIdPartition, _Asked] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
         self._requests_sent = 0
         self._under_way: deque[int] = deque()
-        """The numbers of the requests that are not answered yet."""
+        """The numbers of the requests in flight."""
 
     def add(self, replica: "Replica") -> None:
-        """Fetch for `replica` too, from the state its follower is in now."""
+        """Fetch for `replica` too, from its follower's current state."""
         key = replica.key
         self.replicas[key] = replica
         self._resting.pop(key, None)
@@ -116,7 +117,6 @@ class LeaderFetches:
         self._due[key] = None
 
     def remove(self, replica: "Replica") -> None:
-        """Fetch no more for `replica`."""
         key = replica.key
         if self.replicas.get(key) is replica:
             del self.replicas[key]
@@ -126,26 +126,25 @@ class LeaderFetches:
 
     @property
     def refused_count(self) -> int:
-        """How many partitions rest because what the leader sent of them was refused, or it refused them."""
+        """The number of partitions that pause after an error of either side."""
         return len(self._refusals)
 
     # --- requests -------------------------------------------------------------------------------
 
     @property
     def under_way(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests in flight."""
         return len(self._under_way)
 
     @property
     def may_send(self) -> bool:
-        """Whether there is a request to send now."""
         under_way = len(self._under_way)
         if under_way == 0:
             return bool(self._due or self._asked)
         return bool(self._due) and self._session_id != NO_SESSION_ID and under_way < _MAX_UNDER_WAY
 
     def next_request(self, broker_epoch: BrokerEpoch | None) -> FetchRequest:
-        """Return the next request, which is under way from now on."""
+        """Return the next request, and note it as in flight."""
         self._requests_sent += 1
         self._under_way.append(self._requests_sent)
         topics: dict[UUID, list[FetchPartition]] = {}
@@ -181,7 +180,7 @@ class LeaderFetches:
         )
 
     def _ask(self, key: TopicIdPartition) -> FetchPartition | None:
-        """Return what to ask about a partition, or None if that is nothing else than the session holds."""
+        """Return the fetch of a partition, or None if it equals the session's."""
         fetch = self._next_fetch(key)
         if fetch is None:
             self._leave_out(key)
@@ -204,7 +203,7 @@ class LeaderFetches:
     # --- answers --------------------------------------------------------------------------------
 
     def answered(self, response: Any) -> Iterator[PartitionAnswer]:
-        """Take the answer of the oldest request in; yield what it says of each partition that was asked for.
+        """Process the answer of the oldest request; yield the answers of its partitions.
 
         Raises:
             KafkaError: the request was refused as a whole.
@@ -244,7 +243,7 @@ class LeaderFetches:
                 )
                 yield PartitionAnswer(replica, answered, records)
         if self._session_id == NO_SESSION_ID:
-            # The leader has no slot for a session: everything is said again each time.
+            # The leader has no slot for a session: every request is a full one.
             self._end_session()
 
     def was_refused(self, replica: "Replica") -> bool:
@@ -252,7 +251,7 @@ class LeaderFetches:
         return replica.key in self._refusals
 
     def taken(self, replica: "Replica", advice: BackOff | AwaitMetadata | None, now_ms: int) -> int | None:
-        """An answer was taken in with this `advice`; return for how long the partition rests, if it does."""
+        """Note a processed answer and its `advice`; return the partition's pause in milliseconds, if any."""
         key = replica.key
         if advice is None:
             if self._refusals:
@@ -265,7 +264,7 @@ class LeaderFetches:
         return self.refused(replica, now_ms)
 
     def refused(self, replica: "Replica", now_ms: int) -> int:
-        """An answer could not be taken in; return for how long the partition rests."""
+        """Note a rejected answer; return the partition's pause in milliseconds."""
         key = replica.key
         refusals = self._refusals.get(key, 0)
         rest_ms = self._limits.backoff.pause_ms(refusals)
@@ -275,12 +274,12 @@ class LeaderFetches:
         return rest_ms
 
     def rest(self, replica: "Replica", until_ms: int) -> None:
-        """Ask nothing for a replica until then, though it was refused nothing."""
+        """Pause a replica until then, without a refusal."""
         self._resting[replica.key] = until_ms
         self._leave_out(replica.key)
 
     def wake_rested(self, now_ms: int) -> list["Replica"]:
-        """Ask again for those that have rested; return them."""
+        """End the pauses that are over; return their replicas."""
         rested = [key for key, until_ms in self._resting.items() if until_ms <= now_ms]
         for key in rested:
             del self._resting[key]
@@ -289,11 +288,11 @@ class LeaderFetches:
 
     @property
     def next_rested_ms(self) -> float:
-        """When the next of those that rest has rested; infinity if that is not known of any."""
+        """The end of the next pause; infinity if no such time is known."""
         return min(self._resting.values(), default=inf)
 
     def failed(self) -> int:
-        """The connection is lost, or the leader refused; return how long to pause."""
+        """Note a lost connection or a refused request; return the pause in milliseconds."""
         self._end_session()
         self._has_slot = True
         self._failures += 1
@@ -303,7 +302,7 @@ class LeaderFetches:
         self._due.pop(key, None)
         if self._asked.pop(key, None) is not None and (
             self._session_id != NO_SESSION_ID
-            # The answer that is under way may begin a session, which holds it.
+            # The answer in flight may begin a session that holds it.
             or self._under_way
         ):
             self._forgotten[key] = None
@@ -313,8 +312,8 @@ class LeaderFetches:
         self._asked.clear()
         self._forgotten.clear()
         self._under_way.clear()
-        # Not who rests, or whose next fetch is not known yet (`wake_rested` and `add` make them due): a
-        # request that names nobody is answered at once and begins no session, over and over.
+        # Not the paused ones, or those without a next fetch (`wake_rested` and `add` make them due): a
+        # request without partitions is answered at once and begins no session, over and over.
         self._due = {key: None for key in self.replicas if self._next_fetch(key) is not None}
 
     def _next_fetch(self, key: TopicIdPartition) -> PartitionFetch | None:

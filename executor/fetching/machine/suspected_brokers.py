@@ -1,20 +1,19 @@
-"""What a broker knows of the loss of others beyond its image, for those who ask it for metadata. Pure.
+"""Suspicions of lost brokers that go beyond the metadata image, for Metadata answers. Pure.
 
-Two things that clients need for a few moments around the end of a leader:
+Clients need two corrections for a few moments around the end of a leader:
 
-- Who is about to be fenced. When a broker's process ends, everybody connected to it notices at once, its
-  clients too; the controller fences it some milliseconds later. A client asks another broker who leads now,
-  and if it is told the old leader once more, it may look again only a second later (librdkafka). So a
-  broker that has lost its own connection to the leader tells nothing until the next image, or until that
-  connection serves again, or for `SUSPICION_MS`.
-- Who has just been fenced. A client that is told of new leaders and, in the same answer, no longer of the
-  broker that led before may lose both: librdkafka since 2.10 then takes the partitions for leaderless for up
-  to a second. So for `JUST_FENCED_MS` the broker stays in the first answer that a connection gets about a
-  topic, which moves the topic's partitions, and is left out of the next. All that a client can do with it
-  is to be refused.
+- Brokers about to be fenced. When a broker's process ends, every peer notices the closed connection at once,
+  clients too; the controller fences it some milliseconds later. A client then asks another broker for the
+  leader, and after an answer with the old leader it may ask again only a second later (librdkafka). So a
+  broker that has lost its own connection to the leader delays such answers until the next image, or until
+  that connection works again, or for `SUSPICION_MS`.
+- Brokers just fenced. A client that gets new leaders in an answer without the old leader's broker may lose
+  both: librdkafka since 2.10 then considers the partitions leaderless for up to a second. So for
+  `JUST_FENCED_MS` the broker stays in the first answer about a topic on each connection, which moves the
+  topic's partitions, and is left out of the next. Requests to it only fail.
 
 Order for callers: `image_changed` for every image, the others as it happens. Kafka does neither: its brokers
-wait for a dead one's session to time out, beside which a second is little.
+wait for a dead broker's session to time out, compared to which a second is little.
 """
 
 from collections.abc import Hashable, Set
@@ -26,40 +25,40 @@ from sparklog.types import BrokerId
 SUSPICION_MS: Final = 500
 """Some tens of milliseconds are usual; a connection that broke for another reason is back sooner."""
 JUST_FENCED_MS: Final = 5_000
-"""Clients ask at once when a connection breaks, and look after all their leaders every second."""
+"""Clients ask at once when a connection breaks, and refresh all their leaders every second."""
 
 
 class _Fenced:
-    """A broker that is fenced."""
+    """A fenced broker."""
 
     def __init__(self, registration: BrokerRegistration, since_ms: int) -> None:
         self.registration = registration
-        """The last that was live."""
+        """The last one that was live."""
         self.since_ms = since_ms
         self.told: dict[object, set[Hashable]] = {}
-        """Who has been told of which topics' leaders since then."""
+        """The topics whose leaders each connection has got since then."""
 
 
 class SuspectedBrokers:
-    """The brokers that are suspected of being lost, and those that have just gone."""
+    """The brokers that are suspected of being lost, and those that were just fenced."""
 
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE
         self._lost_ms: dict[BrokerId, int] = {}
-        """Since when there is no connection to a broker that the image has for live."""
+        """The time of the loss of the connection, for brokers that are live in the image."""
         self._just_fenced: dict[BrokerId, _Fenced] = {}
 
     def connection_lost(self, broker_id: BrokerId, now_ms: int) -> None:
-        """A connection to the broker broke, or one was refused."""
+        """Note that a connection to the broker broke, or one was refused."""
         if _is_live(self._image, broker_id):
             self._lost_ms.setdefault(broker_id, now_ms)
 
     def connection_serves(self, broker_id: BrokerId) -> bool:
-        """The broker has answered; return whether that clears it of a suspicion."""
+        """Note an answer of the broker; return whether that ends a suspicion."""
         return self._lost_ms.pop(broker_id, None) is not None
 
     def image_changed(self, image: MetadataImage, now_ms: int) -> None:
-        """Take in the next image."""
+        """Take the next image."""
         for broker_id, before in self._image.brokers.items():
             after = image.brokers.get(broker_id)
             if after is before:
@@ -75,7 +74,7 @@ class SuspectedBrokers:
         self._forget_fenced(now_ms)
 
     def suspected_until_ms(self, leaders: Set[BrokerId], now_ms: int) -> int | None:
-        """Return until when one of `leaders` is suspected of being lost; None if none is now."""
+        """Return the end of the suspicions of `leaders`; None if none is suspected now."""
         ends_ms = (
             lost_ms + SUSPICION_MS for broker_id, lost_ms in self._lost_ms.items() if broker_id in leaders
         )
@@ -84,7 +83,7 @@ class SuspectedBrokers:
     def just_fenced(
         self, asker: object, topics: Set[Hashable], now_ms: int
     ) -> tuple[BrokerRegistration, ...]:
-        """Return the fenced brokers to list in the answer that tells `asker` of these topics' leaders."""
+        """Return the fenced brokers to list in an answer to `asker` with these topics' leaders."""
         self._forget_fenced(now_ms)
         listed = []
         for fenced in self._just_fenced.values():
@@ -95,7 +94,7 @@ class SuspectedBrokers:
         return tuple(listed)
 
     def _forget_fenced(self, now_ms: int) -> None:
-        """Forget those that are back or have been gone for long."""
+        """Forget brokers that are back or were fenced long ago."""
         for broker_id, fenced in list(self._just_fenced.items()):
             if _is_live(self._image, broker_id) or fenced.since_ms + JUST_FENCED_MS <= now_ms:
                 del self._just_fenced[broker_id]
