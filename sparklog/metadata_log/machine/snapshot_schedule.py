@@ -3,7 +3,7 @@
 Pure, with the time as an argument. Rules, as in Kafka:
 
 - A snapshot is due when `max_record_bytes` of the log have been replayed since the last one, or when
-  `max_interval_ms` have passed and at least one record was replayed; never within a metadata transaction.
+  `max_interval_ms` have passed and at least one record was replayed.
 - The log is deleted from its start up to one of its snapshots, at most the newest: one snapshot always stays.
   The oldest one goes while log and snapshots together exceed `retention_bytes`, or while its last record is
   older than `retention_ms`.
