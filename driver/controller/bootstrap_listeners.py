@@ -21,7 +21,7 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 
@@ -80,18 +80,21 @@ class BootstrapListeners:
                     listener = await Listener.start(
                         address.host,
                         address.port,
-                        apis,
-                        name="controller" if not listeners else f"controller-{name}",
-                        listener_name=name,
-                        security_protocol=protocols[name],
-                        features=features,
-                        admission=Admission(authentication_of(name, inside)),
-                        settings=config.socket_settings(),
-                        quotas=quotas,
-                        metrics=metrics,
-                        tls=tls,
-                        keeps_room_inside=True,
+                        Service(
+                            apis=apis,
+                            features=features,
+                            admission=Admission(authentication_of(name, inside)),
+                            metrics=metrics,
+                        ),
+                        ListenerIdentity(
+                            name="controller" if not listeners else f"controller-{name}",
+                            listener_name=name,
+                            security_protocol=protocols[name],
+                            tls=tls,
+                        ),
+                        ListenerBounds(settings=config.socket_settings(), quotas=quotas),
                         listening=sockets[number] if sockets else None,
+                        inside=InsidePolicy.KEEPS_ROOM,
                     )
                 except OSError as error:
                     raise CannotListenError(address, error) from error

@@ -31,7 +31,7 @@ from sparklog.types import or_minus_one, unless_minus_one
 from sparklog.wire.admission import Admission
 from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.requests import Features
 
@@ -107,25 +107,29 @@ class ClientListeners:
                 start = partial(
                     Listener.start,
                     endpoint.host,
-                    apis=apis,
-                    name=endpoint.name,
-                    security_protocol=endpoint.security_protocol,
-                    features=_features(services.image),
-                    admission=admission._replace(
-                        authentication=listener_authentication(
-                            config, endpoint.name, inside, _credential_of(services.image)
-                        )
+                    service=Service(
+                        apis=apis,
+                        features=_features(services.image),
+                        admission=admission._replace(
+                            authentication=listener_authentication(
+                                config, endpoint.name, inside, _credential_of(services.image)
+                            )
+                        ),
+                        metrics=services.monitoring.requests,
                     ),
-                    settings=config.socket_settings(),
-                    metrics=services.monitoring.requests,
-                    quotas=connection_quotas,
-                    own_quota=ListenerQuota(
-                        config.listener_limits(endpoint.name), windows=config.quota_windows
+                    identity=ListenerIdentity(
+                        name=endpoint.name, security_protocol=endpoint.security_protocol, tls=tls
                     ),
-                    memory=memory,
-                    reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
+                    bounds=ListenerBounds(
+                        settings=config.socket_settings(),
+                        quotas=connection_quotas,
+                        own_quota=ListenerQuota(
+                            config.listener_limits(endpoint.name), windows=config.quota_windows
+                        ),
+                        memory=memory,
+                        reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
+                    ),
                     accepting=False,
-                    tls=tls,
                 )
                 listener = await _at_former_port(start, endpoint.port, former_ports.get(endpoint.name))
                 listeners.append(listener)

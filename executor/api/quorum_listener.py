@@ -23,7 +23,7 @@ from sparklog.wire.admission import Admission
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.wire.machine.authenticator import Mechanisms
 
 
@@ -61,16 +61,24 @@ class QuorumListener:
         listener = await Listener.start(
             bound.host,
             0,
-            handlers.table(),
-            name=CONTROLLER_LISTENER,
-            security_protocol=bound.security_protocol,
-            admission=Admission(Authentication(Mechanisms({INSIDE_MECHANISM: verification}), principal=None)),
-            settings=config.socket_settings(),
-            quotas=ConnectionQuotas(descriptors=descriptors),
-            metrics=monitoring.requests,
-            reserved=True,
-            only_inside=True,
-            tls=await asyncio.to_thread(inside_listener_tls, bound.security_protocol, secret),
+            Service(
+                apis=handlers.table(),
+                admission=Admission(
+                    Authentication(Mechanisms({INSIDE_MECHANISM: verification}), principal=None)
+                ),
+                metrics=monitoring.requests,
+            ),
+            ListenerIdentity(
+                name=CONTROLLER_LISTENER,
+                security_protocol=bound.security_protocol,
+                tls=await asyncio.to_thread(inside_listener_tls, bound.security_protocol, secret),
+            ),
+            ListenerBounds(
+                settings=config.socket_settings(),
+                quotas=ConnectionQuotas(descriptors=descriptors),
+                reserved=True,
+            ),
+            inside=InsidePolicy.ONLY,
         )
         monitoring.watch_listener(listener)
         handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)

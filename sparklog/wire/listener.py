@@ -10,6 +10,8 @@ import heapq
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, Self
 
 from sparklog.endpoints import SecurityProtocol
@@ -48,56 +50,94 @@ _IDLE_CHECKS: Final = 4
 """How often idle connections are looked for within connections.max.idle.ms."""
 
 
+class InsidePolicy(Enum):
+    """The share of a listener's connections that driver and brokers have."""
+
+    NONE = auto()
+    KEEPS_ROOM = auto()
+    """Beyond its bounds it takes more, of driver and brokers alone."""
+    ONLY = auto()
+    """It takes driver and brokers alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerIdentity:
+    """The names of a listener, and its way of speaking."""
+
+    name: str = "listener"
+    """For logs and metrics."""
+    listener_name: str | None = None
+    """Kafka's: clients hear of the addresses of the listeners that have it. None: `name`."""
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    tls: ServerTls | None = None
+    """Connections begin with a handshake, if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The answers of a listener."""
+
+    apis: Mapping[ApiKey, Api]
+    features: Callable[[], Features] | None = None
+    admission: Admission = OPEN
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    """Counts the costs of requests; all listeners of a process may share it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerBounds:
+    """The bounds of a listener's connections. Those of a broker share `quotas` and `memory`."""
+
+    settings: SocketSettings = field(default_factory=SocketSettings)
+    quotas: ConnectionQuotas = field(default_factory=ConnectionQuotas)
+    own_quota: ListenerQuota = field(default_factory=ListenerQuota)
+    memory: RequestMemory | None = None
+    """Of requests; None: no bound."""
+    reserved: bool = False
+    """Excepted from the bound on all connections, and left more of the descriptors."""
+    max_outstanding_requests: int = 256
+    """Unanswered requests of one connection."""
+
+
 class Listener:
     """A bound address, its table of APIs and its connections. Made by `start`."""
 
     def __init__(
         self,
         listening: socket.socket,
-        apis: Mapping[ApiKey, Api],
+        service: Service,
+        identity: ListenerIdentity,
+        bounds: ListenerBounds,
+        inside: InsidePolicy,
         *,
-        name: str,
-        listener_name: str,
-        security_protocol: SecurityProtocol,
-        features: Callable[[], Features] | None,
-        admission: Admission,
-        settings: SocketSettings,
-        quotas: ConnectionQuotas,
-        own_quota: ListenerQuota,
-        metrics: RequestMetrics,
-        memory: RequestMemory | None,
-        reserved: bool,
-        max_outstanding_requests: int,
         accepting: bool,
-        tls: ServerTls | None,
-        keeps_room_inside: bool,
-        only_inside: bool,
     ) -> None:
-        self.name = name
-        self.listener_name = listener_name
-        self.security_protocol = security_protocol
+        settings, admission, metrics = bounds.settings, service.admission, service.metrics
+        self.name = identity.name
+        self.listener_name = identity.listener_name or identity.name
+        self.security_protocol = identity.security_protocol
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
         self.log = RateLimitedLog(logger, self.loop)
         self.turns = Turns(self.loop)
         self.authentication = admission.authentication
         self.max_request_bytes = settings.request_max_bytes
-        self.max_outstanding_requests = max_outstanding_requests
+        self.max_outstanding_requests = bounds.max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
-        self.memory = memory
+        self.memory = bounds.memory
         self.strangers_memory = RequestMemory(_STRANGERS_BYTES, makes_room=True)
         """For the requests, in pieces, of all who have not said who they are."""
-        self._quotas = quotas
-        self._own_quota = own_quota
-        self._reserved = reserved
-        self._only_inside = only_inside
-        self._inside_reserve = InsideReserve(self.loop) if keeps_room_inside or only_inside else None
+        self._quotas = bounds.quotas
+        self._own_quota = bounds.own_quota
+        self._reserved = bounds.reserved
+        self._only_inside = inside is InsidePolicy.ONLY
+        self._inside_reserve = None if inside is InsidePolicy.NONE else InsideReserve(self.loop)
         self._listening = listening
         self.metrics = metrics
         """What the requests of each API have cost."""
-        self._routes = Routes({**apis, **admission.authentication.apis()}, features, metrics)
-        self.dispatcher = Dispatcher(listener_name, self._routes, admission, self.turns)
-        self.handshakes = None if tls is None else TlsHandshakes(self.loop, tls)
+        self._routes = Routes({**service.apis, **admission.authentication.apis()}, service.features, metrics)
+        self.dispatcher = Dispatcher(self.listener_name, self._routes, admission, self.turns)
+        self.handshakes = None if identity.tls is None else TlsHandshakes(self.loop, identity.tls)
         """Of TLS; what connections are shown may be replaced there."""
         self._connections: dict[Connection, str] = {}
         """With the address each one is counted under."""
@@ -123,69 +163,28 @@ class Listener:
         cls,
         host: str,
         port: int,
-        apis: Mapping[ApiKey, Api],
+        service: Service,
+        identity: ListenerIdentity | None = None,
+        bounds: ListenerBounds | None = None,
         *,
-        name: str = "listener",
-        listener_name: str | None = None,
-        security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
-        features: Callable[[], Features] | None = None,
-        admission: Admission = OPEN,
-        settings: SocketSettings | None = None,
-        quotas: ConnectionQuotas | None = None,
-        own_quota: ListenerQuota | None = None,
-        metrics: RequestMetrics | None = None,
-        memory: RequestMemory | None = None,
-        reserved: bool = False,
-        max_outstanding_requests: int = 256,
+        inside: InsidePolicy = InsidePolicy.NONE,
         accepting: bool = True,
-        tls: ServerTls | None = None,
-        keeps_room_inside: bool = False,
-        only_inside: bool = False,
         listening: socket.socket | None = None,
     ) -> Self:
-        """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
+        """Bind `host`:`port` (0 takes a free port, see `.port`) and serve from now on.
 
-        A socket that is `listening` already is taken over instead.
-
-        `name` is for logs and metrics; `listener_name`, the same if not given, is Kafka's: clients are told
-        the addresses of the listeners that have it.
-        The listeners of a broker share their `quotas` and `memory` (none: no bound), and close at once what
-        goes beyond the former, or beyond their `own_quota`; `reserved` excepts one from the bound on all
-        connections, and leaves it more of the descriptors. What requests cost is counted in `metrics`, which
-        all listeners of a process may share.
-        `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
-        the address is bound, but connections wait in the kernel's queue until `accept_connections`. With
-        `tls` connections begin with a handshake. One that `keeps_room_inside` takes more than it may, of
-        driver and brokers alone; one that is `only_inside` takes nobody else in any case.
+        A socket that is `listening` already is taken over instead. With `accepting` false the address is
+        bound, but connections wait in the kernel's queue until `accept_connections`.
 
         Raises:
             OSError: the address cannot be resolved or bound.
             ValueError: the table promises a version that cannot be read or written.
         """
-        settings = settings or SocketSettings()
+        identity, bounds = identity or ListenerIdentity(), bounds or ListenerBounds()
         if listening is None:
-            listening = await asyncio.to_thread(listening_socket, host, port, settings)
+            listening = await asyncio.to_thread(listening_socket, host, port, bounds.settings)
         try:
-            return cls(
-                listening,
-                apis,
-                name=name,
-                listener_name=listener_name or name,
-                security_protocol=security_protocol,
-                features=features,
-                admission=admission,
-                settings=settings,
-                quotas=quotas or ConnectionQuotas(),
-                own_quota=own_quota or ListenerQuota(),
-                metrics=metrics or RequestMetrics(),
-                memory=memory,
-                reserved=reserved,
-                max_outstanding_requests=max_outstanding_requests,
-                accepting=accepting,
-                tls=tls,
-                keeps_room_inside=keeps_room_inside,
-                only_inside=only_inside,
-            )
+            return cls(listening, service, identity, bounds, inside, accepting=accepting)
         except BaseException:
             listening.close()
             raise

@@ -1,7 +1,7 @@
 """A controller and a broker in this process, each listener of which can be attacked and measured."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,7 @@ from sparklog.errors import ErrorCode
 from sparklog.executor.broker import Broker, BrokerState
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
-from sparklog.wire.requests import Api
+from sparklog.wire.listener import Listener, ListenerBounds, ListenerIdentity, Service
 from tests.amplification.shapes import Known
 from tests.inside import SECRET
 
@@ -61,12 +60,19 @@ async def attacked_cluster(directory: Path) -> AsyncIterator[Target]:
     start = Listener.start.__func__  # type: ignore[attr-defined]
 
     async def noted(
-        cls: type[Listener], host: str, port: int, apis: Mapping[ApiKey, Api], **options: Any
+        cls: type[Listener],
+        host: str,
+        port: int,
+        service: Service,
+        identity: ListenerIdentity,
+        bounds: ListenerBounds,
+        **options: Any,
     ) -> Listener:
-        listener: Listener = await start(cls, host, port, apis, **options)
+        listener: Listener = await start(cls, host, port, service, identity, bounds, **options)
+        apis = service.apis
         versions = {key: SupportedVersions(api.min_version, api.max_version) for key, api in apis.items()}
         many = frozenset(key for key, api in apis.items() if api.many)
-        listening.append(Listening(options["name"], listener.port, versions, many))
+        listening.append(Listening(identity.name, listener.port, versions, many))
         listeners.append(listener)
         return listener
 

@@ -3,6 +3,7 @@
 Which package may import which, and that none do in a circle, import-linter checks (`make check`).
 """
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,9 @@ SIDES: Final = ("sparklog", "driver", "executor", "jobs")
 
 LONGEST_MODULE_LINES: Final = 450
 LONGEST_COMPOSITION_LINES: Final = 150
+MOST_PARAMETERS: Final = 8
+"""Of a constructor, `self` not counted. Dataclasses and named tuples have as many fields as their data: each
+is named where one is made."""
 
 
 def folders_with_tests() -> Iterator[Path]:
@@ -38,6 +42,27 @@ def test_module_is_no_longer_than_one_idea_takes(side: str) -> None:
         for module in (REPOSITORY / side).rglob("*.py")
     }
     assert {module: count for module, count in lines.items() if count > LONGEST_MODULE_LINES} == {}
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_constructor_takes_no_more_than_one_can_tell_apart(side: str) -> None:
+    """A dozen arguments are parts that belong together in groups that have no name yet."""
+    found = {
+        f"{module.relative_to(REPOSITORY)}: {name}": count
+        for module in (REPOSITORY / side).rglob("*.py")
+        for name, count in parameters_of_constructors(ast.parse(module.read_text()))
+    }
+    assert {name: count for name, count in found.items() if count > MOST_PARAMETERS} == {}
+
+
+def parameters_of_constructors(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each class that has an `__init__`, and how many arguments that takes."""
+    for owner in ast.walk(tree):
+        if isinstance(owner, ast.ClassDef):
+            for method in owner.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    taken = method.args
+                    yield owner.name, len((*taken.posonlyargs, *taken.args, *taken.kwonlyargs)) - 1
 
 
 def test_broker_composes_and_does_nothing_else() -> None:

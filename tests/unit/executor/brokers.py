@@ -46,7 +46,7 @@ from sparklog.types import BrokerId, ProducerId, TopicIdPartition
 from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api
 
 POLL_S = 0.005
@@ -149,10 +149,8 @@ class Brokers:
         broker.listener = await Listener.start(
             "127.0.0.1",
             0,
-            broker.apis,
-            name=f"broker-{broker_id}",
-            listener_name="CLIENTS",
-            admission=self._admission(broker.quotas),
+            Service(apis=broker.apis, admission=self._admission(broker.quotas)),
+            ListenerIdentity(name=f"broker-{broker_id}", listener_name="CLIENTS"),
         )
         self.brokers[broker_id] = broker
         await self.commit(

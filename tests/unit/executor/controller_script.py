@@ -14,7 +14,7 @@ from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Request
 from tests.inside import ASKING_INSIDE, SECRET
 
@@ -46,7 +46,9 @@ async def lead_whoever_announces_itself(request: Request) -> AddRaftVoterRespons
 async def scripted_controller(script: Script, port: int = 0) -> AsyncIterator[Listener]:
     """Serve the script's handlers on loopback."""
     apis = {api_key: Api(*known_versions(api_key), handler) for api_key, handler in script.items()}
-    listener = await Listener.start("127.0.0.1", port, apis, name="script", admission=ASKING_INSIDE)
+    listener = await Listener.start(
+        "127.0.0.1", port, Service(apis=apis, admission=ASKING_INSIDE), ListenerIdentity(name="script")
+    )
     try:
         yield listener
     finally:

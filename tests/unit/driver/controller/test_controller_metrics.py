@@ -5,11 +5,11 @@ import asyncio
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 
 
 async def listening() -> Listener:
-    return await Listener.start("127.0.0.1", 0, {})
+    return await Listener.start("127.0.0.1", 0, Service(apis={}))
 
 
 def test_figure_that_cannot_be_read_does_not_end_the_controllers_loop() -> None:

@@ -31,7 +31,7 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from tests.inside import ASKING_INSIDE, SECRET
 
 CONFIG = BrokerConfig.from_mapping({}, racks=1)
@@ -104,7 +104,10 @@ class Voters:
         )
         handlers = QuorumHandlers(replica, partial(log_end, PartitionTable("PLAINTEXT")))
         listener = await Listener.start(
-            "127.0.0.1", 0, handlers.table(), name=CONTROLLER_LISTENER, admission=ASKING_INSIDE
+            "127.0.0.1",
+            0,
+            Service(apis=handlers.table(), admission=ASKING_INSIDE),
+            ListenerIdentity(name=CONTROLLER_LISTENER),
         )
         try:
             while True:

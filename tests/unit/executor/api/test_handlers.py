@@ -15,7 +15,7 @@ from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import Forwarder
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Handler, Refusal
 from tests.unit.executor.controller_script import linked_controller
 
@@ -27,7 +27,9 @@ def ask(api_key: ApiKey, handler: Handler, request: Any, refuse: Refusal | None 
 
     async def exchange() -> Any:
         row = Api(*known_versions(api_key), handler, refuse=refuse)
-        listener = await Listener.start("127.0.0.1", 0, {api_key: row}, name="test")
+        listener = await Listener.start(
+            "127.0.0.1", 0, Service(apis={api_key: row}), ListenerIdentity(name="test")
+        )
         channel = await Channel.connect("127.0.0.1", listener.port, "test")
         try:
             return await channel.request(request)

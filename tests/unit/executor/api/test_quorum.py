@@ -38,7 +38,7 @@ from sparklog.storage import ForeignDirectoryError, Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 
 DRIVER = 1_000_000
 OURS = VoterKey(2, UUID(int=500))
@@ -146,7 +146,7 @@ def run(scene: Scene, scenario: Callable[[], Awaitable[None]]) -> None:
 
     async def main() -> None:
         handlers = QuorumHandlers(scene.replica, partial(log_end, PartitionTable("PLAINTEXT")))
-        listener = await Listener.start("127.0.0.1", 0, handlers.table())
+        listener = await Listener.start("127.0.0.1", 0, Service(apis=handlers.table()))
         handlers.endpoint = Endpoint("CONTROLLER", "127.0.0.1", listener.port)
         scene.channel = await Channel.connect("127.0.0.1", listener.port, "driver")
         try:

@@ -24,7 +24,7 @@ from sparklog.records.codecs import Codec
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 from sparklog.wire.requests import Api, Deferred, Request
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, rows
@@ -102,7 +102,7 @@ async def coordinated(brokers: Brokers) -> AsyncIterator[Coordinator]:
     """Have a coordinator for all transactions."""
     coordinator = Coordinator()
     table = {ApiKey.ADD_PARTITIONS_TO_TXN: Api(4, 5, coordinator.handle)}
-    listener = await Listener.start("127.0.0.1", 0, table)
+    listener = await Listener.start("127.0.0.1", 0, Service(apis=table))
     endpoint = BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=listener.port, security_protocol=0)
     await brokers.commit(
         RegisterBrokerRecord(

@@ -19,7 +19,7 @@ from sparklog.records.batch import read_header
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 from sparklog.wire.requests import Api
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, fetch, rows
@@ -198,7 +198,9 @@ async def test_markers_of_offsets_are_left_to_the_group_coordinator(brokers: Bro
     handler = WriteTxnMarkersHandler(
         replicas.table, replicas.delayed, 10_000, complete_group_transaction=groups.complete
     )
-    listener = await Listener.start("127.0.0.1", 0, {ApiKey.WRITE_TXN_MARKERS: Api(1, 2, handler.handle)})
+    listener = await Listener.start(
+        "127.0.0.1", 0, Service(apis={ApiKey.WRITE_TXN_MARKERS: Api(1, 2, handler.handle)})
+    )
     channel = await Channel.connect("127.0.0.1", listener.port, "test")
     begin(brokers, topic_id, 7, 0)
     offsets = marker(7, 0, 1, 2, topic="__consumer_offsets", coordinator_epoch=3)

@@ -12,7 +12,7 @@ from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Deferred, Peer, Request
 
 REQUEST = WriteTxnMarkersRequest(markers=())
@@ -36,7 +36,7 @@ class _Broker:
     @asynccontextmanager
     async def listens(self, port: int = 0) -> AsyncIterator[Listener]:
         table = {ApiKey.WRITE_TXN_MARKERS: Api(1, 2, self._write_txn_markers)}
-        listener = await Listener.start("127.0.0.1", port, table, name="test")
+        listener = await Listener.start("127.0.0.1", port, Service(apis=table), ListenerIdentity(name="test"))
         try:
             yield listener
         finally:

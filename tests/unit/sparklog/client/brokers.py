@@ -24,7 +24,7 @@ from sparklog.errors import ErrorCode
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Deferred, Features, Request
 from tests.unit.sparklog.wire.serving import run
 
@@ -73,7 +73,10 @@ class Brokers:
         self._loop = asyncio.get_running_loop()
         for broker_id in range(3):
             listener = await Listener.start(
-                "127.0.0.1", 0, self.apis(broker_id), name=f"broker-{broker_id}", features=lambda: _FEATURES
+                "127.0.0.1",
+                0,
+                Service(apis=self.apis(broker_id), features=lambda: _FEATURES),
+                ListenerIdentity(name=f"broker-{broker_id}"),
             )
             closing.push_async_callback(listener.close)
             self.listeners.append(listener)

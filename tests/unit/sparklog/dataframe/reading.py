@@ -14,7 +14,7 @@ from sparklog.records.batch import read_header
 from sparklog.spark_versions import ReadAllAvailable
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Request, Steps
 from tests.unit.executor.brokers import Brokers
 from tests.unit.executor.requests import batch
@@ -55,7 +55,7 @@ async def told_of(brokers: Brokers) -> AsyncIterator[tuple[ToldMetadata, dict[st
         **brokers.brokers[0].apis,
         ApiKey.METADATA: Api(*CLIENT_VERSIONS[ApiKey.METADATA], metadata.handle),
     }
-    listener = await Listener.start("127.0.0.1", 0, table, name="PLAINTEXT")
+    listener = await Listener.start("127.0.0.1", 0, Service(apis=table), ListenerIdentity(name="PLAINTEXT"))
     try:
         yield metadata, {"kafka.bootstrap.servers": f"127.0.0.1:{listener.port}"}
     finally:

@@ -13,7 +13,7 @@ from sparklog.records.codecs import Codec, decompress
 from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
 from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 from sparklog.wire.requests import Api, Request
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import downgrade
@@ -59,7 +59,9 @@ def test_producer_of_librdkafka_pushes_what_it_is_asked_for_and_once_more_when_i
             ApiKey.PUSH_TELEMETRY: handlers.push,
         }
         listener = await Listener.start(
-            "127.0.0.1", 0, {key: Api(*CLIENT_VERSIONS[key], handler) for key, handler in apis.items()}
+            "127.0.0.1",
+            0,
+            Service(apis={key: Api(*CLIENT_VERSIONS[key], handler) for key, handler in apis.items()}),
         )
         producer = Producer({"bootstrap.servers": f"127.0.0.1:{listener.port}"})
         try:

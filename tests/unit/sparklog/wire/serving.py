@@ -7,6 +7,7 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from sparklog.errors import ErrorCode
 from sparklog.storage.file_region import FileRegion, LogFile
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import decode_response, request_encoder
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Request
 
 DEADLINE_S = 20.0
@@ -171,8 +172,19 @@ SMALL_AND_LARGE = {**HEARTBEAT_ONLY, ApiKey.PUSH_TELEMETRY: Api(0, 0, answer_lar
 
 @asynccontextmanager
 async def serving(apis: dict[ApiKey, Api], **options: Any) -> AsyncIterator[Listener]:
-    """Serve `apis` on a free port of loopback."""
-    listener = await Listener.start("127.0.0.1", 0, apis, name="test", **options)
+    """Serve `apis` on a free port of loopback; options are fields of what a listener is made of."""
+
+    def picked(group: Any) -> dict[str, Any]:
+        return {each.name: options.pop(each.name) for each in fields(group) if each.name in options}
+
+    listener = await Listener.start(
+        "127.0.0.1",
+        0,
+        Service(apis=apis, **picked(Service)),
+        ListenerIdentity(name="test", **picked(ListenerIdentity)),
+        ListenerBounds(**picked(ListenerBounds)),
+        **options,
+    )
     try:
         yield listener
     finally:

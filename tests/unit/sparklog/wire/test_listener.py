@@ -15,7 +15,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import NO_RESPONSE, Api, Deferred, Features, RawResponse, Request
 from sparklog.wire.routes import Routes
@@ -381,7 +381,9 @@ def test_table_with_a_version_that_cannot_be_written_is_refused() -> None:
 
     async def scenario() -> None:
         with pytest.raises(ValueError, match="HEARTBEAT"):
-            await Listener.start("127.0.0.1", 0, {ApiKey.HEARTBEAT: Api(0, 5, answer_heartbeat)})
+            await Listener.start(
+                "127.0.0.1", 0, Service(apis={ApiKey.HEARTBEAT: Api(0, 5, answer_heartbeat)})
+            )
 
     run(scenario())
 
@@ -415,7 +417,7 @@ def test_close_ends_every_connection_and_frees_the_port() -> None:
             cancelled.append(True)
 
     async def scenario() -> None:
-        listener = await Listener.start("127.0.0.1", 0, {ApiKey.HEARTBEAT: Api(0, 4, forever)})
+        listener = await Listener.start("127.0.0.1", 0, Service(apis={ApiKey.HEARTBEAT: Api(0, 4, forever)}))
         client = await RawClient.connect(listener)
         client.send(heartbeat())
         await until(lambda: listener.connection_count == 1)
@@ -423,7 +425,7 @@ def test_close_ends_every_connection_and_frees_the_port() -> None:
         await listener.close()
         assert await client.closed_by_server()
         assert listener.connection_count == 0
-        again = await Listener.start("127.0.0.1", listener.port, HEARTBEAT_ONLY)
+        again = await Listener.start("127.0.0.1", listener.port, Service(apis=HEARTBEAT_ONLY))
         await again.close()
 
     run(scenario())

@@ -17,7 +17,7 @@ from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.channel import Channel
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas, ListenerLimits, ListenerQuota
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.socket_settings import SocketSettings
@@ -270,7 +270,13 @@ def test_client_of_ipv4_has_its_own_address_at_a_listener_of_ipv6() -> None:
         overrides = {"127.0.0.1": 1}
         quotas = ConnectionQuotas(ConnectionLimits(max_connections_per_ip_overrides=overrides))
         try:
-            listener = await Listener.start("::", 0, HEARTBEAT_ONLY, name="test", quotas=quotas)
+            listener = await Listener.start(
+                "::",
+                0,
+                Service(apis=HEARTBEAT_ONLY),
+                ListenerIdentity(name="test"),
+                ListenerBounds(quotas=quotas),
+            )
         except OSError:
             pytest.skip("there is no IPv6 here")
         try:
@@ -316,7 +322,7 @@ def test_brokers_come_to_the_driver_when_clients_have_used_up_its_connections() 
     async def scenario() -> None:
         quotas = ConnectionQuotas(ConnectionLimits(max_connections=1))
         async with serving(
-            HEARTBEAT_ONLY, quotas=quotas, admission=ASKING_INSIDE, keeps_room_inside=True
+            HEARTBEAT_ONLY, quotas=quotas, admission=ASKING_INSIDE, inside=InsidePolicy.KEEPS_ROOM
         ) as listener:
             clients = [await RawClient.connect(listener)]
             await until(lambda: listener.connection_count == 1)
@@ -341,7 +347,7 @@ def test_stranger_beyond_the_bound_is_closed_in_time() -> None:
     async def scenario() -> None:
         quotas = ConnectionQuotas(ConnectionLimits(max_connections=0))
         with patch.object(inside_reserve, "LOGIN_S", 0.05):
-            async with serving(HEARTBEAT_ONLY, quotas=quotas, keeps_room_inside=True) as listener:
+            async with serving(HEARTBEAT_ONLY, quotas=quotas, inside=InsidePolicy.KEEPS_ROOM) as listener:
                 assert await (await RawClient.connect(listener)).closed_by_server()
                 assert listener.connection_count == 0
 
@@ -353,7 +359,7 @@ def test_listener_of_the_inside_has_few_who_have_not_logged_in_and_none_for_long
 
     async def scenario() -> None:
         with patch.object(inside_reserve, "MAX_WAITING", 2), patch.object(inside_reserve, "LOGIN_S", 0.5):
-            async with serving(HEARTBEAT_ONLY, admission=ASKING_INSIDE, only_inside=True) as listener:
+            async with serving(HEARTBEAT_ONLY, admission=ASKING_INSIDE, inside=InsidePolicy.ONLY) as listener:
                 broker = await Channel.connect("127.0.0.1", listener.port, "broker", login=SECRET.login)
                 assert await broker.request(heartbeat(5)) == heartbeat_response(5)
                 silent = [await RawClient.connect(listener) for _ in range(3)]

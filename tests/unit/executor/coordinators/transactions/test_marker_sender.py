@@ -21,7 +21,7 @@ from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicI
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
 from sparklog.types import TopicPartition
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.listener import Listener
+from sparklog.wire.listener import Listener, Service
 from sparklog.wire.requests import Api, Request
 
 
@@ -60,7 +60,9 @@ def test_marker_is_sent_by_the_image_that_made_the_coordinator_lead() -> None:
         return WriteTxnMarkersResponse(markers=(WritableTxnMarkerResult(producer_id=1, topics=rows),))
 
     async def scenario() -> None:
-        listener = await Listener.start("127.0.0.1", 0, {ApiKey.WRITE_TXN_MARKERS: Api(1, 2, write)})
+        listener = await Listener.start(
+            "127.0.0.1", 0, Service(apis={ApiKey.WRITE_TXN_MARKERS: Api(1, 2, write)})
+        )
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", listener.port)
         connections = BrokerConnections("test", {5: endpoint}.get, 5_000)
         sender = MarkerSender(connections, lambda: image, lambda: None)
