@@ -40,13 +40,17 @@ from sparklog.storage.machine.retention import count_deletable
 from sparklog.storage.private_directories import make_private_directory
 from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.recovery import LoadedLog, load_log
-from sparklog.types import Offset, TimestampMs
+from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
 
 
-class Log:
-    """The log of one partition in its directory `<topic>-<partition>`. Made by `Log.open`."""
+class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
+    """The log of one partition in its directory `<topic>-<partition>`. Made by `Log.open`.
+
+    Appending, reading, truncating and flushing are its base classes', each of which works on the log's state
+    and knows nothing of the others. Rolling, deleting, closing and renaming are here.
+    """
 
     def __init__(
         self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog, *, is_new: bool
@@ -58,7 +62,8 @@ class Log:
         """
         self.checked_bytes = loaded.checked_bytes
         """How much of it had to be read when it was opened."""
-        self._state = state = LogState(directory, config, loaded)
+        state = LogState(directory, config, loaded)
+        LogFlushing.__init__(self, state, is_new=is_new)
         self.parent: Final = str(directory.parent)
         """The data directory it lies in, whatever becomes of its own name."""
         self.topic_partition = state.topic_partition
@@ -67,28 +72,8 @@ class Log:
         self.segments = state.segments
         self.epochs = state.epochs
         """Which leader epoch began where."""
-        # What is done to a log is said where it is done. The parts share the state and know no log, so that
-        # one that is let go of goes at once, with its descriptors.
-        appends = LogAppends(state)
-        self.append_as_leader = appends.append_as_leader
-        self.append_as_follower = appends.append_as_follower
-        self.assign_leader_epoch = state.assign_leader_epoch
-        reads = LogReads(state)
-        self.read = reads.read
-        self.offset_for_timestamp = reads.offset_for_timestamp
-        self.end_offset_for = reads.end_offset_for
-        self.last_stable_offset = reads.last_stable_offset
-        self.aborted_transactions = reads.aborted_transactions
-        self._truncation = truncation = LogTruncation(state)
-        self.truncate_to = truncation.truncate_to
-        self.truncate_fully_and_start_at = truncation.truncate_fully_and_start_at
-        self.cut_at = truncation.cut_at
-        self.take_producers = truncation.take_producers
         self.cleaning = LogCleaning(state)
         """What is to be done to have it cleaned."""
-        self._flushing = flushing = LogFlushing(state, is_new=is_new)
-        self.flush = flushing.flush
-        self.flush_rolled = flushing.flush_rolled
 
     @classmethod
     def open(
@@ -233,15 +218,13 @@ class Log:
         """Whether its files are where they belong and say what is in memory, as far as that can be seen."""
         return not self._state.is_torn and self.directory.exists()
 
-    @property
-    def flush_due(self) -> bool:
-        """Whether as many records as flush.messages says lie above the recovery point: call `flush`."""
-        return self._flushing.flush_due
+    def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
+        """Note that `leader_epoch` begins at the log end offset: for a broker that becomes leader.
 
-    @property
-    def has_rolled(self) -> bool:
-        """Whether something of a segment that is written to no more is not on the disk: `flush_rolled`."""
-        return self._flushing.has_rolled
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._state.assign_leader_epoch(leader_epoch)
 
     def roll(self, now_ms: TimestampMs) -> None:
         """Begin a new active segment at the log end offset (nothing if the active one is empty).
@@ -341,7 +324,7 @@ class Log:
             return
         state.is_closed = True
         is_loaded = state.loading is None
-        self._truncation.cancel_loading()
+        self._cancel_loading()
         try:
             if clean:
                 with storage_errors(f"close the log in {state.directory}"):
@@ -353,7 +336,7 @@ class Log:
                     state.metadata_unsynced = True
                     self.flush()
             else:
-                self._flushing.give_up()
+                self._give_up()
         finally:
             state.segments.close()
 

@@ -112,7 +112,7 @@ class LogFlushing:
                     segment.flushed(sealed=segment is not segments[-1])
                 state.recovery_point = max(state.recovery_point, end_offset)
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """Stop flushing: the log is closed without a flush, and another log may get its directory."""
         self._given_up = True
         self._state.snapshots.close()

@@ -1,7 +1,7 @@
 """State that the parts of one log share: files, offsets, leader epochs, producers.
 
-`log` documents the threads that may change it. The parts are `log_appends`, `log_reads`, `log_truncation` and
-`log_flushing`; none of them knows another.
+`log` documents the threads that may change it. The base classes of a log,
+`log_appends`, `log_reads`, `log_truncation` and `log_flushing`, work on it; none of them knows another.
 """
 
 from collections.abc import Iterator

@@ -38,7 +38,7 @@ class LogTruncation:
             return True
         was_loading = state.loading is not None
         # Before the truncation, since a running load may fail because of it.
-        self.cancel_loading()
+        self._cancel_loading()
         with state.all_or_torn(f"truncate {state.directory} to {offset}"), state.truncations.running():
             self._forget_above(offset)
             log_end_offset = state.segments.truncate_to(offset, state.config)
@@ -72,7 +72,7 @@ class LogTruncation:
             state.producers = producers
             state.loading = None
 
-    def cancel_loading(self) -> None:
+    def _cancel_loading(self) -> None:
         state = self._state
         if state.loading is not None:
             state.loading.cancel()
@@ -104,7 +104,7 @@ class LogTruncation:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         state = self._state
-        self.cancel_loading()
+        self._cancel_loading()
         with state.all_or_torn(f"empty {state.directory}"), state.truncations.running():
             self._forget_above(offset)
             state.segments.truncate_fully_and_start_at(offset, state.config)

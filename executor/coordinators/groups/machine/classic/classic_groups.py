@@ -22,10 +22,14 @@ from sparklog.executor.coordinators.groups.machine.classic.syncing import Syncs
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
 from sparklog.executor.coordinators.groups.machine.membership import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
     Replay,
+    SyncGroup,
 )
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
@@ -55,13 +59,25 @@ class ClassicGroups:
         self._loading: dict[str, GroupMetadataValue] | None = {}
         """The last record of each group; None after the load."""
         self._rebalances = Rebalances(groups, timers, initial_rebalance_delay_ms=initial_rebalance_delay_ms)
-        joins = Joins(groups, timers, self._rebalances, max_size=max_size)
+        self._joins = Joins(groups, timers, self._rebalances, max_size=max_size)
         self._syncs = Syncs(groups, self._rebalances, counts)
-        self.join_group = joins.join
-        self.sync_group = self._syncs.sync
-        self.heartbeat = self._syncs.heartbeat
-        self.leave_group = self._syncs.leave
         self.replays: Mapping[type[Any], Replay] = {GroupMetadataKey: self._replay}
+
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+        """Take in a member."""
+        return self._joins.join(request, token, now)
+
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+        """Tell a member its assignment."""
+        return self._syncs.sync(request, token, now)
+
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+        """Prolong a session."""
+        return self._syncs.heartbeat(request, token, now)
+
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+        """Remove members."""
+        return self._syncs.leave(request, token, now)
 
     def _replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         if self._loading is not None:

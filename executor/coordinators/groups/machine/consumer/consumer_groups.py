@@ -11,13 +11,22 @@ from sparklog.executor.coordinators.groups.machine.classic.group import ClassicG
 from sparklog.executor.coordinators.groups.machine.consumer.classic_members import ClassicMembers
 from sparklog.executor.coordinators.groups.machine.consumer.description import described_group
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
-from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import (
+    ConsumerGroupHeartbeat,
+    Heartbeats,
+)
 from sparklog.executor.coordinators.groups.machine.consumer.leaving import Downgraded
 from sparklog.executor.coordinators.groups.machine.consumer.replay import ConsumerReplay
 from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
+from sparklog.executor.coordinators.groups.machine.membership import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
@@ -42,12 +51,28 @@ class ConsumerGroups:
         self._surroundings = Surroundings(groups, timers, config, downgraded)
         self._replay = ConsumerReplay(groups, self._surroundings.beside.forget)
         self.replays = self._replay.replays
-        members = ClassicMembers(self._surroundings)
-        self.join_group = members.join_group
-        self.sync_group = members.sync_group
-        self.heartbeat = members.heartbeat
-        self.leave_group = members.leave_group
-        self.consumer_group_heartbeat = Heartbeats(self._surroundings, release).heartbeat
+        self._classic_members = ClassicMembers(self._surroundings)
+        self._heartbeats = Heartbeats(self._surroundings, release)
+
+    def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+        """Decide about a member of the consumer protocol."""
+        return self._heartbeats.heartbeat(request, token, now)
+
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+        """Take in a member of the classic protocol."""
+        return self._classic_members.join_group(request, token, now)
+
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+        """Tell a member of the classic protocol its assignment."""
+        return self._classic_members.sync_group(request, token, now)
+
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+        """Prolong the session of a member of the classic protocol."""
+        return self._classic_members.heartbeat(request, token, now)
+
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+        """Remove members of the classic protocol."""
+        return self._classic_members.leave_group(request, token, now)
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
         """Give every member a whole session."""
