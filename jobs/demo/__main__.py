@@ -164,7 +164,7 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Obs
     story.say("  exactly once: the consumer that reads along gets them all when the batch commits")
     observed = (bootstrap_servers, TOPIC, PARTITIONS, time.monotonic())
     with (
-        AcknowledgedObserver(*observed, expected.records) as acknowledged,
+        AcknowledgedObserver(*observed) as acknowledged,
         ReadingAlong(*observed) as consumer,
     ):
         saboteur = Saboteur(story, acknowledged, consumer)
@@ -182,7 +182,7 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Obs
     story.expect("count and checksum of the consumer that read along", consumer.totals, expected)
     story.say(
         f"wrote {expected.records:,} records in {seconds:.1f} s; "
-        f"longest pause of a partition's acknowledgements {acknowledged.longest_pause_s():.2f} s"
+        f"longest pause of a partition's acknowledgements {acknowledged.longest_pause_s(consumer.ends):.2f} s"
     )
     return Observed(acknowledged.timeline, consumer.timeline, saboteur.killed_s, saboteur.killed or "nobody")
 

@@ -6,14 +6,16 @@ waits for a dead leader until its time is up, which would show as a pause of all
 
 The write is one batch in transactions, so the consumer reads nothing until the batch commits. Markers of the
 transactions follow the last record of each partition a second or two later: Spark ends the tasks first, and
-lets the driver decide. They move high watermarks, too, but are no records, and that time is no pause.
+lets the driver decide. They move high watermarks, too, but are no records, and that time is no pause: pauses
+count up to the last record that the consumer has read. A task that Spark runs again writes its records again,
+and the first ones are aborted, so the number of acknowledged records does not tell the end of the write.
 """
 
 import itertools
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -82,22 +84,21 @@ class Observer:
 
 
 class AcknowledgedObserver(Observer):
-    """Follows the high watermarks of all partitions until all records are there."""
+    """Follows the high watermarks of all partitions."""
 
-    def __init__(
-        self, bootstrap_servers: str, topic: str, partitions: int, started_s: float, expected_records: int
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         super().__init__(bootstrap_servers, topic, partitions, started_s)
-        self._expected_records = expected_records
-        self.advances: dict[TopicPartition, list[float]] = {each: [] for each in self._partitions}
-        """When each partition's high watermark was seen to move, in seconds."""
+        self._advances: dict[TopicPartition, list[tuple[float, int]]] = {
+            each: [] for each in self._partitions
+        }
+        """Each partition's high watermarks, and when they were seen, in seconds."""
 
     def _run(self) -> None:
         addresses = client.parse_bootstrap_servers(self._bootstrap_servers)
         high_watermarks = dict.fromkeys(self._partitions, 0)
         latest = dict.fromkeys(self._partitions, client.SpecialOffset.LATEST)
         with client.ClusterClient(client.ClientConfig(bootstrap_servers=addresses)) as cluster:
-            while self.records < self._expected_records and not self._stop.wait(ACKNOWLEDGED_POLL_S):
+            while not self._stop.wait(ACKNOWLEDGED_POLL_S):
                 try:
                     listed = client.list_offsets(cluster, latest)
                 except KafkaError:
@@ -108,16 +109,20 @@ class AcknowledgedObserver(Observer):
                     assert high_watermark is not None, "a partition has an end"
                     if high_watermark > high_watermarks[partition]:
                         high_watermarks[partition] = high_watermark
-                        self.advances[partition].append(seen_s)
-                self._note(min(sum(high_watermarks.values()), self._expected_records))
+                        self._advances[partition].append((seen_s, high_watermark))
+                self._note(sum(high_watermarks.values()))
 
-    def longest_pause_s(self) -> float:
-        """Return the longest time between two advances of one partition while it was being written."""
+    def longest_pause_s(self, ends: Mapping[TopicPartition, int]) -> float:
+        """Return the longest time between two advances of one partition, up to the one that passes its end.
+
+        Of a partition that is not in `ends` every advance counts.
+        """
         return max(
             (
-                later - earlier
-                for advances in self.advances.values()
-                for earlier, later in itertools.pairwise(advances)
+                later_s - earlier_s
+                for partition, advances in self._advances.items()
+                for (earlier_s, high_watermark), (later_s, _) in itertools.pairwise(advances)
+                if partition not in ends or high_watermark < ends[partition]
             ),
             default=0.0,
         )
@@ -129,6 +134,8 @@ class ReadingAlong(Observer):
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         super().__init__(bootstrap_servers, topic, partitions, started_s)
         self.totals = Totals(records=0, checksum=0)
+        self.ends: dict[TopicPartition, int] = {}
+        """The offset after the last record of each partition."""
 
     def _run(self) -> None:
         consumer = Consumer(
@@ -143,7 +150,14 @@ class ReadingAlong(Observer):
         consumer.assign([ConsumedPartition(*partition, 0) for partition in self._partitions])
         while not self._stop.is_set():
             messages = consumer.consume(CONSUME_BATCH, timeout=0.1)
-            values = [value for message in messages if (value := message.value()) and not message.error()]
+            messages = [message for message in messages if not message.error()]
+            values = [value for message in messages if (value := message.value())]
+            for message in messages:
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                assert topic is not None
+                assert partition is not None
+                assert offset is not None
+                self.ends[TopicPartition(topic, partition)] = offset + 1
             if values:
                 self.totals = Totals(
                     records=self.totals.records + len(values),
