@@ -1,6 +1,6 @@
 """The keys of the controller: its connections with brokers, and the upkeep of the metadata log.
 
-Kafka's defaults, but for the heartbeat and the session, which are shorter: a dead broker is fenced sooner.
+Kafka's defaults, but for the heartbeat, which is more frequent.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,8 @@ class ControllerKeys:
         "controller.quorum.request.timeout.ms",
         ConfigType.INT,
         2000,
-        "How long a request to the controller may take.",
+        "How long a request of the quorum may take; a broker's to the controller, half of"
+        " broker.session.timeout.ms if that is longer.",
         at_least(0),
     )
     controller_quorum_fetch_timeout_ms: int = config_key(
@@ -143,6 +144,15 @@ class ControllerKeys:
                 str(self.broker_heartbeat_interval_ms),
                 f"must be at most half of broker.session.timeout.ms ({self.broker_session_timeout_ms})",
             )
+
+    @property
+    def broker_request_timeout_ms(self) -> int:
+        """How long a broker waits for the controller's answer, in which its lease may be renewed.
+
+        Half a session, as for heartbeats, so that two attempts fit into one. An attempt that is given up
+        sooner takes its connection with it, and a controller that is only slow has all the more to do.
+        """
+        return max(self.controller_quorum_request_timeout_ms, self.broker_session_timeout_ms // 2)
 
     def metadata_log_config(self) -> LogConfig:
         """Return the configuration of the metadata log: no retention, since records go by snapshots alone."""

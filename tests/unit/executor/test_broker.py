@@ -115,6 +115,22 @@ def test_broker_runs_through_its_states_and_leaves_a_clean_directory(
     opened.close()
 
 
+def test_broker_of_a_controller_that_is_slow_waits_for_answers_as_long_as_half_a_session(
+    controller: ControllerServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fetches of the metadata log were given up sooner: on a starved host leases ran out for nothing else."""
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        config = BrokerConfig.from_mapping({"controller.quorum.request.timeout.ms": "0"}, racks=1)
+        broker = new_broker(tmp_path / "data", port_of(controller), config=config)
+        async with running(broker) as task:
+            await reached(broker, task, BrokerState.RUNNING)
+
+    asyncio.run(scenario())
+    assert "was not answered" not in caplog.text
+
+
 def test_broker_told_by_the_controller_to_shut_down_leaves(
     controller: ControllerServer, tmp_path: Path
 ) -> None:

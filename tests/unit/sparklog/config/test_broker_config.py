@@ -23,6 +23,13 @@ def test_broker_config_of_nothing_has_loopback_and_kafkas_defaults() -> None:
     assert config.raw == {}
 
 
+def test_broker_config_gives_the_controller_half_a_session_to_answer_or_what_was_set_if_longer() -> None:
+    """Kafka's two seconds for the quorum are less than a starved controller takes."""
+    key = "controller.quorum.request.timeout.ms"
+    assert BrokerConfig.from_mapping({}).broker_request_timeout_ms == 4_500
+    assert BrokerConfig.from_mapping({key: "6000"}).broker_request_timeout_ms == 6_000
+
+
 @pytest.mark.parametrize(("racks", "expected"), [(1, 1), (2, 2), (3, 3), (5, 3)])
 def test_broker_config_without_a_replication_factor_takes_one_replica_a_rack(
     racks: int, expected: int
