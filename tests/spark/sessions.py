@@ -16,6 +16,8 @@ from sparklog.spark_versions import PYSPARK
 REPOSITORY = Path(__file__).parent.parent.parent
 SPARK_HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 DISCOVERY_SCRIPT = REPOSITORY / "conf" / "discover-broker.sh"
+HAS_PRIVATE_SOCKETS = PYSPARK >= (4, 1)
+"""Whether Spark can do without the ports of barrier tasks, at which strangers end executors."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 BROKER_RESOURCE = {
     "spark.executor.resource.broker.amount": "1",
