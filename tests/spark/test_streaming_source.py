@@ -400,9 +400,8 @@ def test_stream_of_several_topics_goes_on_when_one_is_gone(
     assert sorted(int(row.value) for row in mine) == list(range(21))
 
 
-@with_limits
 def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, tmp_path: Path) -> None:
-    """lastProgress has the offsets read and the latest ones."""
+    """lastProgress has the offsets read and the latest ones, which before Spark 4.2 are the batch's end."""
     records.write(30)
     seen = Seen()
     rows = stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger=12)
@@ -411,7 +410,7 @@ def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, t
     assert query.lastProgress is not None
     source = query.lastProgress["sources"][0]
     query.stop()
-    assert sum(json.loads(source["endOffset"])[topic].values()) == 12
+    assert sum(json.loads(source["endOffset"])[topic].values()) == (12 if HAS_READ_LIMITS else 30)
     assert sum(json.loads(source["latestOffset"])[topic].values()) == 30
 
 
