@@ -60,6 +60,8 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 
 VERSION ?= 4.0.5
 INTERPRETER ?= $(BIN)/python
+# What goes over the locked versions, say PACKAGES="numpy 'pandas>=3'".
+PACKAGES ?=
 # What a version of PySpark may lack: DataFrames, the cluster's start, the tab in Spark's UI.
 SPARK_TESTS ?= tests/unit/sparklog/dataframe $(patsubst %,tests/spark/test_%.py,\
 	dataframe_source streaming_source application log_tab)
@@ -75,6 +77,7 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment
 			--editable .; \
 		touch $$environment/.ready; \
 	fi; \
+	$(if $(PACKAGES),$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config --upgrade $(PACKAGES);) \
 	source $(SPARK_ENVIRONMENT); \
 	export SPARK_HOME=$$environment/lib/$$python/site-packages/pyspark PATH=$$environment/bin:$$PATH; \
 	export PYSPARK_PYTHON=$$environment/bin/python SPARK_PROPERTIES_FILE=$(abspath conf)/spark-defaults.conf; \
