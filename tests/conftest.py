@@ -32,6 +32,7 @@ GROUP_OF: Final = {
     Path("spark/test_interrupts.py"): APPLICATIONS,
     Path("spark/test_other_hosts.py"): APPLICATIONS,
     Path("spark/test_standalone.py"): APPLICATIONS,
+    Path("spark/test_users_packages.py"): APPLICATIONS,
     Path("compat"): CLUSTERS,
     **{
         Path(f"compat/test_{name}.py"): BROKEN_CLUSTERS

@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+
+from tests.wheels import build_wheel, install
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -34,9 +34,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = str(tmp_path_factory.mktemp("dist"))
-    (wheel,) = WheelBuilder(str(REPOSITORY)).build(directory=directory, versions=["standard"])
-    return Path(wheel)
+    return build_wheel(REPOSITORY, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +102,7 @@ def test_command_of_an_installed_wheel_runs_in_an_environment_that_is_not_activa
         [environment / "bin" / command, "--help"],
         check=True,
         cwd=environment,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": sysconfig.get_path("purelib")},
+        env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
     ).stdout
@@ -116,17 +114,5 @@ def test_command_of_an_installed_wheel_runs_in_an_environment_that_is_not_activa
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new environment with the wheel alone; what it depends on comes from the one of the tests."""
     directory = tmp_path_factory.mktemp("environment")
-    venv.create(directory, symlinks=True)
-    install = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--offline",
-        "--no-config",
-        "--no-deps",
-    ]
-    subprocess.run([*install, "--python", directory / "bin" / "python", wheel], check=True)
+    install(directory, wheel)
     return directory
