@@ -31,6 +31,7 @@ GROUP_OF: Final = {
     Path("chaos"): APPLICATIONS,
     Path("spark/test_interrupts.py"): APPLICATIONS,
     Path("spark/test_other_hosts.py"): APPLICATIONS,
+    Path("spark/test_serve_status.py"): APPLICATIONS,
     Path("spark/test_standalone.py"): APPLICATIONS,
     Path("spark/test_users_packages.py"): APPLICATIONS,
     Path("compat"): CLUSTERS,
