@@ -12,23 +12,18 @@ from sparklog.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig
 from sparklog.config.dynamic import DYNAMIC_KEYS
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import (
-    BrokerRegistration,
     MetadataImage,
     ResourceType,
     TopicImage,
-    TopicsImage,
 )
 from sparklog.wire.turns import in_one_go
+from tests import builders
 
 TOPIC, STATIC, DEFAULT = 1, 4, 5
 FLIGHTS: Final = TopicImage("flights", UUID(int=1), {})
-IMAGE: Final = MetadataImage(
-    topics=TopicsImage({"flights": FLIGHTS}, {FLIGHTS.topic_id: FLIGHTS}),
-    brokers={
-        7: BrokerRegistration(
-            broker_id=7, broker_epoch=1, incarnation_id=UUID(int=7), listeners=(), rack="rack-1"
-        )
-    },
+IMAGE: Final = builders.image(
+    [builders.broker(7, rack="rack-1")],
+    [FLIGHTS],
     configs={(ResourceType.TOPIC, "flights"): {"retention.ms": "60000"}},
 )
 CONTROLLER_CONFIG: Final = BrokerConfig.from_mapping(

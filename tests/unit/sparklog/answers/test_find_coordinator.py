@@ -9,21 +9,19 @@ from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest as Fin
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindCoordinatorV6
 
 from sparklog.answers.find_coordinator import find_coordinator
-from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
-    BrokerRegistration,
     MetadataImage,
     PartitionRegistration,
     TopicImage,
-    TopicsImage,
 )
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
 from sparklog.wire.turns import in_one_go
+from tests import builders
 
 PARTITIONS = 50
 LEADERLESS = "a group whose partition nobody leads"
@@ -43,17 +41,7 @@ def image(fenced: bool = False) -> MetadataImage:
         for number in range(PARTITIONS)
     }
     topic = TopicImage(CONSUMER_OFFSETS_TOPIC, UUID(int=9), partitions)
-    brokers = {
-        number: BrokerRegistration(
-            broker_id=number,
-            broker_epoch=1,
-            incarnation_id=UUID(int=number + 1),
-            listeners=(Endpoint("PLAINTEXT", f"host-{number}", 9092),),
-            fenced=fenced,
-        )
-        for number in range(PARTITIONS)
-    }
-    return MetadataImage(brokers=brokers, topics=TopicsImage({topic.name: topic}, {topic.topic_id: topic}))
+    return builders.image([builders.broker(number, fenced=fenced) for number in range(PARTITIONS)], [topic])
 
 
 def ask(cluster: MetadataImage, body: Any) -> tuple[Any, list[str]]:

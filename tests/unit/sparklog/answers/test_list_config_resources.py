@@ -8,16 +8,15 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 
 from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.errors import ErrorCode
-from sparklog.metadata.image import BrokerRegistration, MetadataImage, TopicImage, TopicsImage
+from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.turns import in_one_go
+from tests import builders
 
 FLIGHTS = TopicImage("flights", UUID(int=1), {})
-IMAGE = MetadataImage(
-    topics=TopicsImage({"flights": FLIGHTS}, {FLIGHTS.topic_id: FLIGHTS}),
-    brokers={
-        7: BrokerRegistration(broker_id=7, broker_epoch=1, incarnation_id=None, listeners=(), rack=None)
-    },
+IMAGE = builders.image(
+    [builders.broker(7)],
+    [FLIGHTS],
     configs={(ResourceType.CLIENT_METRICS, "all"): {"interval.ms": "1000"}, (ResourceType.BROKER, ""): {}},
 )
 TOPIC, BROKER, LOGGER, METRICS = (2, "flights"), (4, "7"), (8, "7"), (16, "all")

@@ -11,13 +11,10 @@ from kio.schema.metadata.v13.request import MetadataRequest
 
 from sparklog.answers.metadata import metadata_response
 from sparklog.answers.whole_metadata import MAX_ANSWERS, WholeMetadata
-from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import (
-    BrokerRegistration,
     MetadataImage,
     PartitionRegistration,
     TopicImage,
-    TopicsImage,
 )
 from sparklog.wire.apis import ApiKey, known_versions, response_type
 from sparklog.wire.encoder import encode_to_bytes
@@ -25,6 +22,7 @@ from sparklog.wire.guard import decode_entity
 from sparklog.wire.requests import EncodedBody
 from sparklog.wire.turns import in_one_go
 from sparklog.wire.versions import downgrade
+from tests import builders
 from tests.counted_work import counted_calls, counted_turns
 
 LISTENER = "PLAINTEXT"
@@ -32,16 +30,6 @@ PARTITIONS = 50
 EVERYTHING = MetadataRequest(
     topics=None, allow_auto_topic_creation=True, include_topic_authorized_operations=False
 )
-
-
-def a_broker(broker_id: int, *, fenced: bool = False) -> BrokerRegistration:
-    return BrokerRegistration(
-        broker_id=broker_id,
-        broker_epoch=broker_id,
-        incarnation_id=None,
-        listeners=(Endpoint(LISTENER, "host", 9000 + broker_id),),
-        fenced=fenced,
-    )
 
 
 def an_image(leader: int = 0, partitions: int = PARTITIONS) -> MetadataImage:
@@ -54,11 +42,7 @@ def an_image(leader: int = 0, partitions: int = PARTITIONS) -> MetadataImage:
         partition_epoch=0,
     )
     topic = TopicImage("t", UUID(int=1), dict.fromkeys(range(partitions), partition))
-    return MetadataImage(
-        offset=10,
-        brokers={broker_id: a_broker(broker_id) for broker_id in (0, 1)},
-        topics=TopicsImage({"t": topic}, {topic.topic_id: topic}),
-    )
+    return builders.image([builders.broker(0), builders.broker(1)], [topic], offset=10)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -174,7 +158,7 @@ def test_answers_differ_by_what_clients_ask_for() -> None:
             await ask(whole, image, version=12),
             await ask(whole, image, with_operations),
             await ask(whole, image, controller_id=1),
-            await ask(whole, image, just_fenced=(a_broker(2, fenced=True),)),
+            await ask(whole, image, just_fenced=(builders.broker(2, fenced=True),)),
         ]
         assert len(set(bodies)) == len(bodies)
 

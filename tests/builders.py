@@ -1,0 +1,36 @@
+"""What many tests begin with, each part as plain as it can be: brokers, and images of them and of topics."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from sparklog.endpoints import Endpoint
+from sparklog.metadata.image import MetadataImage, TopicImage, TopicsImage
+from sparklog.metadata.registrations import BrokerRegistration
+from sparklog.types import BrokerId
+
+
+def broker(broker_id: BrokerId, **changes: Any) -> BrokerRegistration:
+    """Return an unfenced broker with one listener, and these changes."""
+    plain = BrokerRegistration(
+        broker_id=broker_id,
+        broker_epoch=broker_id,
+        incarnation_id=None,
+        listeners=(Endpoint("PLAINTEXT", f"host-{broker_id}", 9092),),
+        fenced=False,
+    )
+    return replace(plain, **changes)
+
+
+def image(
+    brokers: Iterable[BrokerRegistration] = (), topics: Iterable[TopicImage] = (), **others: Any
+) -> MetadataImage:
+    """Return an image of these brokers and topics."""
+    every_topic = list(topics)
+    return MetadataImage(
+        brokers={each.broker_id: each for each in brokers},
+        topics=TopicsImage(
+            {each.name: each for each in every_topic}, {each.topic_id: each for each in every_topic}
+        ),
+        **others,
+    )
