@@ -45,10 +45,11 @@ pytest: quick-start $(COLLECTED)
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
 
 # Each process of the tests loads all of them. What pytest makes of their assertions, which takes three times as
-# long, is made once for all of these, beside what makes quick starts; also where the environment has Python keep
-# nothing.
+# long, is made once for all of these, beside what makes quick starts: in a new clone, and where the environment has
+# Python keep nothing whenever tests have changed.
 $(COLLECTED): $(READY) $(shell find tests -name '*.py')
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
+	@[[ -d .pytest_cache && -z "$${PYTHONDONTWRITEBYTECODE:-}" ]] || \
+		env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
 	@mkdir -p $(@D) && touch $@
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers, prose
