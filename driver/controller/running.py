@@ -9,17 +9,20 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from sparklog.authorization.inside import OF_CONTROLLER, guarded_inside
+from sparklog.apis.inside import guarded_inside, only_inside
+from sparklog.apis.listeners import listener_apis, offered
+from sparklog.apis.row import Side
+from sparklog.apis.table import CLIENT_VERSIONS
+from sparklog.config import BrokerConfig
 from sparklog.driver.controller.active_controller import ActiveController
-from sparklog.driver.controller.api.table import controller_apis
 from sparklog.driver.controller.quorum.candidacy import Candidacy
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, ForeignClusterError
 from sparklog.driver.controller.quorum.requests import announced_broker, announcement_response
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, Steps
 
-_CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {
+_WAITING_APIS: Final = frozenset(CLIENT_VERSIONS) - {
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.FETCH,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
@@ -66,7 +69,7 @@ class Running:
         Raises:
             KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
         """
-        if request.api_key in _CLIENT_APIS and not self.serves_clients.is_set():
+        if request.api_key in _WAITING_APIS and not self.serves_clients.is_set():
             return self._handle_later(request)
         handler = self.handlers.get(request.api_key)
         if handler is None:
@@ -82,11 +85,10 @@ class Running:
         return self.handle(request)
 
 
-def listener_table(running: Running) -> dict[ApiKey, Api]:
-    apis = {
-        **controller_apis(running.handle),
-        ApiKey.ADD_RAFT_VOTER: Api(
-            *known_versions(ApiKey.ADD_RAFT_VOTER), running.broker_announced, many=False
-        ),
+def listener_table(running: Running, config: BrokerConfig) -> dict[ApiKey, Api]:
+    """Return the table of the controller's listener."""
+    handlers: dict[ApiKey, Handler] = {
+        **dict.fromkeys(offered(Side.CONTROLLER), running.handle),
+        ApiKey.ADD_RAFT_VOTER: running.broker_announced,
     }
-    return guarded_inside(apis, OF_CONTROLLER)
+    return guarded_inside(listener_apis(Side.CONTROLLER, handlers), only_inside(Side.CONTROLLER, config))

@@ -283,7 +283,7 @@ class ControllerServer:
             listeners = await BootstrapListeners.start(
                 self._addresses,
                 self._config,
-                listener_table(running),
+                listener_table(running, self._config),
                 self.secret,
                 lambda name, inside: listener_authentication(
                     self._config, name, inside, self._credential_of, running.serves_clients

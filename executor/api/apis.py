@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
-from typing import Final
 
-from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
 from sparklog.answers.descriptions import Descriptions
-from sparklog.authorization.inside import guarded_inside, only_inside_of_brokers
+from sparklog.apis.inside import guarded_inside, only_inside
+from sparklog.apis.listeners import listener_apis
+from sparklog.apis.row import Side
+from sparklog.apis.table import FORWARDED_APIS
 from sparklog.config import BrokerConfig
-from sparklog.executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
+from sparklog.executor.api.admin import AdminHandlers
 from sparklog.executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from sparklog.executor.api.delete_records import DeleteRecordsHandler
 from sparklog.executor.api.describe import DescribeHandlers
@@ -34,12 +35,9 @@ from sparklog.metrics import server
 from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.fetch_metadata import LARGEST
-from sparklog.wire.requests import Api, Handler, Refusal
-
-_ABOUT_FEW: Final = frozenset({ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
-"""What is decided in one go."""
+from sparklog.wire.requests import Api, Handler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,26 +88,13 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.PUSH_TELEMETRY: services.monitoring.telemetry.push,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
     }
-    refusals: dict[ApiKey, Refusal] = {
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: refuse_topic_partitions,
-        **dict.fromkeys(FORWARDED_APIS, refuse_forwarded),
-    }
-    apis = {
-        api_key: Api(
-            *CLIENT_VERSIONS[api_key], handler, api_key not in _ABOUT_FEW, refuse=refusals.get(api_key)
-        )
-        for api_key, handler in handlers.items()
-    }
     replicas = services.replicas
-    of_groups = group_handlers(
+    handlers |= group_handlers(
         replicas.coordinators.groups, replicas.table, replicas.transaction_verifier, services.config
     )
-    apis |= {
-        api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)
-        for api_key, handler in of_groups.items()
-    }
+    apis = listener_apis(Side.BROKER, handlers, replicas.lease.obey)
     apis = {**partition_apis(replicas, services.config, quotas), **apis}
-    return guarded_inside(apis, only_inside_of_brokers(services.config))
+    return guarded_inside(apis, only_inside(Side.BROKER, services.config))
 
 
 def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuotas) -> dict[ApiKey, Api]:
@@ -148,14 +133,8 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             complete_group_transaction=replicas.coordinators.groups.complete_transaction,
         ).handle,
         ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(table).handle,
+        ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs, table=table, store=replicas.store),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs, moves=replicas.directory_moves),
         **replicas.coordinators.transactions.handlers(),
     }
-    apis = {
-        api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)
-        for api_key, handler in handlers.items()
-    }
-    describe = partial(describe_log_dirs, table=table, store=replicas.store)
-    apis[ApiKey.DESCRIBE_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.DESCRIBE_LOG_DIRS], describe)
-    alter = partial(alter_replica_log_dirs, moves=replicas.directory_moves)
-    apis[ApiKey.ALTER_REPLICA_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.ALTER_REPLICA_LOG_DIRS], alter)
-    return apis
+    return listener_apis(Side.BROKER, handlers, replicas.lease.obey)

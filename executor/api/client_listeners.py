@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
 from sparklog.config import BrokerConfig
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
@@ -181,9 +183,10 @@ def _authorization(config: BrokerConfig, image: Callable[[], MetadataImage]) -> 
     if config.authorizer is None:
         return None
     from sparklog.authorization.authorization import Authorization
-    from sparklog.authorization.guards.table import broker_guards
 
-    return Authorization(config.authorizer, broker_guards(config), image, asyncio.get_running_loop())
+    return Authorization(
+        config.authorizer, listener_guards(Side.BROKER, config), image, asyncio.get_running_loop()
+    )
 
 
 def _credential_of(image: Callable[[], MetadataImage]) -> CredentialOf:

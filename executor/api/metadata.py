@@ -13,11 +13,11 @@ from typing import Any, Final
 from sparklog.answers.metadata import (
     leaders_told,
     metadata_response,
-    refused_metadata,
     topics_to_create,
 )
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
+from sparklog.apis.cluster import METADATA, unnamed_topics
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import MetadataImage
@@ -65,7 +65,7 @@ class MetadataHandler:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = yield from upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
-            return (yield from refused_metadata(body))
+            return (yield from METADATA.refused(body, unnamed_topics()))
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)), request)
         leaders = yield from self._leaders_told(request, body)

@@ -15,6 +15,8 @@ from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.list_offsets.v11 import response as list_offsets_response
 from kio.schema.vote.v2 import response as vote_response
 
+from sparklog.apis.listeners import listener_apis
+from sparklog.apis.row import Side
 from sparklog.clocks import monotonic_ms
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
@@ -26,15 +28,13 @@ from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
 from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, unless_minus_one
-from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Handler, Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 logger = logging.getLogger(__name__)
 
-FETCH_VERSIONS: Final = SupportedVersions(13, known_versions(ApiKey.FETCH).max_version)
-"""By topic id; the metadata log is not fetched by name."""
 _NO_DIRECTORY: Final = UUID(int=0)
 
 
@@ -62,11 +62,7 @@ class QuorumHandlers:
             ApiKey.LIST_OFFSETS: self.list_offsets,
             ApiKey.DESCRIBE_QUORUM: self.describe_quorum,
         }
-        return {
-            # Of the metadata log there is one partition; only ListOffsets asks for others as well.
-            api_key: Api(*_versions(api_key), handler, many=api_key is ApiKey.LIST_OFFSETS)
-            for api_key, handler in handlers.items()
-        }
+        return listener_apis(Side.QUORUM, handlers)
 
     async def vote(self, request: Request) -> Any:
         """Answer Vote, once what the answer promises is on disk."""
@@ -209,10 +205,6 @@ class QuorumHandlers:
             topics=(describe_response.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
             nodes=(describe_response.Node(node_id=voter.key.node_id, listeners=(listener,)),),
         )
-
-
-def _versions(api_key: ApiKey) -> SupportedVersions:
-    return FETCH_VERSIONS if api_key is ApiKey.FETCH else known_versions(api_key)
 
 
 def _only_partition(body: Any) -> Any | None:

@@ -27,19 +27,7 @@ from sparklog.metadata.topic_names import (
     is_internal_topic,
 )
 from sparklog.types import or_minus_one
-from sparklog.wire.requests import Request
 from sparklog.wire.throttling import unthrottled
-
-
-def refuse_topic_partitions(request: Request, error: KafkaError) -> DescribeTopicPartitionsResponse:
-    """Return the answer to a DescribeTopicPartitionsRequest that is refused as a whole."""
-    topics = [
-        DescribeTopicPartitionsResponseTopic(
-            error_code=error.error_code, name=topic.name, topic_id=None, partitions=()
-        )
-        for topic in request.body.topics
-    ]
-    return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(topics))
 
 
 def describe_topic_partitions_response(

@@ -95,35 +95,6 @@ def metadata_response(
     )
 
 
-def refused_metadata(request: Any) -> Generator[None, None, MetadataResponse]:
-    """Return the answer to a MetadataRequest that does not name its topics as it may (`are_topics_named`).
-
-    Every topic is told INVALID_REQUEST, those beside the wrong ones, too: nothing was looked up. Yields after
-    each. Source: Kafka's MetadataRequest.getErrorResponse.
-    """
-    topics = []
-    for topic in request.topics:
-        yield
-        topics.append(
-            MetadataResponseTopic(
-                error_code=ErrorCode.invalid_request,
-                name=topic.name or "",
-                topic_id=topic.topic_id,
-                is_internal=False,
-                partitions=(),
-                topic_authorized_operations=OPERATIONS_OMITTED,
-            )
-        )
-    return unthrottled(
-        MetadataResponse,
-        brokers=(),
-        cluster_id=None,
-        controller_id=or_minus_one(None),
-        topics=tuple(topics),
-        error_code=ErrorCode.invalid_request,
-    )
-
-
 def leaders_told(image: MetadataImage, request: Any) -> Generator[None, None, Set[BrokerId]]:
     """Return all whom the answer to a MetadataRequest names as leaders; yields after each topic."""
     leaders: set[BrokerId | None] = set()

@@ -1,7 +1,8 @@
 """What the dispatcher of a listener is given where an authorizer is configured (`Admission.authorize`).
 
 Every request gets the access that its principal has at its host, by the ACLs of the newest image, and is
-answered through the guard of its API (`guards.table`). An API without a guard is a mistake, and refused.
+answered through the guard in the row of its API (`sparklog/apis`). An API without a guard is a mistake, and
+refused.
 
 Order for the caller: `admit` for each request, on one loop; `close` at the end.
 """

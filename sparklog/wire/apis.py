@@ -3,11 +3,9 @@
 Sources: `ApiKeys.java` for the names, kio's schema index for versions and types.
 """
 
-from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
@@ -123,71 +121,6 @@ class SupportedVersions(NamedTuple):
         """
         low, high = max(self.min_version, other.min_version), min(self.max_version, other.max_version)
         return SupportedVersions(low, high) if low <= high else None
-
-
-CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
-    {
-        ApiKey.PRODUCE: SupportedVersions(3, 13),
-        ApiKey.FETCH: SupportedVersions(4, 18),
-        ApiKey.LIST_OFFSETS: SupportedVersions(1, 11),
-        ApiKey.METADATA: SupportedVersions(0, 13),
-        ApiKey.OFFSET_COMMIT: SupportedVersions(2, 10),
-        ApiKey.OFFSET_FETCH: SupportedVersions(1, 10),
-        ApiKey.FIND_COORDINATOR: SupportedVersions(0, 6),
-        ApiKey.JOIN_GROUP: SupportedVersions(0, 9),
-        ApiKey.HEARTBEAT: SupportedVersions(0, 4),
-        ApiKey.LEAVE_GROUP: SupportedVersions(0, 5),
-        ApiKey.SYNC_GROUP: SupportedVersions(0, 5),
-        ApiKey.DESCRIBE_GROUPS: SupportedVersions(0, 6),
-        ApiKey.LIST_GROUPS: SupportedVersions(0, 5),
-        ApiKey.CREATE_TOPICS: SupportedVersions(2, 7),
-        ApiKey.DELETE_TOPICS: SupportedVersions(1, 6),
-        ApiKey.DELETE_RECORDS: SupportedVersions(0, 2),
-        ApiKey.INIT_PRODUCER_ID: SupportedVersions(0, 5),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: SupportedVersions(2, 4),
-        ApiKey.ADD_PARTITIONS_TO_TXN: SupportedVersions(0, 5),
-        ApiKey.ADD_OFFSETS_TO_TXN: SupportedVersions(0, 4),
-        ApiKey.END_TXN: SupportedVersions(0, 5),
-        ApiKey.WRITE_TXN_MARKERS: SupportedVersions(1, 2),
-        ApiKey.TXN_OFFSET_COMMIT: SupportedVersions(0, 5),
-        ApiKey.DESCRIBE_ACLS: SupportedVersions(1, 3),
-        ApiKey.CREATE_ACLS: SupportedVersions(1, 3),
-        ApiKey.DELETE_ACLS: SupportedVersions(1, 3),
-        ApiKey.DESCRIBE_CONFIGS: SupportedVersions(1, 4),
-        ApiKey.ALTER_CONFIGS: SupportedVersions(0, 2),
-        ApiKey.ALTER_REPLICA_LOG_DIRS: SupportedVersions(1, 2),
-        ApiKey.DESCRIBE_LOG_DIRS: SupportedVersions(1, 5),
-        ApiKey.CREATE_PARTITIONS: SupportedVersions(0, 3),
-        ApiKey.DELETE_GROUPS: SupportedVersions(0, 2),
-        ApiKey.ELECT_LEADERS: SupportedVersions(0, 2),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: SupportedVersions(0, 1),
-        ApiKey.OFFSET_DELETE: SupportedVersions(0, 0),
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: SupportedVersions(0, 1),
-        ApiKey.ALTER_CLIENT_QUOTAS: SupportedVersions(0, 1),
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: SupportedVersions(0, 0),
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: SupportedVersions(0, 0),
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: SupportedVersions(0, 1),
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: SupportedVersions(0, 0),
-        ApiKey.DESCRIBE_QUORUM: SupportedVersions(0, 2),
-        # From version 2 on an answer has one error for all features.
-        ApiKey.UPDATE_FEATURES: SupportedVersions(1, 1),
-        ApiKey.UNREGISTER_BROKER: SupportedVersions(0, 0),
-        ApiKey.DESCRIBE_CLUSTER: SupportedVersions(0, 2),
-        ApiKey.DESCRIBE_PRODUCERS: SupportedVersions(0, 0),
-        ApiKey.DESCRIBE_TRANSACTIONS: SupportedVersions(0, 0),
-        ApiKey.LIST_TRANSACTIONS: SupportedVersions(0, 2),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: SupportedVersions(0, 1),
-        ApiKey.CONSUMER_GROUP_DESCRIBE: SupportedVersions(0, 1),
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: SupportedVersions(0, 0),
-        ApiKey.PUSH_TELEMETRY: SupportedVersions(0, 0),
-        ApiKey.LIST_CONFIG_RESOURCES: SupportedVersions(0, 1),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: SupportedVersions(0, 0),
-    }
-)
-"""What clients are offered, by brokers and at the bootstrap address alike (the versions of Kafka 4.3).
-
-Some clients, kafka-python among them, take the versions of the first address for those of the cluster.
-"""
 
 
 @cache

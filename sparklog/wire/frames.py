@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from kio.index import KioIndexError
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.allowance import items_allowance_bytes
+from sparklog.wire.allowance import USUAL_TIMES, items_allowance_bytes
 from sparklog.wire.apis import request_type, response_type
 from sparklog.wire.encoder import Chunk, encode_entity, encode_entity_in_steps
 from sparklog.wire.guard import (
@@ -58,6 +58,8 @@ class RequestCodec(NamedTuple):
     api_version: int
     request_header_flexible: bool
     response_header_flexible: bool
+    memory_times: int = USUAL_TIMES
+    """What bounds the items of a request (`allowance`)."""
 
 
 @cache
@@ -131,15 +133,17 @@ def read_request_body_in_steps(
     """
     if codec.request_header_flexible:
         position = skip_tagged_fields(frame, position)
-    allowance_bytes = items_allowance_bytes(codec.request_type.__api_key__)
+    allowance_bytes = items_allowance_bytes(codec.memory_times)
     body, _ = yield from decode_entity_in_steps(codec.request_type, frame, position, allowance_bytes)
     return body
 
 
 def decode_request_in_steps(
-    frame: bytes | memoryview,
+    frame: bytes | memoryview, memory_times: Callable[[int], int] = lambda _: USUAL_TIMES
 ) -> Generator[None, None, tuple[RequestHeader, Any]]:
     """Return header and body of a request frame (without its length), as an Envelope carries one.
+
+    `memory_times` of an API key bounds the items of the request (`allowance`).
 
     Raises:
         MalformedRequestError: not such a frame.
@@ -148,6 +152,7 @@ def decode_request_in_steps(
     """
     header, position = read_request_header(frame)
     codec = request_codec(header.api_key, header.api_version)
+    codec = codec._replace(memory_times=memory_times(header.api_key))
     return header, (yield from read_request_body_in_steps(codec, frame, position))
 
 

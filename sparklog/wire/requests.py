@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from sparklog.acls.access import Access
 from sparklog.acls.acl import Principal
 from sparklog.errors import KafkaError
+from sparklog.wire.allowance import USUAL_TIMES
 from sparklog.wire.apis import ApiKey
 
 
@@ -231,6 +232,8 @@ class Api(NamedTuple):
     the answer (a lease), and acts on it."""
     refuse: Refusal | None = None
     """What a KafkaError of the handler is answered with; None, where its connection is to be closed."""
+    memory_times: int = USUAL_TIMES
+    """What a request takes at its peak, answer included, in multiples of what its items are counted for."""
 
 
 class Features(NamedTuple):

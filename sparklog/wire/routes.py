@@ -25,7 +25,7 @@ class Route:
 
     def __init__(self, api_key: ApiKey, codec: RequestCodec, api: Api, metrics: RequestMetrics) -> None:
         self.api_key = api_key
-        self.codec = codec
+        self.codec = codec._replace(memory_times=api.memory_times)
         self.handler = api.handler if api.under is None else _under(api.under, api.handler)
         self.many = api.many
         self.refuse = api.refuse

@@ -10,6 +10,7 @@ import tracemalloc
 from pathlib import Path
 from typing import NamedTuple
 
+from sparklog.apis.table import memory_times
 from sparklog.wire.allowance import items_allowance_bytes
 from tests.amplification.cluster import Listening, Target, attacked_cluster
 from tests.amplification.measures import peak_memory_bytes
@@ -52,7 +53,7 @@ async def _print_table(directory: Path) -> None:
                     continue
                 costs = [await _cost(target, listening, shape) for shape in newest]
                 worst = max(costs, key=lambda cost: cost.peak_bytes / cost.shape.item_memory_bytes())
-                most = items_allowance_bytes(api_key) // worst.shape.item_memory_bytes()
+                most = items_allowance_bytes(memory_times(api_key)) // worst.shape.item_memory_bytes()
                 name = _NAMES.get(listening.name, "broker, clients")
                 print(
                     f"| {name} | {api_key.name} v{worst.shape.version} "

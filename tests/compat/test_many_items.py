@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from sparklog.apis.groups import FIND_COORDINATOR
 from sparklog.types import BrokerId
 from sparklog.wire.allowance import items_allowance_bytes
 from sparklog.wire.apis import ApiKey, request_type
@@ -34,7 +35,7 @@ def largest_accepted() -> int:
         for field in entity_layout(request_type(ApiKey.FIND_COORDINATOR, VERSION)).fields
         if field.is_array
     )
-    return items_allowance_bytes(ApiKey.FIND_COORDINATOR) // item_memory_bytes(keys)
+    return items_allowance_bytes(FIND_COORDINATOR.memory_times) // item_memory_bytes(keys)
 
 
 @pytest.mark.timeout(120)

@@ -10,10 +10,11 @@ from uuid import UUID
 
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.acls.machine.authorizer import AuthorizerSettings
+from sparklog.apis.inside import guarded_inside, only_inside
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
 from sparklog.authorization.authorization import Authorization
 from sparklog.authorization.guards.guard import filled
-from sparklog.authorization.guards.table import broker_guards, controller_guards
-from sparklog.authorization.inside import OF_CONTROLLER, guarded_inside, only_inside_of_brokers
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
 from sparklog.wire.admission import Admission
@@ -80,7 +81,8 @@ class Serving:
     ) -> None:
         """With `asks` an authorizer is asked; `handled` is called with each request that has come so far."""
         config = BrokerConfig.from_mapping({})
-        guards: Mapping[ApiKey, Any] = (controller_guards if is_controller else broker_guards)(config)
+        side = Side.CONTROLLER if is_controller else Side.BROKER
+        guards: Mapping[ApiKey, Any] = listener_guards(side, config)
         self.name = name
         self.loop = loop
         self.pool = BufferPool()
@@ -101,7 +103,7 @@ class Serving:
 
         apis = {key: Api(*known_versions(key), handle) for key in ApiKey if not asks or key in guards}
         del apis[ApiKey.API_VERSIONS]
-        apis = guarded_inside(apis, OF_CONTROLLER if is_controller else only_inside_of_brokers(config))
+        apis = guarded_inside(apis, only_inside(side, config))
         admission = Admission(authentication)
         if asks:
             authorization = Authorization(AuthorizerSettings(), guards, lambda: IMAGE, loop)

@@ -36,9 +36,10 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType, Principal
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
+from sparklog.apis.inside import guarded_inside, only_inside
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
 from sparklog.authorization.guards.guard import filled, item_type
-from sparklog.authorization.guards.table import broker_guards
-from sparklog.authorization.inside import guarded_inside, only_inside_of_brokers
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.dynamic import check_dynamic
@@ -95,7 +96,7 @@ def test_cve_2018_1288_forged_fetch_of_a_follower_is_refused() -> None:
     """It says how far a replica has come, so records would count as replicated that are nowhere."""
     apis = guarded_inside(
         {ApiKey.FETCH: Api(4, 17, lambda request: None)},
-        only_inside_of_brokers(BrokerConfig.from_mapping({})),
+        only_inside(Side.BROKER, BrokerConfig.from_mapping({})),
     )
     body_type = request_type(ApiKey.FETCH, 17)
     state = filled(item_type(body_type, "replica_state"), replica_id=1, replica_epoch=-1)
@@ -130,7 +131,7 @@ async def test_cve_2018_17196_records_of_a_transaction_need_its_id(brokers: Brok
 def test_cve_2018_17196_records_of_a_transaction_need_the_right_to_its_id() -> None:
     """WRITE on the topic is not enough, in whichever batch of a request they are."""
     allowed = [(AclOperation.WRITE, AclResourceType.TOPIC, "mine")]
-    guarding = Guarding(broker_guards(BrokerConfig.from_mapping({}))[ApiKey.PRODUCE], allowed)
+    guarding = Guarding(listener_guards(Side.BROKER, BrokerConfig.from_mapping({}))[ApiKey.PRODUCE], allowed)
     body_type = request_type(ApiKey.PRODUCE, 12)
     topic_type, data_type = (
         item_type(body_type, "topic_data"),

@@ -7,14 +7,20 @@ from typing import Any
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
+from sparklog.apis.parts import TOPICS_PER_PART, Parts
+from sparklog.apis.table import ROWS
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
-from sparklog.driver.controller.machine.mutation_quota import STRICT_SINCE, UNLIMITED, MutationQuota
-from sparklog.driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
+from sparklog.driver.controller.machine.create_topics import (
+    MAX_PARTITIONS_PER_REQUEST,
+    asks_too_much,
+    too_many_partitions,
+)
+from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
+from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.quotas.machine.client_rates import token_quotas
@@ -39,7 +45,8 @@ class ChangeHandlers:
         deferred = Deferred()
         quota = self._mutation_quota(request)
         new_partitions = 0
-        parts = yield from parts_of(body)
+        row = ROWS[request.api_key]
+        parts = yield from parts_of(body, row.parts)
         replies: dict[int, Any] = {}
 
         def answer(number: int, reply: Any) -> None:
@@ -47,8 +54,8 @@ class ChangeHandlers:
             if len(replies) == len(parts):
                 in_order = [replies[number] for number in range(len(parts))]
                 throttle_ms = quota.throttle_ms(monotonic_ms())
-                if len(parts) > 1:
-                    deferred.complete(_whole(body, in_order, throttle_ms))
+                if row.parts is not None and len(parts) > 1:
+                    deferred.complete(_whole(row.parts, in_order, throttle_ms))
                 else:
                     deferred.complete(_throttled(in_order[0], throttle_ms))
 
@@ -56,7 +63,7 @@ class ChangeHandlers:
         for number, part in enumerate(parts):
             yield
             if too_many:
-                answer(number, refused(part))
+                answer(number, row.refused(part, too_many_partitions()))
                 continue
             decision = self._controller.handle(part, monotonic_ms(), quota)
             new_partitions += sum(type(record) is PartitionRecord for record in decision.records)
@@ -66,7 +73,7 @@ class ChangeHandlers:
 
     def _mutation_quota(self, request: Request) -> MutationQuota:
         """Return what the request may change."""
-        strict_since = STRICT_SINCE.get(request.api_key)
+        strict_since = ROWS[request.api_key].strict_mutations_since
         if strict_since is None:
             return UNLIMITED
         return self._quota_of(request, strict=request.api_version >= strict_since)
@@ -99,8 +106,8 @@ class ChangeHandlers:
             self._commit_queue.submit(decision, lambda _: self._auto_created.answered(request))
 
 
-def _whole(body: Any, replies: Sequence[Any], throttle_ms: int) -> Steps:
-    return _throttled((yield from joined(body, replies)), throttle_ms)
+def _whole(division: Parts, replies: Sequence[Any], throttle_ms: int) -> Steps:
+    return _throttled((yield from joined(division, replies)), throttle_ms)
 
 
 def _throttled(reply: Any, throttle_ms: int) -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
 from sparklog.acls.host import shown_address
+from sparklog.apis.table import memory_times
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import (
@@ -35,7 +36,7 @@ class EnvelopeHandler:
     def handle(self, request: Request) -> Steps:
         """Answer with what the request inside is answered with, in its own version."""
         try:
-            header, body = yield from decode_request_in_steps(request.body.request_data)
+            header, body = yield from decode_request_in_steps(request.body.request_data, memory_times)
             if header.api_key not in self._forwardable:
                 raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
             principal = decode_principal(request.body.request_principal)

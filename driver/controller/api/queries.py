@@ -3,15 +3,13 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
-from sparklog.answers.describe_topic_partitions import (
-    describe_topic_partitions_response,
-    refuse_topic_partitions,
-)
+from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.answers.list_reassignments import list_reassignments_response
-from sparklog.answers.metadata import metadata_response, refused_metadata, topics_to_create
+from sparklog.answers.metadata import metadata_response, topics_to_create
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
+from sparklog.apis.cluster import DESCRIBE_TOPIC_PARTITIONS, METADATA, unnamed_topics
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.endpoints import Endpoint
@@ -53,7 +51,7 @@ class QueryHandlers:
         """Answer Metadata, once any broker is live; topics that are to be created are unknown for now."""
         body = yield from upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
-            return (yield from refused_metadata(body))
+            return (yield from METADATA.refused(body, unnamed_topics()))
         image = self.image()
         if not is_any_live(image):
             return self._metadata_later(request)
@@ -110,7 +108,7 @@ class QueryHandlers:
             )
         except KafkaError as error:
             request.connection.note("DescribeTopicPartitions", str(error))
-            return refuse_topic_partitions(request, error)
+            return DESCRIBE_TOPIC_PARTITIONS.refuse(request, error)
 
     def image(self) -> MetadataImage:
         """Return what queries are answered from.

@@ -7,9 +7,11 @@ Fetch (`metadata_log`); an Envelope holds a client's request that a broker has p
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 from sparklog.answers.descriptions import Descriptions
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
+from sparklog.apis.table import CLIENT_VERSIONS, ROWS
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.api.brokers import BrokerHandlers
 from sparklog.driver.controller.api.changes import ChangeHandlers
@@ -19,55 +21,15 @@ from sparklog.driver.controller.api.queries import QueryHandlers
 from sparklog.driver.controller.api.telemetry import ControllerTelemetry
 from sparklog.driver.controller.broker_liveness import BrokerLiveness
 from sparklog.driver.controller.commit_queue import CommitQueue
-from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.controller import DECIDED_APIS, Controller
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.driver.monitoring.telemetry_intake import Push
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
-from sparklog.wire.requests import Api, Handler, Request, Response
-
-_FROM_BROKERS: Final = (
-    ApiKey.ALTER_PARTITION,
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-    ApiKey.BROKER_REGISTRATION,
-    ApiKey.BROKER_HEARTBEAT,
-    ApiKey.ENVELOPE,
-    ApiKey.FETCH_SNAPSHOT,
-)
-"""What clients do not ask of brokers, so that `CLIENT_VERSIONS` does not name it."""
-_ABOUT_MANY: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-        ApiKey.METADATA,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        ApiKey.FIND_COORDINATOR,
-    }
-)
-"""The rest is asked here about one broker, about the one partition of the metadata log, or in vain."""
-
-
-def controller_apis(handle: Handler) -> dict[ApiKey, Api]:
-    """Return the listener's rows; `handle` hands each request on to the handlers of who leads."""
-    versions = {**CLIENT_VERSIONS, **{api_key: known_versions(api_key) for api_key in _FROM_BROKERS}}
-    return {api_key: Api(*versions[api_key], handle, many=api_key in _ABOUT_MANY) for api_key in versions}
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler, Request, Response
 
 
 def controller_handlers(
@@ -83,7 +45,7 @@ def controller_handlers(
     endpoints: Sequence[Endpoint],
     take_telemetry: Callable[[Push], None],
 ) -> Mapping[ApiKey, Handler]:
-    """Return who answers what of `controller_apis` while this driver leads."""
+    """Return the handler of each API while this driver leads."""
     changes = ChangeHandlers(config, controller, commit_queue)
     brokers = BrokerHandlers(controller, commit_queue, broker_liveness, quorum)
     queries = QueryHandlers(
@@ -91,46 +53,29 @@ def controller_handlers(
     )
     metadata_log = MetadataLogHandlers(controller, fetches, quorum, endpoints)
     telemetry = ControllerTelemetry(committed_image, take_telemetry)
-    forwardable: dict[ApiKey, Handler] = {
-        ApiKey.CREATE_TOPICS: changes.handle,
-        ApiKey.DELETE_TOPICS: changes.handle,
-        ApiKey.CREATE_PARTITIONS: changes.handle,
-        ApiKey.ALTER_CONFIGS: changes.handle,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: changes.handle,
-        ApiKey.ELECT_LEADERS: changes.handle,
-        ApiKey.ALTER_CLIENT_QUOTAS: changes.handle,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: changes.handle,
-        ApiKey.CREATE_ACLS: changes.handle,
-        ApiKey.DELETE_ACLS: changes.handle,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: changes.handle,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: queries.reassignments,
-        ApiKey.UNREGISTER_BROKER: changes.handle_over_decisions,
-        ApiKey.UPDATE_FEATURES: changes.handle,
-        ApiKey.METADATA: queries.metadata,
-        ApiKey.DESCRIBE_CLUSTER: queries.cluster,
-        **Descriptions(queries.image, config).handlers(),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: queries.topic_partitions,
-        ApiKey.DESCRIBE_QUORUM: metadata_log.describe_quorum,
-    }
-    forwardable |= {ApiKey.PUSH_TELEMETRY: telemetry.take_forwarded}
-    admitting = _admitting(config, controller, committed_image)
-    forwarded = {api_key: admitting(handler) for api_key, handler in forwardable.items()}
     handlers: dict[ApiKey, Handler] = {
         **dict.fromkeys(CLIENT_VERSIONS, _only_brokers_serve),
-        **forwardable,
-        ApiKey.ALTER_PARTITION: changes.handle,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS: changes.handle,
-        ApiKey.ALLOCATE_PRODUCER_IDS: changes.handle,
-        ApiKey.INIT_PRODUCER_ID: changes.handle,
+        **dict.fromkeys(DECIDED_APIS, changes.handle),
+        ApiKey.UNREGISTER_BROKER: changes.handle_over_decisions,
         ApiKey.BROKER_REGISTRATION: brokers.registration,
         ApiKey.BROKER_HEARTBEAT: brokers.heartbeat,
+        ApiKey.METADATA: queries.metadata,
+        ApiKey.DESCRIBE_CLUSTER: queries.cluster,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: queries.topic_partitions,
+        ApiKey.FIND_COORDINATOR: queries.coordinator,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: queries.reassignments,
+        **Descriptions(queries.image, config).handlers(),
+        ApiKey.DESCRIBE_QUORUM: metadata_log.describe_quorum,
         ApiKey.FETCH: metadata_log.fetch,
         ApiKey.FETCH_SNAPSHOT: metadata_log.fetch_snapshot,
-        ApiKey.ENVELOPE: EnvelopeHandler(forwarded).handle,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.direct.get_subscriptions,
         ApiKey.PUSH_TELEMETRY: telemetry.direct.push,
-        ApiKey.FIND_COORDINATOR: queries.coordinator,
     }
+    in_envelope = {api_key: handlers[api_key] for api_key, row in ROWS.items() if row.is_in_envelope}
+    in_envelope[ApiKey.PUSH_TELEMETRY] = telemetry.take_forwarded
+    admitting = _admitting(config, controller, committed_image)
+    admitted = {api_key: admitting(handler) for api_key, handler in in_envelope.items()}
+    handlers[ApiKey.ENVELOPE] = EnvelopeHandler(admitted).handle
     return {api_key: admitting(handler) for api_key, handler in handlers.items()}
 
 
@@ -145,14 +90,13 @@ def _admitting(
     if config.authorizer is None:
         return lambda handler: handler
     from sparklog.authorization.authorization import Authorization
-    from sparklog.authorization.guards.table import controller_guards
 
     def image() -> MetadataImage:
         committed = committed_image()
         return controller.image if committed.offset is None else committed
 
-    loop = asyncio.get_running_loop()
-    return Authorization(config.authorizer, controller_guards(config), image, loop).admitting
+    loop, guards = asyncio.get_running_loop(), listener_guards(Side.CONTROLLER, config)
+    return Authorization(config.authorizer, guards, image, loop).admitting
 
 
 def _only_brokers_serve(request: Request) -> Response:

@@ -24,6 +24,7 @@ from kio.schema.delete_acls.v3.response import (
 from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.acls.filter import AclFilter
 from sparklog.acls.numbers import known, known_filter
+from sparklog.apis.acls import DELETE_ACLS
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
@@ -74,7 +75,8 @@ def delete_acls(cluster: ClusterState, request: DeleteAclsRequest) -> Decision:
                     matching.append(acl)
                     removed[acl_id] = None
             if len(removed) > MAX_REMOVED:
-                return _refused_deletion(request)
+                most = f"Cannot remove more than {MAX_REMOVED} acls in a single delete operation."
+                return Decision([], DELETE_ACLS.refused(request, _invalid(most)))
         except KafkaError as error:
             error_code, message = error.error_code, error.message
         results.append(
@@ -142,15 +144,6 @@ def _filter(asked: DeleteAclsFilter) -> AclFilter:
 
 def _removed(acl: Acl) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(error_code=ErrorCode.none, error_message=None, **acl._asdict())
-
-
-def _refused_deletion(request: DeleteAclsRequest) -> Decision:
-    error = _invalid(f"Cannot remove more than {MAX_REMOVED} acls in a single delete operation.")
-    refused = DeleteAclsFilterResult(
-        error_code=error.error_code, error_message=error.message, matching_acls=()
-    )
-    results = (refused,) * len(request.filters)
-    return Decision([], unthrottled(DeleteAclsResponse, filter_results=results))
 
 
 def _invalid(message: str) -> KafkaError:

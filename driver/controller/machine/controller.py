@@ -63,6 +63,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import MetadataRecord, UserScramCredentialRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.wire.apis import ApiKey
 
 PARTITIONS_PER_DECISION: Final = 300
 """How many partitions change at once because a broker's state does: about 5 ms of the loop."""
@@ -283,3 +284,6 @@ _LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQ
     )
 )
 """What a client may have only so much of."""
+
+DECIDED_APIS: Final = frozenset(ApiKey(each.__api_key__) for each in (*_HANDLERS, *_LIMITED_HANDLERS))
+"""The APIs of these requests."""

@@ -18,6 +18,7 @@ from kio.schema.create_topics.v7.response import (
 )
 
 from sparklog.answers.internal_topics import is_as_its_owner_makes_it
+from sparklog.apis.topics import CREATE_TOPICS
 from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, checked_topic_config
 from sparklog.config.topic import TOPIC_SYNONYMS
 from sparklog.driver.controller.machine.cluster_state import ClusterState
@@ -52,7 +53,9 @@ def create_topics(
 ) -> Decision:
     """Answer CreateTopics."""
     if asks_too_much(cluster.config, request):
-        return Decision([], refused_topics(request, too_many_partitions()))
+        error = too_many_partitions()
+        logger.info("%d topics are not created: %s", len(request.topics), error)
+        return Decision([], CREATE_TOPICS.refused(request, error))
     times_named = Counter(topic.name for topic in request.topics)
     collisions = ChainMap({}, cluster.topic_index.names)
     load = cluster.topic_index.load.copy()
@@ -117,13 +120,6 @@ def too_many_partitions() -> KafkaError:
     return KafkaError(
         ErrorCode.policy_violation, f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
     )
-
-
-def refused_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    """Return the reply to a request none of whose topics is created."""
-    logger.info("%d topics are not created: %s", len(request.topics), error)
-    names = dict.fromkeys(topic.name for topic in request.topics)
-    return unthrottled(CreateTopicsResponse, topics=tuple(_refused(name, error) for name in names))
 
 
 def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:

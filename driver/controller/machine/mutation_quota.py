@@ -7,18 +7,10 @@ whole, be it larger than what is left: whoever waits gets his turn, however smal
 Source: KIP-599; Kafka's StrictControllerMutationQuota and PermissiveControllerMutationQuota.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.quotas.machine.client_rates import TokenQuota
-from sparklog.wire.apis import ApiKey
-
-STRICT_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
-    {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
-)
-"""The requests that count, and from which version on their clients know what they are refused with."""
 
 
 class MutationQuota:

@@ -11,20 +11,19 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.authorization.guards.guard import (
     Answer,
-    Guard,
+    ApiGuard,
     completed,
     divided,
     filled,
     item_type,
     message_of,
     named_twice,
-    pass_on,
     with_rows,
 )
 from sparklog.authorization.guards.topics import topic_error, topic_name
 from sparklog.errors import ErrorCode
 from sparklog.types import CLUSTER_METADATA_TOPIC
-from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Steps
 from sparklog.wire.versions import upgrade_in_steps
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -32,7 +31,7 @@ _FAILED: Final = ErrorCode.topic_authorization_failed
 _UNKNOWN_COUNT: Final = -1
 
 
-def create_topics(access: Access, request: Request, handler: Handler) -> Steps:
+def create_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for CREATE on the cluster or on each topic; for what it was made with, DESCRIBE_CONFIGS."""
     body = yield from upgrade_in_steps(request.body)
     twice = named_twice(topic.name for topic in body.topics)
@@ -76,12 +75,12 @@ def _created(access: Access, topic: Any) -> Any:
     )
 
 
-def delete_topics(*, are_deleted: bool) -> Guard:
-    """Return the guard of DeleteTopics; where none `are_deleted`, everybody is told so."""
-    return _delete_topics if are_deleted else pass_on
+def delete_topics(*, are_deleted: bool) -> ApiGuard | None:
+    """Return the guard of DeleteTopics; None if topics are not deleted, as the handler answers everybody."""
+    return _delete_topics if are_deleted else None
 
 
-def _delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
+def _delete_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DELETE on the cluster, or for DESCRIBE and DELETE on each topic.
 
     One that may not be described is not said to be there or not, nor what its id stands for.
@@ -142,7 +141,7 @@ def _describable_name(access: Access, topic_id: UUID) -> str | None:
     return name
 
 
-def create_partitions(access: Access, request: Request, handler: Handler) -> Steps:
+def create_partitions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for ALTER on each topic."""
     twice = named_twice(topic.name for topic in request.body.topics)
     allowed, denied = yield from divided(

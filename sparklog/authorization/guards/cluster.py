@@ -5,26 +5,25 @@ from typing import Any, Final
 
 from sparklog.acls.access import Access
 from sparklog.acls.acl import CLUSTER_NAME, AclOperation, AclResourceType
-from sparklog.authorization.guards.guard import Answer, Guard, completed
-from sparklog.authorization.guards.refusals import refused
+from sparklog.authorization.guards.guard import Answer, ApiGuard, completed, denial
 from sparklog.errors import ErrorCode
-from sparklog.wire.requests import Handler, Request
+from sparklog.wire.requests import Handler, Refusal, Request
 
 _CONTROLLERS: Final = 2
 
 
-def of_cluster(operation: AclOperation) -> Guard:
+def of_cluster(operation: AclOperation) -> ApiGuard:
     """Return the guard that asks for `operation` on the cluster."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Answer:
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows_on_cluster(operation):
-            return refused(request, ErrorCode.cluster_authorization_failed)
+            return refuse(request, denial(ErrorCode.cluster_authorization_failed))
         return handler(request)
 
     return guard
 
 
-def describe_cluster(access: Access, request: Request, handler: Handler) -> Answer:
+def describe_cluster(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Tell everybody of the brokers; and who may describe the cluster what he may do to it, where he asks."""
     if not request.body.include_cluster_authorized_operations:
         return handler(request)
@@ -44,9 +43,11 @@ def cluster_operations(access: Access) -> int:
     return access.operations(AclResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def describe_cluster_by_controller(access: Access, request: Request, handler: Handler) -> Answer:
+def describe_cluster_by_controller(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Answer:
     """Ask for ALTER on the cluster of who asks about controllers; about brokers as they do themselves."""
     is_of_controllers = getattr(request.body, "endpoint_type", None) == _CONTROLLERS
     if is_of_controllers and not access.allows_on_cluster(AclOperation.ALTER):
-        return refused(request, ErrorCode.cluster_authorization_failed)
-    return describe_cluster(access, request, handler)
+        return refuse(request, denial(ErrorCode.cluster_authorization_failed))
+    return describe_cluster(refuse, access, request, handler)

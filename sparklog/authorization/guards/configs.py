@@ -17,7 +17,7 @@ from sparklog.authorization.guards.guard import (
 )
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ResourceType
-from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Steps
 
 _CLUSTER: Final = (AclResourceType.CLUSTER, ErrorCode.cluster_authorization_failed)
 _ASKED: Final = {
@@ -33,12 +33,12 @@ _DELETE: Final = 1
 """The operation of an incremental change that takes a key away, and needs no value."""
 
 
-def of_described_resources(access: Access, request: Request, handler: Handler) -> Steps:
+def of_described_resources(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DESCRIBE_CONFIGS on each resource."""
     return _of_resources(access, request, handler, AclOperation.DESCRIBE_CONFIGS, "results", lambda _: None)
 
 
-def of_altered_resources(access: Access, request: Request, handler: Handler) -> Steps:
+def of_altered_resources(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for ALTER_CONFIGS on each resource.
 
     Whoever asks for what can't be a change is told that, as by Kafka's ConfigAdminManager, which looks first.

@@ -9,19 +9,19 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.authorization.guards.guard import (
     Answer,
-    Guard,
+    ApiGuard,
     answer_of,
     completed,
+    denial,
     divided,
     filled,
     item_type,
     message_of,
     with_rows,
 )
-from sparklog.authorization.guards.refusals import refused
 from sparklog.authorization.guards.topics import TopicItems, topic_error, topic_name, topics_guarded
 from sparklog.errors import ErrorCode
-from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Steps
 
 _GROUP: Final = AclResourceType.GROUP
 _TOPIC: Final = AclResourceType.TOPIC
@@ -31,32 +31,32 @@ _FIRST_OFFSET_FETCH_OF_GROUPS: Final = 8
 _FIRST_OFFSET_FETCH_BY_ID: Final = 10
 
 
-def of_group(operation: AclOperation) -> Guard:
+def of_group(operation: AclOperation) -> ApiGuard:
     """Return the guard that asks for `operation` on the request's group."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Answer:
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows(operation, _GROUP, request.body.group_id):
-            return refused(request, _FAILED)
+            return refuse(request, denial(_FAILED))
         return handler(request)
 
     return guard
 
 
-def of_group_and_topics(operation: AclOperation, items: TopicItems) -> Guard:
+def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
     """Return the guard that asks for `operation` on the group, and for READ on each topic."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Answer:
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows(operation, _GROUP, request.body.group_id):
-            return refused(request, _FAILED)
+            return refuse(request, denial(_FAILED))
         return topics_guarded(access, request, handler, AclOperation.READ, items)
 
     return guard
 
 
-def of_groups(operation: AclOperation, asked: str, answered: str) -> Guard:
+def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
     """Return the guard that asks for `operation` on each of the groups, and says what may be done to them."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Steps:
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
         rest, denied = yield from _groups_divided(access, request, operation, asked)
         return completed(
             handler(rest), lambda response: _with_groups(access, request, response, answered, denied)
@@ -65,7 +65,7 @@ def of_groups(operation: AclOperation, asked: str, answered: str) -> Guard:
     return guard
 
 
-def consumer_group_describe(access: Access, request: Request, handler: Handler) -> Steps:
+def consumer_group_describe(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DESCRIBE on each group, and on each topic that its members have."""
     rest, denied = yield from _groups_divided(access, request, _DESCRIBE, "group_ids")
 
@@ -122,7 +122,7 @@ def _described(access: Access, group: Any) -> Any:
     )
 
 
-def list_groups(access: Access, request: Request, handler: Handler) -> Answer:
+def list_groups(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Tell who may describe the cluster of all groups, and others of those that they may describe."""
     if access.allows_on_cluster(_DESCRIBE, audit=False):
         return handler(request)
@@ -136,11 +136,11 @@ def list_groups(access: Access, request: Request, handler: Handler) -> Answer:
     return completed(handler(request), finish)
 
 
-def consumer_group_heartbeat(access: Access, request: Request, handler: Handler) -> Steps:
+def consumer_group_heartbeat(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for READ on the group, and for DESCRIBE on all topics that the member names."""
     body = request.body
     if not access.allows(AclOperation.READ, _GROUP, body.group_id):
-        return refused(request, _FAILED)
+        return refuse(request, denial(_FAILED))
     names = dict.fromkeys(body.subscribed_topic_names or ())
     _, denied = yield from divided(names, lambda name: access.allows(_DESCRIBE, _TOPIC, name))
     if denied:
@@ -148,7 +148,7 @@ def consumer_group_heartbeat(access: Access, request: Request, handler: Handler)
     return handler(request)
 
 
-def offset_fetch(access: Access, request: Request, handler: Handler) -> Steps:
+def offset_fetch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DESCRIBE on each group and each topic; who asks for all topics is told of those he may see."""
     by_groups = request.api_version >= _FIRST_OFFSET_FETCH_OF_GROUPS
     by_id = request.api_version >= _FIRST_OFFSET_FETCH_BY_ID
@@ -243,13 +243,13 @@ def _group_refused_before_groups(request: Request) -> Any:
     return with_rows(response, "topics", _refused_topics(topic_type, request.body.topics, lambda _: _FAILED))
 
 
-def find_coordinator(access: Access, request: Request, handler: Handler) -> Steps:
+def find_coordinator(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DESCRIBE on each group or transactional id; whoever asks is told what a version lacks."""
     body = request.body
     key_type = getattr(body, "key_type", _GROUP_KEY)
     if key_type == _SHARE_KEY and request.api_version >= _FIRST_OF_SHARE_KEYS:
         if not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
-            return refused(request, ErrorCode.cluster_authorization_failed)
+            return refuse(request, denial(ErrorCode.cluster_authorization_failed))
         return handler(request)
     resource_type, error_code = _COORDINATED.get(key_type, (None, ErrorCode.none))
     if resource_type is None:
@@ -259,7 +259,7 @@ def find_coordinator(access: Access, request: Request, handler: Handler) -> Step
         return access.allows(_DESCRIBE, resource_type, key)
 
     if not hasattr(body, "coordinator_keys"):
-        return handler(request) if is_allowed(body.key) else refused(request, error_code)
+        return handler(request) if is_allowed(body.key) else refuse(request, denial(error_code))
     allowed, denied = yield from divided(body.coordinator_keys, is_allowed)
     if not denied:
         return handler(request)

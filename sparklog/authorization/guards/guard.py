@@ -10,15 +10,17 @@ from types import GeneratorType
 from typing import Any, Final, TypeVar
 
 from sparklog.acls.access import Access
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import response_type
 from sparklog.wire.layout import default_value, entity_layout, once_per_type
-from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
+from sparklog.wire.requests import Deferred, Handler, Refusal, Request, Steps, Throttled
 
 Answer = Any
 """Whatever a handler may return."""
 Guard = Callable[[Access, Request, Handler], Answer]
 """Answers a request: by the handler, by itself, or by both."""
+ApiGuard = Callable[[Refusal, Access, Request, Handler], Answer]
+"""A guard that is given how its API refuses a request as a whole."""
 
 _AT_ONCE: Final = 64
 """Of how many items it is found out in one step whether they are allowed."""
@@ -38,6 +40,11 @@ _Item = TypeVar("_Item")
 def message_of(error_code: ErrorCode) -> str:
     """Return what Kafka says with an error that is given here."""
     return _MESSAGES[error_code]
+
+
+def denial(error_code: ErrorCode) -> KafkaError:
+    """Return the error with which a request is refused as a whole, with Kafka's message."""
+    return KafkaError(error_code, message_of(error_code))
 
 
 def pass_on(access: Access, request: Request, handler: Handler) -> Answer:
@@ -87,6 +94,11 @@ def item_type(entity_type: type[Any], *path: str) -> type[Any]:
 def answer_of(request: Request, /, **known: Any) -> Any:
     """Return a response, in the request's version, of what is known as far as that version has it."""
     return filled(response_type(request.api_key, request.api_version), **known)
+
+
+def answer_to(body: Any, /, **known: Any) -> Any:
+    """Return a response, in the version of the request's body, of the fields that this version has."""
+    return filled(response_type(body.__api_key__, body.__version__), **known)
 
 
 def with_rows(response: Any, field: str, rows: Iterable[Any]) -> Any:

@@ -12,11 +12,11 @@ from kio.schema.metadata.v13.request import MetadataRequestTopic
 from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.authorization.guards.cluster import cluster_operations
-from sparklog.authorization.guards.guard import Guard, completed, divided, filled, item_type, with_rows
+from sparklog.authorization.guards.guard import ApiGuard, completed, divided, filled, item_type, with_rows
 from sparklog.authorization.guards.topics import topic_error, topic_name
 from sparklog.errors import ErrorCode
 from sparklog.metadata.topic_names import are_topics_named, is_internal_topic
-from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Steps
 from sparklog.wire.versions import downgrade_in_steps, upgrade_in_steps
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -24,10 +24,10 @@ _DESCRIBE: Final = AclOperation.DESCRIBE
 _FAILED: Final = ErrorCode.topic_authorization_failed
 
 
-def metadata(*, creates_topics: bool) -> Guard:
+def metadata(*, creates_topics: bool) -> ApiGuard:
     """Return the guard; with `creates_topics`, asking for a topic may create it, and needs CREATE then."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Steps:
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
         asks_of_cluster = getattr(request.body, "include_cluster_authorized_operations", False)
         body = yield from upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):

@@ -11,16 +11,16 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.authorization.guards.guard import (
     Answer,
-    Guard,
+    ApiGuard,
     completed,
+    denial,
     divided,
     filled,
     item_type,
     with_rows,
 )
-from sparklog.authorization.guards.refusals import refused
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.requests import NO_RESPONSE, Handler, Request, Steps
+from sparklog.wire.requests import NO_RESPONSE, Handler, Refusal, Request, Steps
 
 _TOPIC: Final = AclResourceType.TOPIC
 _FAILED: Final = ErrorCode.topic_authorization_failed
@@ -60,10 +60,10 @@ def topic_error(access: Access, topic: Any, *, by_id: bool) -> ErrorCode:
     return ErrorCode.unknown_topic_id if is_unknown else _FAILED
 
 
-def of_topics(operation: AclOperation, items: TopicItems) -> Guard:
+def of_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
     """Return the guard that asks for `operation` on each topic."""
 
-    def guard(access: Access, request: Request, handler: Handler) -> Steps:
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
         return (yield from topics_guarded(access, request, handler, operation, items))
 
     return guard
@@ -78,13 +78,13 @@ def topics_guarded(
     return _answered(access, request, handler, items, allowed, denied)
 
 
-def produce(access: Access, request: Request, handler: Handler) -> Answer:
+def produce(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for WRITE on the transactional id, which records of a transaction need, and on each topic."""
     body = request.body
     if _has_transactional_records(body):
         name = body.transactional_id
         if name is None or not access.allows(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, name):
-            return _nothing_produced(request, ErrorCode.transactional_id_authorization_failed)
+            return _nothing_produced(refuse, request, ErrorCode.transactional_id_authorization_failed)
     if len(body.topic_data) > _TOPICS_AT_ONCE:
         return topics_guarded(access, request, handler, AclOperation.WRITE, _PRODUCED)
     # In every producer's way: nothing is made anew where all is allowed.
@@ -96,7 +96,7 @@ def produce(access: Access, request: Request, handler: Handler) -> Answer:
     return _answered(access, request, handler, _PRODUCED, allowed, denied)
 
 
-def offset_for_leader_epoch(access: Access, request: Request, handler: Handler) -> Answer:
+def offset_for_leader_epoch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask followers for CLUSTER_ACTION, and who has it not for DESCRIBE on each topic (KIP-320)."""
     if access.allows_on_cluster(AclOperation.CLUSTER_ACTION, audit=False):
         return handler(request)
@@ -170,10 +170,10 @@ def _answered(
     return completed(handler(request), finish)
 
 
-def _nothing_produced(request: Request, error_code: ErrorCode) -> Any:
+def _nothing_produced(refuse: Refusal, request: Request, error_code: ErrorCode) -> Any:
     if request.body.acks == 0:
         _refuse_unanswered(request, error_code)
-    return refused(request, error_code)
+    return refuse(request, denial(error_code))
 
 
 def _refuse_unanswered(request: Request, error_code: ErrorCode) -> None:

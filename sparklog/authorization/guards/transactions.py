@@ -10,17 +10,17 @@ from sparklog.authorization.guards.guard import (
     Answer,
     answer_of,
     completed,
+    denial,
     divided,
     filled,
     item_type,
     with_rows,
 )
-from sparklog.authorization.guards.refusals import refused
 from sparklog.authorization.guards.topics import TopicItems, topics_guarded
 from sparklog.errors import ErrorCode
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.wire.apis import response_type
-from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Steps
 
 _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP
@@ -32,49 +32,49 @@ _FAILED: Final = ErrorCode.transactional_id_authorization_failed
 _FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 
-def init_producer_id(access: Access, request: Request, handler: Handler) -> Answer:
+def init_producer_id(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for WRITE on the transactional id; without one for leave to write at all (KIP-679)."""
     body = request.body
     if body.transactional_id is None:
         may_write = access.allows_on_cluster(AclOperation.IDEMPOTENT_WRITE, audit=False)
         if not may_write and not access.allows_any(_WRITE, _TOPIC):
             access.allows_on_cluster(AclOperation.IDEMPOTENT_WRITE)
-            return refused(request, ErrorCode.cluster_authorization_failed)
+            return refuse(request, denial(ErrorCode.cluster_authorization_failed))
         return handler(request)
     asked = [_WRITE]
     if getattr(body, "enable2_pc", False):
         asked.append(AclOperation.TWO_PHASE_COMMIT)
     if not all(access.allows(operation, _TRANSACTION, body.transactional_id) for operation in asked):
-        return refused(request, _FAILED)
+        return refuse(request, denial(_FAILED))
     return handler(request)
 
 
-def end_txn(access: Access, request: Request, handler: Handler) -> Answer:
+def end_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for WRITE on the transactional id."""
     if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
-        return refused(request, _FAILED)
+        return refuse(request, denial(_FAILED))
     return handler(request)
 
 
-def add_offsets_to_txn(access: Access, request: Request, handler: Handler) -> Answer:
+def add_offsets_to_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for WRITE on the transactional id, and for READ on the group."""
     if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
-        return refused(request, _FAILED)
+        return refuse(request, denial(_FAILED))
     if not access.allows(_READ, _GROUP, request.body.group_id):
-        return refused(request, ErrorCode.group_authorization_failed)
+        return refuse(request, denial(ErrorCode.group_authorization_failed))
     return handler(request)
 
 
-def txn_offset_commit(access: Access, request: Request, handler: Handler) -> Answer:
+def txn_offset_commit(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for WRITE on the transactional id, and for READ on the group and on each topic."""
     if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
-        return refused(request, _FAILED)
+        return refuse(request, denial(_FAILED))
     if not access.allows(_READ, _GROUP, request.body.group_id):
-        return refused(request, ErrorCode.group_authorization_failed)
+        return refuse(request, denial(ErrorCode.group_authorization_failed))
     return topics_guarded(access, request, handler, _READ, TopicItems())
 
 
-def add_partitions_to_txn(access: Access, request: Request, handler: Handler) -> Steps:
+def add_partitions_to_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask clients for WRITE on the transactional id and on each topic, all of them or none is added.
 
     Newer versions are for brokers, and need CLUSTER_ACTION.
@@ -82,10 +82,10 @@ def add_partitions_to_txn(access: Access, request: Request, handler: Handler) ->
     body = request.body
     if request.api_version >= _FIRST_ADD_PARTITIONS_OF_BROKERS:
         if not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
-            return refused(request, ErrorCode.cluster_authorization_failed)
+            return refuse(request, denial(ErrorCode.cluster_authorization_failed))
         return handler(request)
     if not access.allows(_WRITE, _TRANSACTION, body.v3_and_below_transactional_id):
-        return refused(request, _FAILED)
+        return refuse(request, denial(_FAILED))
     _, denied = yield from divided(
         body.v3_and_below_topics,
         lambda topic: not is_internal_topic(topic.name) and access.allows(_WRITE, _TOPIC, topic.name),
@@ -120,15 +120,15 @@ def _not_added(access: Access, request: Request, denied: set[str]) -> Any:
     return topics
 
 
-def write_txn_markers(access: Access, request: Request, handler: Handler) -> Answer:
+def write_txn_markers(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Ask for ALTER on the cluster, which `kafka-transactions --abort` has, or for CLUSTER_ACTION."""
     may_write = access.allows_on_cluster(AclOperation.ALTER, audit=False)
     if not may_write and not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
-        return refused(request, ErrorCode.cluster_authorization_failed)
+        return refuse(request, denial(ErrorCode.cluster_authorization_failed))
     return handler(request)
 
 
-def describe_transactions(access: Access, request: Request, handler: Handler) -> Steps:
+def describe_transactions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
     """Ask for DESCRIBE on each transactional id; its topics are those that may be described."""
     allowed, denied = yield from divided(
         request.body.transactional_ids, lambda name: access.allows(_DESCRIBE, _TRANSACTION, name)
@@ -155,7 +155,7 @@ def _refused_states(response_entity: type[Any], transactional_ids: list[str]) ->
         yield filled(state_type, transactional_id=transactional_id, error_code=_FAILED)
 
 
-def list_transactions(access: Access, request: Request, handler: Handler) -> Answer:
+def list_transactions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Tell of the transactions whose transactional ids may be described."""
 
     def finish(response: Any) -> Steps:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
+from sparklog.apis.table import CLIENT_VERSIONS
+from sparklog.wire.apis import ApiKey
 from tests.compat.authorization.stated import NO_PRODUCER, Asked, stated
 
 TOPICS: Final = {"a", "ab", "b"}

@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
 from sparklog.authorization.authorization import Authorization
-from sparklog.authorization.guards.table import broker_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.executor.api.apis import partition_apis
@@ -177,7 +178,7 @@ class Brokers:
             return admission
         authorization = Authorization(
             self.config.authorizer,
-            broker_guards(self.config),
+            listener_guards(Side.BROKER, self.config),
             lambda: self.image,
             asyncio.get_running_loop(),
         )

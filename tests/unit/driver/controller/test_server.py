@@ -30,12 +30,12 @@ from kio.schema.metadata.v11 import request as metadata_v11
 from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
+from sparklog.apis.parts import TOPICS_PER_PART
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.driver.controller.machine.parts import TOPICS_PER_PART
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.errors import ErrorCode

@@ -9,24 +9,25 @@ from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequ
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
+from sparklog.apis.table import ROWS
 from sparklog.errors import ErrorCode
-from sparklog.executor.api.admin import AdminHandlers, refuse_forwarded
+from sparklog.executor.api.admin import AdminHandlers
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import Forwarder
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener, ListenerIdentity, Service
-from sparklog.wire.requests import Api, Handler, Refusal
+from sparklog.wire.requests import Api, Handler
 from tests.unit.executor.controller_script import linked_controller
 
 MINUTE = timedelta(minutes=1)
 
 
-def ask(api_key: ApiKey, handler: Handler, request: Any, refuse: Refusal | None = None) -> Any:
+def ask(api_key: ApiKey, handler: Handler, request: Any) -> Any:
     """Return the answer a client gets to the request through a listener."""
 
     async def exchange() -> Any:
-        row = Api(*known_versions(api_key), handler, refuse=refuse)
+        row = Api(*known_versions(api_key), handler, refuse=ROWS[api_key].refuse)
         listener = await Listener.start(
             "127.0.0.1", 0, Service(apis={api_key: row}), ListenerIdentity(name="test")
         )
@@ -54,13 +55,13 @@ def test_admin_request_without_a_controller_is_refused_topic_by_topic() -> None:
         ),
         timeout=MINUTE,
     )
-    response = ask(ApiKey.CREATE_TOPICS, unreachable, request, refuse_forwarded)
+    response = ask(ApiKey.CREATE_TOPICS, unreachable, request)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [
         ("a", ErrorCode.request_timed_out),
         ("b", ErrorCode.request_timed_out),
     ]
     delete = DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE)
-    response = ask(ApiKey.DELETE_TOPICS, unreachable, delete, refuse_forwarded)
+    response = ask(ApiKey.DELETE_TOPICS, unreachable, delete)
     assert [(topic.name, topic.error_code) for topic in response.responses] == [
         ("a", ErrorCode.request_timed_out)
     ]
@@ -88,5 +89,5 @@ def test_forwarded_request_that_the_controller_does_not_open_is_tried_again_only
         return forwarded()
 
     delete = DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE)
-    (row,) = ask(ApiKey.DELETE_TOPICS, handle, delete, refuse_forwarded).responses
+    (row,) = ask(ApiKey.DELETE_TOPICS, handle, delete).responses
     assert row.error_code is told

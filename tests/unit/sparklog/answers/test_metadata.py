@@ -16,7 +16,8 @@ from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopi
 from sparklog.answers.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS
 from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.answers.metadata import leaders_told, metadata_response, refused_metadata, topics_to_create
+from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.apis.cluster import METADATA, unnamed_topics
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import (
@@ -400,7 +401,7 @@ def test_metadata_by_id_before_it_may_is_refused_topic_by_topic(version: int) ->
     request = asking("__consumer_offsets", FLIGHTS)
     named = are_topics_named(request.topics, version), are_topics_named(request.topics, 12)
     assert named == (False, True)
-    refused = in_one_go(refused_metadata(request))
+    refused = in_one_go(METADATA.refused(request, unnamed_topics()))
     frame = b"".join(map(bytes, encode_response_frame(request_codec(ApiKey.METADATA, version), 1, refused)))
     _, told = decode_response(downgrade(request, version), frame[LENGTH.size :])
     rows = [(topic.error_code, topic.name, topic.topic_id, topic.is_internal) for topic in told.topics]

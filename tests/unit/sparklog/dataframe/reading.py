@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.stream_reader import SparklogStreamReader
 from sparklog.executor.api.metadata import MetadataHandler
@@ -13,7 +14,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.records.batch import read_header
 from sparklog.spark_versions import ReadAllAvailable
 from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Request, Steps
 from tests.unit.executor.brokers import Brokers

@@ -7,12 +7,13 @@ from uuid import UUID, uuid4
 from confluent_kafka import Producer
 from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseBroker
 
+from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.driver.monitoring.otlp_decoding import client_figures
 from sparklog.errors import ErrorCode
 from sparklog.records.codecs import Codec, decompress
 from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
 from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener, Service
 from sparklog.wire.requests import Api, Request
 from sparklog.wire.throttling import unthrottled

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic
 
-from sparklog.executor.api.admin import FORWARDED_APIS
+from sparklog.apis.table import FORWARDED_APIS, memory_times
 from sparklog.wire.allowance import items_allowance_bytes
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.frames import (
@@ -55,7 +55,8 @@ OF_CLIENTS: Final = (
 def read(frame: bytes) -> object:
     """Return the entity in a frame with its length."""
     (api_key, version, _, _), position = read_request_header(frame[4:])
-    return in_one_go(read_request_body_in_steps(request_codec(api_key, version), frame[4:], position))
+    codec = request_codec(api_key, version)._replace(memory_times=memory_times(api_key))
+    return in_one_go(read_request_body_in_steps(codec, frame[4:], position))
 
 
 @pytest.mark.parametrize(("api_key", "path", "count"), OF_CLIENTS)
@@ -96,7 +97,7 @@ def test_request_of_one_item_more_than_the_allowance_is_refused(api_key: ApiKey)
     versions = known_versions(api_key)
     for shape in shapes_of(api_key, versions):
         if shape.version == versions.max_version and shape.contents is Contents.EMPTY:
-            most = items_allowance_bytes(api_key) // shape.item_memory_bytes()
+            most = items_allowance_bytes(memory_times(api_key)) // shape.item_memory_bytes()
             with pytest.raises(TooManyItemsError):
                 read(frame_of(shape, most + 1, KNOWN))
 
@@ -130,7 +131,7 @@ def test_largest_request_of_every_api_takes_no_more_memory_with_its_answer_than_
                         await measure(target, listening, shape)
 
     async def measure(target: Target, listening: Listening, shape: Shape) -> None:
-        most = items_allowance_bytes(shape.api_key) // shape.item_memory_bytes()
+        most = items_allowance_bytes(memory_times(shape.api_key)) // shape.item_memory_bytes()
         _, before = await peak_memory_bytes(listening.port, frame_of(shape, 2, target.known))
         frame = frame_of(shape, most, target.known)
         peaks = []

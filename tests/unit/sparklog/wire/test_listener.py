@@ -11,8 +11,9 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest as ApiVersions
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequestV0
 
+from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.listener import Listener, Service

@@ -14,9 +14,11 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
+from sparklog.apis.leadership import ALTER_PARTITION_REASSIGNMENTS
+from sparklog.apis.parts import TOPICS_PER_PART
 from sparklog.driver.controller.machine.decision import Decision
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules, change_partition
-from sparklog.driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of
+from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import NO_LEADER_CHANGE, UNASSIGNED_DIRECTORY, PartitionChangeRecord
 from sparklog.wire.turns import in_one_go
@@ -377,9 +379,11 @@ def test_many_partitions_are_reassigned_part_by_part_and_answered_together() -> 
         ReassignablePartition(partition_index=number, replicas=(1,)) for number in range(count + 1)
     )
     whole = AlterPartitionReassignmentsRequest(topics=(ReassignableTopic(name="t", partitions=partitions),))
-    parts = in_one_go(parts_of(whole))
+    division = ALTER_PARTITION_REASSIGNMENTS.parts
+    assert division is not None
+    parts = in_one_go(parts_of(whole, division))
     assert [len(part.topics[0].partitions) for part in parts] == [TOPICS_PER_PART, TOPICS_PER_PART, 8]
-    reply = in_one_go(joined(whole, [conversation.say(part).reply for part in parts]))
+    reply = in_one_go(joined(division, [conversation.say(part).reply for part in parts]))
     answers = [answer for topic in reply.responses for answer in topic.partitions]
     assert [answer.partition_index for answer in answers] == list(range(count + 1))
     assert {answer.error_code for answer in answers[:-1]} == {ErrorCode.none}

@@ -17,7 +17,11 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-from sparklog.driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
+from sparklog.apis.parts import TOPICS_PER_PART, Parts
+from sparklog.apis.table import ROWS
+from sparklog.apis.topics import CREATE_TOPICS
+from sparklog.driver.controller.machine.create_topics import too_many_partitions
+from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.errors import ErrorCode
 from sparklog.wire.turns import in_one_go
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
@@ -25,6 +29,13 @@ from tests.unit.driver.controller.conversation import Conversation, creatable, d
 NAMES = [f"topic-{number}" for number in range(3 * TOPICS_PER_PART - 10)]
 
 PARTITIONS = 1_000
+
+
+def division_of(request: Any) -> Parts:
+    """Return how the row of a request's API divides it."""
+    division = ROWS[request.__api_key__].parts
+    assert division is not None
+    return division
 
 
 def create_topics(names: list[str]) -> CreateTopicsRequest:
@@ -35,16 +46,16 @@ def test_parts_of_many_topics_answer_together_what_the_whole_request_would() -> 
     """A client must not see that its request was divided."""
     wanted = [*NAMES[:70], "bad name", *NAMES[70:], *NAMES[5:7]]
     answers = []
-    for parts in ([create_topics(wanted)], in_one_go(parts_of(create_topics(wanted)))):
+    for parts in ([create_topics(wanted)], in_one_go(parts_of(create_topics(wanted), CREATE_TOPICS.parts))):
         conversation = Conversation()
         conversation.start(0, 1, 2)
         replies = [conversation.say(part).reply for part in parts]
-        answers.append(in_one_go(joined(create_topics(wanted), replies)))
+        answers.append(in_one_go(joined(division_of(create_topics(wanted)), replies)))
     whole, divided = (
         [(topic.name, topic.error_code, topic.num_partitions) for topic in answer.topics]
         for answer in answers
     )
-    assert len(in_one_go(parts_of(create_topics(wanted)))) == 3
+    assert len(in_one_go(parts_of(create_topics(wanted), CREATE_TOPICS.parts))) == 3
     assert divided == whole
     assert [name for name, error_code, _ in divided if error_code is ErrorCode.invalid_request] == NAMES[5:7]
 
@@ -52,14 +63,15 @@ def test_parts_of_many_topics_answer_together_what_the_whole_request_would() -> 
 def test_parts_of_a_small_request_are_the_request() -> None:
     """Most requests are decided as one, and committed in one batch."""
     request = create_topics(NAMES[:TOPICS_PER_PART])
-    assert in_one_go(parts_of(request)) == [request]
+    assert in_one_go(parts_of(request, division_of(request))) == [request]
 
 
 def test_parts_keep_together_what_names_the_same_topic() -> None:
     """Named twice is an error for both, which a part that has one of them could not see."""
     again = DeleteTopicState(name="again", topic_id=None)
     others = tuple(DeleteTopicState(name=name, topic_id=None) for name in NAMES)
-    parts = in_one_go(parts_of(DeleteTopicsRequest(topics=(again, *others, again), timeout=None)))
+    request = DeleteTopicsRequest(topics=(again, *others, again), timeout=None)
+    parts = in_one_go(parts_of(request, division_of(request)))
     assert [part.topics.count(again) for part in parts] == [2, 0, 0]
 
 
@@ -74,8 +86,8 @@ def many() -> Conversation:
 def said_in_parts(conversation: Conversation, request: Any) -> tuple[list[int], Any]:
     """Have a request decided as the shell does; return the sizes of the decisions, and the reply."""
     request = conversation.controller.in_full(request)
-    decisions = [conversation.say(part) for part in in_one_go(parts_of(request))]
-    reply = in_one_go(joined(request, [decision.reply for decision in decisions]))
+    decisions = [conversation.say(part) for part in in_one_go(parts_of(request, division_of(request)))]
+    reply = in_one_go(joined(division_of(request), [decision.reply for decision in decisions]))
     return [len(decision.records) for decision in decisions], reply
 
 
@@ -117,11 +129,11 @@ def test_isr_proposals_by_the_thousand_are_decided_in_parts(many: Conversation) 
 def test_isr_proposals_of_a_broker_that_is_replaced_between_two_parts_are_refused(many: Conversation) -> None:
     """What was decided before stands; the broker that asked is told that it is none any more."""
     request = proposal(many, (0, 1))
-    first, *others = in_one_go(parts_of(request))
+    first, *others = in_one_go(parts_of(request, division_of(request)))
     replies = [many.say(first).reply]
     many.say(registration(0, incarnation=2))
     replies += [many.say(part).reply for part in others]
-    assert in_one_go(joined(request, replies)).error_code is ErrorCode.stale_broker_epoch
+    assert in_one_go(joined(division_of(request), replies)).error_code is ErrorCode.stale_broker_epoch
 
 
 def test_leaders_of_all_partitions_are_elected_in_parts(many: Conversation) -> None:
@@ -166,7 +178,7 @@ def test_replicas_that_are_assigned_to_a_directory_by_the_thousand_are_in_parts(
 
 def test_parts_beyond_the_partitions_of_one_request_are_refused() -> None:
     """Two megabytes could otherwise ask for a thousand million partitions."""
-    reply = refused(create_topics(["a", "b"]))
+    reply = CREATE_TOPICS.refused(create_topics(["a", "b"]), too_many_partitions())
     assert [(topic.name, topic.error_code) for topic in reply.topics] == [
         ("a", ErrorCode.policy_violation),
         ("b", ErrorCode.policy_violation),
@@ -184,4 +196,5 @@ def test_partitions_of_one_topic_are_divided_in_steps() -> None:
         ),
     )
     request = AlterPartitionReassignmentsRequest(timeout=timedelta(seconds=1), topics=(wanted,))
-    assert sum(1 for _ in parts_of(request)) >= 2 * pieces  # each is cut, and then put into a part
+    # Each piece is cut, and then put into a part.
+    assert sum(1 for _ in parts_of(request, division_of(request))) >= 2 * pieces

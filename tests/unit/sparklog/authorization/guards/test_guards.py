@@ -11,8 +11,9 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
 from sparklog.authorization.guards.guard import filled, item_type
-from sparklog.authorization.guards.table import broker_guards, controller_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ResourceType
@@ -28,8 +29,8 @@ from tests.unit.sparklog.authorization.guards.guarding import (
     settled,
 )
 
-BROKER: Final = broker_guards(BrokerConfig())
-CONTROLLER: Final = controller_guards(BrokerConfig())
+BROKER: Final = listener_guards(Side.BROKER, BrokerConfig())
+CONTROLLER: Final = listener_guards(Side.CONTROLLER, BrokerConfig())
 NONE: Final = ErrorCode.none
 FAILED: Final = ErrorCode.topic_authorization_failed
 
@@ -448,7 +449,7 @@ def test_coordinator_of_a_share_group_is_asked_for_only_where_there_is_one(
 
 def test_deletion_where_none_is_allowed_is_refused_for_that_whoever_asks() -> None:
     """What may be deleted is not asked where nothing is."""
-    guards = controller_guards(BrokerConfig.from_mapping({"delete.topic.enable": "false"}))
+    guards = listener_guards(Side.CONTROLLER, BrokerConfig.from_mapping({"delete.topic.enable": "false"}))
     guarding = Guarding(guards[ApiKey.DELETE_TOPICS], [])
     topic = filled(item_type(request_type(ApiKey.DELETE_TOPICS, 6), "topics"), name="theirs", topic_id=None)
     guarding.ask(ApiKey.DELETE_TOPICS, 6, filled(request_type(ApiKey.DELETE_TOPICS, 6), topics=(topic,)))

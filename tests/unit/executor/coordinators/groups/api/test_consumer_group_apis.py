@@ -16,6 +16,7 @@ from sparklog.acls.access import Access
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
+from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import (
@@ -23,7 +24,7 @@ from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatHandler,
 )
 from sparklog.metadata.features import GROUP_VERSION_FEATURE
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
+from sparklog.wire.apis import ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
 from sparklog.wire.requests import ANONYMOUS, Deferred, Request
 from sparklog.wire.turns import in_one_go

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.executor.coordinators.groups.api.committed_topics import DECIDED_AT_ONCE
 from sparklog.executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from sparklog.executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
@@ -26,7 +27,7 @@ from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandle
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from sparklog.executor.coordinators.machine.decision import Decision
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
+from sparklog.wire.apis import ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
 from sparklog.wire.layout import entity_layout
 from sparklog.wire.requests import Deferred, Request

@@ -12,19 +12,21 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.apis.listeners import listener_guards
+from sparklog.apis.row import Side
+from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.authorization.guards.guard import Guard, filled, item_type, pass_on
-from sparklog.authorization.guards.table import broker_guards, controller_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions, request_type, response_type
+from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
 from sparklog.wire.frames import encode_response_frame, request_codec
 from sparklog.wire.requests import Request
 from tests.unit.sparklog.authorization.guards.guarding import TOPIC_IDS, Guarding, Permission, on_cluster
 from tests.unit.sparklog.wire.entities import arbitrary_entity
 
 CONFIG: Final = BrokerConfig()
-BROKER: Final = broker_guards(CONFIG)
-CONTROLLER: Final = controller_guards(CONFIG)
+BROKER: Final = listener_guards(Side.BROKER, CONFIG)
+CONTROLLER: Final = listener_guards(Side.CONTROLLER, CONFIG)
 
 TOPIC_FAILED: Final = ErrorCode.topic_authorization_failed
 GROUP_FAILED: Final = ErrorCode.group_authorization_failed

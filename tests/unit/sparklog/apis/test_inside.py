@@ -8,13 +8,10 @@ from typing import Any, cast
 import pytest
 
 from sparklog.acls.acl import AclOperation, Principal
+from sparklog.apis.inside import guarded_inside, only_inside
+from sparklog.apis.row import Side
+from sparklog.apis.table import ROWS
 from sparklog.authorization.guards.cluster import of_cluster
-from sparklog.authorization.guards.table import controller_guards
-from sparklog.authorization.inside import (
-    OF_CONTROLLER,
-    guarded_inside,
-    only_inside_of_brokers,
-)
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.security.inside import INSIDE
@@ -30,6 +27,7 @@ WITH_AUTHORIZER = BrokerConfig.from_mapping(
 FORGED = [ANONYMOUS, Principal("User", "sparklog"), Principal(*INSIDE)]
 """Nobody, a user who bears the name, and one of whom an Envelope says it."""
 HANDLED = object()
+OF_CONTROLLER = only_inside(Side.CONTROLLER, OPEN)
 
 
 @dataclass
@@ -44,12 +42,12 @@ class Noting:
 
 
 def asked(
-    only_inside: Mapping[ApiKey, Any], api_key: ApiKey, body: Any, principal: Principal
+    reserved: Mapping[ApiKey, Any], api_key: ApiKey, body: Any, principal: Principal
 ) -> tuple[Any, list[str]]:
     """Return the answer, and what was noted of it."""
     connection = Noting()
     version = int(body.__version__)
-    table = guarded_inside({api_key: Api(0, 99, lambda request: HANDLED)}, only_inside)
+    table = guarded_inside({api_key: Api(0, 99, lambda request: HANDLED)}, reserved)
     request = Request(api_key, version, 1, "c", body, memoryview(b""), cast(Peer, connection), "test")
     request.principal = principal
     return table[api_key].handler(request), connection.notes
@@ -75,7 +73,7 @@ def test_request_of_driver_and_brokers_is_refused_to_strangers(api_key: ApiKey) 
 
 def test_fetch_as_a_replica_is_refused_to_strangers_and_a_consumers_is_not() -> None:
     """CVE-2018-1288: a consumer that says it is a follower would move the high watermark past real ones."""
-    only_inside = only_inside_of_brokers(OPEN)
+    reserved = only_inside(Side.BROKER, OPEN)
     source = random.Random(5)
     for version in range(4, known_versions(ApiKey.FETCH).max_version + 1):
         body = arbitrary_entity(request_type(ApiKey.FETCH, version), source)
@@ -86,9 +84,9 @@ def test_fetch_as_a_replica_is_refused_to_strangers_and_a_consumers_is_not() -> 
             else:
                 body = replace(body, replica_id=replica_id)
             for principal in FORGED:
-                answer, _ = asked(only_inside, ApiKey.FETCH, body, principal)
+                answer, _ = asked(reserved, ApiKey.FETCH, body, principal)
                 assert (answer is HANDLED) == (replica_id == -1)
-            assert asked(only_inside, ApiKey.FETCH, body, INSIDE) == (HANDLED, [])
+            assert asked(reserved, ApiKey.FETCH, body, INSIDE) == (HANDLED, [])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +97,7 @@ def test_markers_of_strangers_only_abort_unless_an_authorizer_says_who_may(
     config: BrokerConfig, commits: bool, is_handled: bool
 ) -> None:
     """KIP-664's tool aborts what hangs; a marker that commits would show what its producer never ended."""
-    only_inside = only_inside_of_brokers(config)
+    reserved = only_inside(Side.BROKER, config)
     marker_of = random.Random(1)
     body = arbitrary_entity(request_type(ApiKey.WRITE_TXN_MARKERS, 1), marker_of)
     while not body.markers:
@@ -107,28 +105,28 @@ def test_markers_of_strangers_only_abort_unless_an_authorizer_says_who_may(
     markers = tuple(replace(marker, transaction_result=False) for marker in body.markers)
     markers = (*markers, replace(markers[0], transaction_result=commits))
     body = replace(body, markers=markers)
-    answer, _ = asked(only_inside, ApiKey.WRITE_TXN_MARKERS, body, ANONYMOUS)
+    answer, _ = asked(reserved, ApiKey.WRITE_TXN_MARKERS, body, ANONYMOUS)
     assert (answer is HANDLED) == is_handled
 
 
 def test_additions_of_brokers_are_refused_to_strangers_and_clients_are_not() -> None:
     """From version 4 on one request adds for any transactional ids (KIP-890)."""
-    only_inside = only_inside_of_brokers(WITH_AUTHORIZER)
+    reserved = only_inside(Side.BROKER, WITH_AUTHORIZER)
     source = random.Random(1)
     for version in range(known_versions(ApiKey.ADD_PARTITIONS_TO_TXN).max_version + 1):
         body = arbitrary_entity(request_type(ApiKey.ADD_PARTITIONS_TO_TXN, version), source)
-        answer, _ = asked(only_inside, ApiKey.ADD_PARTITIONS_TO_TXN, body, ANONYMOUS)
+        answer, _ = asked(reserved, ApiKey.ADD_PARTITIONS_TO_TXN, body, ANONYMOUS)
         assert (answer is HANDLED) == (version < 4)
 
 
 def test_whatever_asks_for_cluster_action_on_the_controller_is_for_those_inside() -> None:
     """An API that is added with Kafka's permission alone would be open to everybody without an authorizer."""
     asks = of_cluster(AclOperation.CLUSTER_ACTION).__code__
-    of_cluster_action = {
-        api_key
-        for api_key, guard in controller_guards(OPEN).items()
-        if getattr(guard, "__code__", None) is asks
-        and guard.__closure__[0].cell_contents is AclOperation.CLUSTER_ACTION  # type: ignore[attr-defined]
-    }
+    of_cluster_action = set()
+    for row in ROWS.values():
+        guard: Any = row.controller and row.controller.guard
+        is_of_cluster = getattr(guard, "__code__", None) is asks
+        if is_of_cluster and guard.__closure__[0].cell_contents is AclOperation.CLUSTER_ACTION:
+            of_cluster_action.add(row.api_key)
     assert len(of_cluster_action) == 8
     assert of_cluster_action | {ApiKey.ADD_RAFT_VOTER} == set(OF_CONTROLLER)

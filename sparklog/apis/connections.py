@@ -1,0 +1,12 @@
+"""What a connection begins with: answered by every listener itself (`wire.routes`, `wire.login`)."""
+
+from typing import Final
+
+from sparklog.apis.row import ApiRow
+from sparklog.wire.apis import ApiKey
+
+API_VERSIONS: Final = ApiRow(api_key=ApiKey.API_VERSIONS, answered_by_listener=True)
+
+SASL_HANDSHAKE: Final = ApiRow(api_key=ApiKey.SASL_HANDSHAKE, answered_by_listener=True)
+
+SASL_AUTHENTICATE: Final = ApiRow(api_key=ApiKey.SASL_AUTHENTICATE, answered_by_listener=True)
