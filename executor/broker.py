@@ -17,9 +17,9 @@ from pathlib import Path
 
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
-from sparklog.executor.api.apis import BrokerServices
 from sparklog.executor.api.client_listeners import ClientListeners
 from sparklog.executor.api.quorum_listener import QuorumListener
+from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.control.broker_life import BrokerLife
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState

@@ -5,8 +5,18 @@ REQUEST_TIMED_OUT, which Kafka's clients take for "try again". The change may ha
 Where the controller refuses the broker itself, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
 """
 
+from collections.abc import Mapping
+
+from sparklog.apis.table import FORWARDED_APIS
+from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.control.forwarding import Forwarder
-from sparklog.wire.requests import Request, Response
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler, Request, Response
+
+
+def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
+    """Return the handler of each forwarded API."""
+    return dict.fromkeys(FORWARDED_APIS, AdminHandlers(services.senders.forwarder).handle)
 
 
 class AdminHandlers:

@@ -1,100 +1,70 @@
-"""What a broker's listener serves: which handler answers which API."""
+"""The table of a broker's listeners: the handler of each API.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+A module here that has a function `handlers` is found without being listed.
+"""
+
 from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
 from random import SystemRandom
 
 from sparklog.answers.descriptions import Descriptions
 from sparklog.apis.inside import guarded_inside, only_inside
-from sparklog.apis.listeners import listener_apis
+from sparklog.apis.listeners import listener_apis, offered
 from sparklog.apis.row import Side
-from sparklog.apis.table import FORWARDED_APIS
 from sparklog.config import BrokerConfig
-from sparklog.executor.api.admin import AdminHandlers
+from sparklog.executor import api
 from sparklog.executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from sparklog.executor.api.delete_records import DeleteRecordsHandler
-from sparklog.executor.api.describe import DescribeHandlers
 from sparklog.executor.api.describe_log_dirs import describe_log_dirs
 from sparklog.executor.api.describe_producers import DescribeProducersHandler
 from sparklog.executor.api.fetch import FetchHandler
-from sparklog.executor.api.find_coordinator import FindCoordinatorHandler
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.api.machine.fetch_sessions import FetchSessions
-from sparklog.executor.api.metadata import MetadataHandler
 from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from sparklog.executor.api.produce import ProduceHandler
+from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
-from sparklog.executor.control.senders import Senders
 from sparklog.executor.coordinators.groups.api.table import group_handlers
-from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
 from sparklog.executor.replicas import Replicas
-from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
 from sparklog.quotas.request_quotas import RequestQuotas
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.fetch_metadata import LARGEST
 from sparklog.wire.requests import Api, Handler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerServices:
-    """What the handlers of one broker work with."""
-
-    cluster_id: str
-    node_id: BrokerId
-    config: BrokerConfig
-    image: Callable[[], MetadataImage]
-    replicas: Replicas
-    suspicions: BrokerSuspicions
-    senders: Senders
-    monitoring: BrokerMonitoring
-    secret: ApplicationSecret
-
-
 def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey, Api]:
-    """Return the table of all listeners."""
-    metadata = MetadataHandler(
-        services.image,
-        cluster_id=services.cluster_id,
-        node_id=services.node_id,
-        suspicions=services.suspicions,
-        auto_topic_creation=(
-            services.senders.topic_creation if services.config.auto_create_topics_enable else None
-        ),
-    )
-    describe = DescribeHandlers(
-        services.image,
-        cluster_id=services.cluster_id,
-        node_id=services.node_id,
-        config=services.config,
-    )
-    admin = AdminHandlers(services.senders.forwarder)
+    """Return the table of all listeners.
+
+    Raises:
+        ValueError: a row has no handler, or a handler no row.
+    """
+    replicas, telemetry = services.replicas, services.monitoring.telemetry
     handlers: dict[ApiKey, Handler] = {
-        ApiKey.METADATA: metadata.handle,
-        ApiKey.DESCRIBE_CLUSTER: describe.cluster,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
+        **_found(services),
         **Descriptions(services.image, services.config).handlers(),
-        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(
-            services.image,
-            node_id=services.node_id,
-            suspicions=services.suspicions,
-            create_topics=services.senders.topic_creation.create,
-        ).handle,
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: services.monitoring.telemetry.get_subscriptions,
-        ApiKey.PUSH_TELEMETRY: services.monitoring.telemetry.push,
-        **dict.fromkeys(FORWARDED_APIS, admin.handle),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.get_subscriptions,
+        ApiKey.PUSH_TELEMETRY: telemetry.push,
+        **group_handlers(
+            replicas.coordinators.groups, replicas.table, replicas.transaction_verifier, services.config
+        ),
     }
-    replicas = services.replicas
-    handlers |= group_handlers(
-        replicas.coordinators.groups, replicas.table, replicas.transaction_verifier, services.config
-    )
-    apis = listener_apis(Side.BROKER, handlers, replicas.lease.obey)
-    apis = {**partition_apis(replicas, services.config, quotas), **apis}
+    apis = partition_apis(replicas, services.config, quotas)
+    apis |= listener_apis(Side.BROKER, handlers, replicas.lease.obey)
+    if missing := offered(Side.BROKER) - apis.keys():
+        raise ValueError(f"no handlers: {', '.join(sorted(api_key.name for api_key in missing))}")
     return guarded_inside(apis, only_inside(Side.BROKER, services.config))
+
+
+def _found(services: BrokerServices) -> dict[ApiKey, Handler]:
+    """Return the handlers of all modules beside this one that have a function `handlers`."""
+    found: dict[ApiKey, Handler] = {}
+    for module in iter_modules(api.__path__):
+        make = getattr(import_module(f"{api.__name__}.{module.name}"), "handlers", None)
+        if make is not None:
+            found |= make(services)
+    return found
 
 
 def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuotas) -> dict[ApiKey, Api]:

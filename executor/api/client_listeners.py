@@ -21,8 +21,9 @@ from sparklog.config.dynamic import with_dynamic
 from sparklog.config.listener_sasl import CredentialOf, listener_authentication
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
-from sparklog.executor.api.apis import BrokerServices, broker_apis
+from sparklog.executor.api.apis import broker_apis
 from sparklog.executor.api.former_ports import read_former_ports, write_former_ports
+from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.loop.concurrency import end
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import advertised_features, finalized_features

@@ -1,15 +1,31 @@
 """DescribeCluster and DescribeTopicPartitions: answered from the metadata image."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sparklog.answers.describe_cluster import describe_cluster_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.config import BrokerConfig
 from sparklog.executor.api.metadata import controller_told
+from sparklog.executor.api.services import BrokerServices
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler, Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
+
+
+def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
+    """Return the handler of each API."""
+    describe = DescribeHandlers(
+        services.image,
+        cluster_id=services.cluster_id,
+        node_id=services.node_id,
+        config=services.config,
+    )
+    return {
+        ApiKey.DESCRIBE_CLUSTER: describe.cluster,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
+    }
 
 
 class DescribeHandlers:

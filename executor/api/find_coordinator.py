@@ -6,15 +6,28 @@ asks again after a second.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.answers.find_coordinator import coordinators_told, find_coordinator
 from sparklog.executor.api.metadata import settle_ms
+from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler, Request, Response, Steps
 from sparklog.wire.turns import over_turns
+
+
+def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
+    """Return the handler of FindCoordinator."""
+    find_coordinator_handler = FindCoordinatorHandler(
+        services.image,
+        node_id=services.node_id,
+        suspicions=services.suspicions,
+        create_topics=services.senders.topic_creation.create,
+    )
+    return {ApiKey.FIND_COORDINATOR: find_coordinator_handler.handle}
 
 
 class FindCoordinatorHandler:

@@ -7,7 +7,7 @@ broker's own connections to tell, and then for as long as a leader that it names
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Hashable, Set
+from collections.abc import Callable, Generator, Hashable, Mapping, Set
 from typing import Any, Final
 
 from sparklog.answers.metadata import (
@@ -18,12 +18,14 @@ from sparklog.answers.metadata import (
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.apis.cluster import METADATA, unnamed_topics
+from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import are_topics_named
 from sparklog.types import BrokerId
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler, Request, Response, Steps
 from sparklog.wire.turns import over_turns
 from sparklog.wire.versions import upgrade_in_steps
 
@@ -38,6 +40,19 @@ def settle_ms(
     """Return how long to wait for this broker's connections to tell that one of the leaders is lost."""
     is_new = suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
     return 0 if is_new or leaders <= {node_id} else SETTLE_MS
+
+
+def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
+    """Return the handler of Metadata."""
+    creates_topics = services.config.auto_create_topics_enable
+    metadata = MetadataHandler(
+        services.image,
+        cluster_id=services.cluster_id,
+        node_id=services.node_id,
+        suspicions=services.suspicions,
+        auto_topic_creation=services.senders.topic_creation if creates_topics else None,
+    )
+    return {ApiKey.METADATA: metadata.handle}
 
 
 class MetadataHandler:

@@ -1,0 +1,28 @@
+"""The parts of a broker that handlers of its APIs work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.config import BrokerConfig
+from sparklog.executor.control.senders import Senders
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
+from sparklog.executor.replicas import Replicas
+from sparklog.metadata.image import MetadataImage
+from sparklog.security.inside import ApplicationSecret
+from sparklog.types import BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices:
+    """What the handlers of one broker work with."""
+
+    cluster_id: str
+    node_id: BrokerId
+    config: BrokerConfig
+    image: Callable[[], MetadataImage]
+    replicas: Replicas
+    suspicions: BrokerSuspicions
+    senders: Senders
+    monitoring: BrokerMonitoring
+    secret: ApplicationSecret
