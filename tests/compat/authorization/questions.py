@@ -324,8 +324,17 @@ _QUESTIONS: Final[Mapping[ApiKey, st.SearchStrategy[dict[str, Any]]]] = {
 }
 """Fields of any version; those that a version does not have are left out."""
 
-_ASKED_ELSEWHERE: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
-"""They ask for nothing."""
+_ASKED_ELSEWHERE: Final = frozenset(
+    {
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
+)
+"""They ask for nothing, or depend on the protocol of Kafka's controller listener (delegation tokens)."""
 assert set(_QUESTIONS) == set(CLIENT_VERSIONS) - _ASKED_ELSEWHERE
 
 _ADDED_BY_BROKERS: Final = 4

@@ -50,6 +50,10 @@ CLIENTS_ARE_OFFERED: Final = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
     ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, 3),
     ApiKey.DELETE_GROUPS: (0, 2),
     ApiKey.ELECT_LEADERS: (0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
@@ -195,6 +199,12 @@ DIVIDED: Final = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 }
 STRICT_MUTATIONS: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+ABOUT_TOKENS: Final = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
 BEFORE_LOGIN: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
 EACH_ROW: Final = pytest.mark.parametrize("row", ROWS.values(), ids=[key.name for key in ROWS])
@@ -213,7 +223,7 @@ def table_of(side: Side) -> dict[ApiKey, tuple[int, int, bool]]:
 def test_broker_offers_clients_the_apis_of_the_rows() -> None:
     """An API that disappears from ApiVersions breaks its clients; one that appears unawares is open."""
     assert {key: tuple(versions) for key, versions in CLIENT_VERSIONS.items()} == CLIENTS_ARE_OFFERED
-    few = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
+    few = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS, *ABOUT_TOKENS}
     assert table_of(Side.BROKER) == {
         key: (*versions, key not in few) for key, versions in CLIENTS_ARE_OFFERED.items()
     }
@@ -224,7 +234,7 @@ def test_broker_answers_under_its_lease_what_depends_on_partitions() -> None:
     apis = listener_apis(Side.BROKER, dict.fromkeys(offered(Side.BROKER), handle), lambda: None)
     assert {key for key, api in apis.items() if api.under is not None} == UNDER_LEASE
     answered = {key for key, api in apis.items() if api.refuse is not None}
-    assert answered == FORWARDED | {ApiKey.DESCRIBE_TOPIC_PARTITIONS}
+    assert answered == FORWARDED | ABOUT_TOKENS | {ApiKey.DESCRIBE_TOPIC_PARTITIONS}
     assert FORWARDED_APIS == FORWARDED
 
 

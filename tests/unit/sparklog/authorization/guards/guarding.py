@@ -8,7 +8,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from sparklog.acls.access import Access
-from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.acls.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    Principal,
+)
 from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
 from sparklog.authorization.guards.guard import Guard, filled
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
@@ -33,24 +41,27 @@ def on_cluster(operation: AclOperation) -> Permission:
     return operation, AclResourceType.CLUSTER, CLUSTER_NAME
 
 
+def authorizer(permissions: Iterable[Permission], principal: Principal) -> Authorizer:
+    """Return an authorizer that allows this, and nothing else."""
+    acls = [
+        Acl(resource_type, PatternType.LITERAL, name, str(principal), "*", operation, AclPermissionType.ALLOW)
+        for operation, resource_type, name in permissions
+    ]
+    return Authorizer(acls, AuthorizerSettings())
+
+
+def granted(permissions: Iterable[Permission], api_key: ApiKey, principal: Principal) -> Access:
+    """Return the access of one request."""
+    decisions = authorizer(permissions, principal).decisions(principal, HOST)
+    return Access(decisions, IMAGE, int(api_key), lambda *denied: None)
+
+
 class Guarding:
     """One guard, and what its handler was asked."""
 
     def __init__(self, guard: Guard, permissions: Iterable[Permission]) -> None:
-        acls = [
-            Acl(
-                resource_type,
-                PatternType.LITERAL,
-                name,
-                str(ANONYMOUS),
-                "*",
-                operation,
-                AclPermissionType.ALLOW,
-            )
-            for operation, resource_type, name in permissions
-        ]
         self._guard = guard
-        self._authorizer = Authorizer(acls, AuthorizerSettings())
+        self._authorizer = authorizer(permissions, ANONYMOUS)
         self.handled: list[Any] = []
         """The bodies that the handler got."""
         self.denied: list[tuple[AclOperation, AclResourceType, str]] = []
