@@ -16,7 +16,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Handler, Request, Response, Steps
-from sparklog.wire.turns import over_turns
+from sparklog.wire.turns import in_task, over_turns
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
@@ -56,9 +56,10 @@ class FindCoordinatorHandler:
 
     async def _answer_when_sure(self, request: Request, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
-        await self._suspicions.until_none_is_suspected(
+        unsuspected = self._suspicions.until_none_is_suspected(
             lambda: over_turns(coordinators_told(request, self._image()))
         )
+        await in_task(unsuspected)
         return self._answer(request)
 
     def _answer(self, request: Request) -> Steps:

@@ -26,7 +26,7 @@ from sparklog.metadata.topic_names import are_topics_named
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Handler, Request, Response, Steps
-from sparklog.wire.turns import over_turns
+from sparklog.wire.turns import in_task, over_turns
 from sparklog.wire.versions import upgrade_in_steps
 
 SETTLE_MS: Final = 10
@@ -93,7 +93,10 @@ class MetadataHandler:
 
     async def _answer_when_sure(self, request: Request, body: Any, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
-        await self._suspicions.until_none_is_suspected(lambda: over_turns(self._leaders_told(request, body)))
+        unsuspected = self._suspicions.until_none_is_suspected(
+            lambda: over_turns(self._leaders_told(request, body))
+        )
+        await in_task(unsuspected)
         return self._answer(request, body)
 
     async def _answer_when_any_is_live(self, request: Request, body: Any) -> Response:

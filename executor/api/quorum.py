@@ -31,6 +31,7 @@ from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, un
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Handler, Request, Steps
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import in_task
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class QuorumHandlers:
         asked = _only_partition(body)
         if asked is None:
             return vote_response.VoteResponse(error_code=ErrorCode.invalid_request, topics=())
-        answer = await self._replica.vote(
+        vote = self._replica.vote(
             VoteRequest(
                 cluster_id=body.cluster_id,
                 voter_id=unless_minus_one(body.voter_id),
@@ -82,6 +83,7 @@ class QuorumHandlers:
             ),
             monotonic_ms(),
         )
+        answer = await in_task(vote)  # a task waits for its write even if its connection goes
         return _quorum_response(vote_response, "VoteResponse", answer, vote_granted=answer.vote_granted)
 
     async def begin_quorum_epoch(self, request: Request) -> Any:
@@ -98,7 +100,7 @@ class QuorumHandlers:
             unless_minus_one(body.voter_id),
             asked.voter_directory_id,
         )
-        await self._replica.settled()
+        await in_task(self._replica.settled())
         if answer.error_code is not ErrorCode.none:
             logger.warning("A leader of epoch %d is refused: %s", asked.leader_epoch, answer.error_code.name)
         elif self._voter.election != known:
@@ -112,7 +114,7 @@ class QuorumHandlers:
         if asked is None:
             return end_response.EndQuorumEpochResponse(error_code=ErrorCode.invalid_request, topics=())
         answer = self._voter.end_quorum_epoch(body.cluster_id, asked.leader_id, asked.leader_epoch)
-        await self._replica.settled()
+        await in_task(self._replica.settled())
         return _quorum_response(end_response, "EndQuorumEpochResponse", answer)
 
     def fetch(self, request: Request) -> Any:

@@ -18,8 +18,10 @@ from kio.schema.envelope.v0 import EnvelopeRequest, EnvelopeResponse
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.principal_data import encode_principal
 from sparklog.wire.requests import RawResponse, Request
+from sparklog.wire.turns import in_task
 
 FORWARDING_TIMEOUT_MS: Final = 60_000
 """As in Kafka's broker."""
@@ -44,16 +46,16 @@ class Forwarder:
             KafkaError: UNKNOWN_SERVER_ERROR: the controller refuses the envelope, which is not the client's
                 fault.
         """
-        response = await self._answer_to(request)
+        # In a task, as its time-out and those of the link ask for; the frame is the request's until then.
+        response = await in_task(self._answer_to(request.api_key, envelope(request)))
         error_code = response.error_code
         if error_code is not ErrorCode.none or response.response_data is None:
             logger.warning("The controller refuses a forwarded %s: %s", request.api_key.name, error_code.name)
             raise KafkaError(ErrorCode.unknown_server_error, "the controller refuses what is forwarded")
         return RawResponse(bytes(response.response_data))
 
-    async def _answer_to(self, request: Request) -> EnvelopeResponse:
+    async def _answer_to(self, api_key: ApiKey, asked: EnvelopeRequest) -> EnvelopeResponse:
         """Return the answer to the envelope, sent until it is answered."""
-        asked = envelope(request)
         failure = "there is no connection to the controller"
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
@@ -69,7 +71,7 @@ class Forwarder:
                     await asyncio.sleep(_RETRY_BACKOFF_S)
         except TimeoutError:
             raise ControllerUnreachableError(
-                f"{request.api_key.name} was not answered within {self._timeout_ms} ms: {failure}"
+                f"{api_key.name} was not answered within {self._timeout_ms} ms: {failure}"
             ) from None
 
 

@@ -5,23 +5,21 @@
 Rules kept:
 - Of a request of a connection without a principal only the header is read, unless it leads to one
   (`machine/authenticator.py`), and they are answered one after the other. One with a principal pays nothing.
-- Whatever a handler returns (`requests`), its answer takes the same way: `_take` goes on with a `Deferred`,
-  an awaitable or steps until there is a response, `_answer` makes its bytes. Nothing else says a throttle
-  time, or measures.
+- Whatever a handler returns (`requests`), its answer takes the same way: an awaitable is driven (`turns`)
+  until there is a response, `_answer` makes its bytes. Nothing else says a throttle time, or measures.
 - The answer of a client that is to hold back leaves at once, and says for how long; nothing is read from its
   connection for so long (KIP-219), so that whoever does not listen gains nothing.
-- What takes long, be it to read a request, to handle it or to write its answer, is done in steps in later
-  turns (`turns`). Nothing more is read from the connection meanwhile: what is worked at lies in its buffer,
-  and a producer's second batch must not overtake its first.
+- What takes long, be it to read a request, to handle it or to write its answer, is done in later turns
+  (`turns`). Nothing more is read from the connection meanwhile: what is worked at lies in its buffer, and a
+  producer's second batch must not overtake its first.
 - A KafkaError that escapes a handler is the answer, where the row of the table says how the API refuses a
   request as a whole; everything else that escapes closes the connection, and never stops the loop.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from datetime import timedelta
 from time import perf_counter
-from types import GeneratorType
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
@@ -39,17 +37,15 @@ from sparklog.wire.frames import (
 from sparklog.wire.guard import TooManyItemsError
 from sparklog.wire.requests import (
     NO_RESPONSE,
-    Deferred,
     Farewell,
     RawResponse,
     Request,
     Response,
-    Steps,
     Throttled,
 )
 from sparklog.wire.routes import Routes
 from sparklog.wire.throttling import NO_THROTTLE, throttle_time_of, throttled
-from sparklog.wire.turns import LongWork, Turns
+from sparklog.wire.turns import CoroutineDriver, Steps, Turns, give_up, is_awaitable
 
 _NONE: Final = ErrorCode.none
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -90,17 +86,17 @@ class Dispatcher:
         )
         if principal is not None:
             request.principal = principal
-        exchange = Exchange(connection, route, request, received_s)
+        exchange = Exchange(self, connection, route, request, received_s)
         try:
             request.body = read_request_body(route.codec, frame, position)
         except TooManyItemsError as error:
             if not route.many:
-                self._failed(exchange, error)
+                self.failed(exchange, error)
                 return
             connection.expect(exchange)
-            exchange.hold()
-            steps = self._read_in_steps(exchange, request, position)
-            self._work(exchange, steps, until_answered=True)
+            exchange.holds_until_answered = True
+            exchange.driver = CoroutineDriver(self._turns, self._read(exchange, request, position), exchange)
+            exchange.driver.begin_later()
             return
         except KafkaError as error:
             connection.refuse(error.error_code.name, str(error))
@@ -108,18 +104,24 @@ class Dispatcher:
         connection.expect(exchange)
         try:
             if principal is None:
+                exchange.holds_until_answered = True
                 exchange.hold()
                 response = route.handler(request)
             else:
                 response = self._handled(exchange, request)
+            if not is_awaitable(response):
+                self._answer(exchange, response)
+            elif connection.closed:  # the handler itself had a part in losing it
+                give_up(response)
+            else:
+                exchange.driver = CoroutineDriver(self._turns, response, exchange)
+                exchange.driver.go_on(connection.share_ends_s)
         except Exception as error:  # a handler's bug must cost its connection only, never the loop
-            self._failed(exchange, error)
-        else:
-            self._take(exchange, response, connection.share_ends_s)
+            self.failed(exchange, error)
         if not connection.holds:
             frame.release()
 
-    def _read_in_steps(self, exchange: Exchange, request: Request, position: int) -> Steps:
+    def _read(self, exchange: Exchange, request: Request, position: int) -> Steps[Any]:
         """Read a request that is too large to be read in one go, and have it handled."""
         request.body = yield from read_request_body_in_steps(exchange.route.codec, request.frame, position)
         return self._handled(exchange, request)
@@ -134,110 +136,21 @@ class Dispatcher:
             exchange.throttle(meter.throttle_ms)
         return self._authorize(request, exchange.route.handler)
 
-    def _take(self, exchange: Exchange, response: Any, work_until_s: float = 0.0) -> None:
-        """Go on with what was returned for a request until that is its answer.
-
-        Steps are taken at once until `work_until_s`, if that is given, and otherwise in later turns.
-        """
-        try:
-            if isinstance(response, GeneratorType):
-                self._work(exchange, response, work_until_s)
-            elif isinstance(response, Deferred):
-                self._wait_for_deferred(exchange, response)
-            elif hasattr(response, "__version__") or not isinstance(response, Awaitable):
-                self._answer(exchange, response)
-            else:
-                self._wait_for_awaitable(exchange, response)
-        except Exception as error:  # of whoever made the response; who completes a `Deferred` is not to blame
-            self._failed(exchange, error)
-
-    def _wait_for_deferred(self, exchange: Exchange, deferred: Deferred) -> None:
-        if exchange.connection.closed:  # the handler itself had a part in losing it
-            deferred.abandon()
-            return
-
-        def completed(response: Response) -> None:
-            exchange.deferred = None
-            exchange.resume()
-            self._take(exchange, response)
-
-        exchange.pause()
-        exchange.request = None
-        exchange.deferred = deferred
-        deferred.bind(completed)
-
-    def _wait_for_awaitable(self, exchange: Exchange, awaitable: Awaitable[Response]) -> None:
-        if exchange.connection.closed:
-            if isinstance(awaitable, Coroutine):
-                awaitable.close()
-            return
-
-        def done(task: asyncio.Future[Any]) -> None:
-            exchange.task = None
-            exchange.resume()
-            if task.cancelled():
-                exchange.connection.close()
-            elif (error := task.exception()) is not None:
-                self._failed(exchange, error)
-            else:
-                self._take(exchange, task.result())
-
-        exchange.pause()
-        if exchange.request is not None:
-            exchange.request.frame = memoryview(bytes(exchange.request.frame))
-        exchange.task = asyncio.ensure_future(awaitable)
-        exchange.task.add_done_callback(done)
-
-    def _work(
-        self, exchange: Exchange, steps: Steps, until_s: float = 0.0, *, until_answered: bool = False
-    ) -> None:
-        """Take the steps to an answer, as many as there is time for at once, the others in later turns.
-
-        The connection is held until they are taken, or even `until_answered`.
-        """
-        frame = None if exchange.request is None else exchange.request.frame
-        if exchange.connection.closed:
-            steps.close()
-            return
-        is_later = False
-
-        def finished(response: Any) -> None:
-            work, exchange.work = exchange.work, None
-            if is_later and work is not None:
-                exchange.local_s += work.worked_s
-                exchange.resumed_s = work.resumed_s
-            if type(response) is list:
-                self._answered(exchange, response)
-            else:
-                self._take(exchange, response)
-            if is_later and frame is not None:
-                frame.release()
-            if is_later and not until_answered:
-                exchange.release()
-
-        def failed(error: Exception) -> None:
-            exchange.work = None
-            self._failed(exchange, error)
-
-        work = LongWork(self._turns, self._chunks_in_steps(exchange, steps), finished, failed)
-        exchange.work = work
-        if until_s and work.go_on(until_s):
-            return
-        is_later = True
-        exchange.pause()
-        if not until_s:
-            work.begin_later()
-        exchange.hold()
-
-    def _chunks_in_steps(self, exchange: Exchange, steps: Steps) -> Steps:
-        """Return the answer's bytes, if the steps lead to an entity; what else they lead to as it is."""
-        response: Any = steps
-        while isinstance(response, GeneratorType):
-            response = yield from response
-        if not hasattr(response, "__version__"):
-            return response
-        codec, response = exchange.route.codec, self._told(exchange, response)
-        return (yield from encode_response_frame_in_steps(codec, exchange.correlation_id, response))
+    def finished(self, exchange: Exchange, result: Any) -> Awaitable[Any] | Steps[Any] | None:
+        """Answer with what a request's coroutine has returned, or return what is to be awaited yet."""
+        if is_awaitable(result):
+            if not exchange.connection.closed:
+                return result  # type: ignore[no-any-return]
+            give_up(result)
+        elif type(result) is list:
+            self._answered(exchange, result)
+        elif exchange.driver is not None and exchange.driver.is_long and hasattr(result, "__version__"):
+            return encode_response_frame_in_steps(
+                exchange.route.codec, exchange.correlation_id, self._told(exchange, result)
+            )
+        else:
+            self._answer(exchange, result)
+        return None
 
     def _answer(self, exchange: Exchange, response: Response) -> None:
         codec = exchange.route.codec
@@ -291,8 +204,11 @@ class Dispatcher:
         if exchange.meter is not None:
             exchange.meter.worked(local_s)
 
-    def _failed(self, exchange: Exchange, error: BaseException) -> None:
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
         """Answer that the request is refused, where the API has such an answer, or close its connection."""
+        if isinstance(error, asyncio.CancelledError):
+            exchange.connection.close()
+            return
         try:
             if isinstance(error, KafkaError | OSError) and self._is_refused(exchange, kafka_error(error)):
                 return

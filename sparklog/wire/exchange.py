@@ -1,6 +1,6 @@
 """A request on the way to its answer: what the dispatcher and a connection know of it together."""
 
-import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
 from time import perf_counter
 from typing import Any, Protocol
@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from sparklog.wire.admission import Meter
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.machine.authenticator import Authenticator
-from sparklog.wire.requests import Deferred, Peer, Request
+from sparklog.wire.requests import Peer, Request
 from sparklog.wire.routes import Route
 from sparklog.wire.throttling import NO_THROTTLE
-from sparklog.wire.turns import LongWork
+from sparklog.wire.turns import CoroutineDriver, Steps
 
 
 class Answering(Peer, Protocol):
@@ -49,16 +49,29 @@ class Answering(Peer, Protocol):
         """Send what was asked before, and close, because of a mistake here."""
 
 
+class Answers(Protocol):
+    """What an exchange needs of the dispatcher."""
+
+    def finished(self, exchange: "Exchange", result: Any) -> Awaitable[Any] | Steps[Any] | None:
+        """Answer with what the request's coroutine has returned, or return what is to be awaited yet."""
+
+    def failed(self, exchange: "Exchange", error: BaseException) -> None:
+        """Refuse the request, or close its connection."""
+
+
 class Exchange:
     """One request on the way to its answer."""
 
     __slots__ = (
+        "_answers",
         "answered_s",
         "chunks",
         "connection",
         "correlation_id",
-        "deferred",
+        "driver",
+        "frame",
         "holds",
+        "holds_until_answered",
         "local_s",
         "meter",
         "metrics",
@@ -67,27 +80,30 @@ class Exchange:
         "request_bytes",
         "resumed_s",
         "route",
-        "task",
         "throttle_time",
-        "work",
     )
 
-    def __init__(self, connection: Answering, route: Route, request: Request, received_s: float) -> None:
+    def __init__(
+        self, answers: Answers, connection: Answering, route: Route, request: Request, received_s: float
+    ) -> None:
+        self._answers = answers
         self.connection = connection
         self.route = route
         self.request: Request | None = request
-        """None once the handler has returned a `Deferred`: what is large in a request need not wait, too."""
+        """None once the request waits, as what is large in it need not; but kept for an API's refusal."""
+        self.frame = request.frame
         self.correlation_id = request.correlation_id
         self.meter: Meter | None = None
         self.throttle_time = NO_THROTTLE
         """What the answer tells the client to wait before its next request."""
         self.chunks: list[Chunk] | None = None
         """The answer's bytes, None until it is known. Empty if the request has none."""
-        self.deferred: Deferred | None = None
-        self.task: asyncio.Future[Any] | None = None
-        self.work: LongWork | None = None
+        self.driver: CoroutineDriver | None = None
+        """What drives the handler's coroutine, until that has ended."""
         self.holds = False
-        """Whether it holds its connection."""
+        """Whether it holds its connection, and keeps its frame."""
+        self.holds_until_answered = False
+        """Whether it holds it also while it waits."""
         self.received_s = self.resumed_s = received_s
         self.local_s = 0.0
         """How long it was worked at, up to when that was `resumed_s`; 0 if it has not waited yet."""
@@ -111,9 +127,6 @@ class Exchange:
     @property
     def worked_s(self) -> float:
         """How long it was worked at as yet; it is being worked at now."""
-        work = self.work
-        if work is not None and work.resumed_s:
-            return self.local_s + work.worked_s + perf_counter() - work.resumed_s
         return self.local_s + perf_counter() - self.resumed_s
 
     def throttle(self, throttle_ms: int) -> None:
@@ -128,22 +141,39 @@ class Exchange:
         self.metrics.response_queue_time.record(perf_counter() - self.answered_s)
 
     def hold(self) -> None:
-        """Have nothing more read from the connection."""
+        """Have nothing more read from its connection."""
         if not self.holds:
             self.holds = True
             self.connection.hold()
 
     def release(self) -> None:
-        """Have the connection read from again."""
+        """Have the connection read from again, into where the frame lies."""
         if self.holds:
             self.holds = False
+            self.frame.release()
             self.connection.release()
 
+    def let_go(self) -> None:
+        """Have the next requests read: it waits for others."""
+        if not self.holds_until_answered:
+            self.release()
+        if self.route.refuse is None:
+            self.request = None
+
+    def finished(self, result: Any) -> Awaitable[Any] | Steps[Any] | None:
+        """Answer with what the coroutine has returned, or return what is to be awaited yet."""
+        following = self._answers.finished(self, result)
+        if following is None:
+            self.driver = None
+        return following
+
+    def failed(self, error: BaseException) -> None:
+        """Refuse the request, or close its connection."""
+        self.driver = None
+        self._answers.failed(self, error)
+
     def abandon(self) -> None:
-        """The connection is lost: tell whoever works at the answer."""
-        if self.work is not None:
-            self.work.abandon()
-        if self.deferred is not None:
-            self.deferred.abandon()
-        if self.task is not None:
-            self.task.cancel()
+        """The connection is lost: nothing goes on for the answer."""
+        driver, self.driver = self.driver, None
+        if driver is not None:
+            driver.abandon()

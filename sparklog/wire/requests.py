@@ -92,22 +92,22 @@ yields is None, or a future that it waits for."""
 
 
 class Deferred:
-    """An answer that comes later, on the loop's thread, without a task or timer waiting for it."""
+    """An answer that comes later, on the loop's thread: a coroutine awaits it without a task or timer."""
 
     __slots__ = ("_on_complete", "_response", "abandoned", "completed", "on_abandoned")
 
     def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
         self.on_abandoned = on_abandoned
-        """Called once, without arguments, when the connection is lost before `complete`."""
+        """Called once, without arguments, if the answer loses its receiver before `complete`."""
         self.abandoned = False
-        """True from the moment the connection is lost; completing is then allowed and has no effect."""
+        """True once it has no receiver any more; completing is then allowed and has no effect."""
         self.completed = False
         """True from `complete` on."""
         self._response: Response = None
         self._on_complete: Callable[[Response], None] | None = None
 
     def complete(self, response: Response) -> None:
-        """Give the answer. It leaves when every earlier answer of the connection has left.
+        """Give the answer.
 
         Raises:
             RuntimeError: it was already completed.
@@ -126,7 +126,7 @@ class Deferred:
             on_complete(response)
 
     def bind(self, on_complete: Callable[[Response], None]) -> None:
-        """Have `on_complete` called with the response, at once if it is already there. For the connection."""
+        """Have `on_complete` called with the response, at once if it is already there."""
         if self.completed:
             on_complete(self._response)
             self._response = None
@@ -134,13 +134,33 @@ class Deferred:
             self._on_complete = on_complete
 
     def abandon(self) -> None:
-        """Tell whoever holds this that the connection is lost. For the connection."""
+        """Tell the holder of this that the answer has lost its receiver, mostly with the connection."""
         self._on_complete = None
         if not self.completed and not self.abandoned:
             self.abandoned = True
             on_abandoned, self.on_abandoned = self.on_abandoned, None  # a cycle, as above
             if on_abandoned is not None:
                 on_abandoned()
+
+    def expire(self, response: Response) -> None:
+        """Give an answer in place of `complete`, which is allowed still and has no effect."""
+        if self.completed or self.abandoned:
+            return
+        on_complete = self._on_complete
+        self.abandon()
+        self._response = response
+        if on_complete is not None:
+            on_complete(response)
+
+    def __await__(self) -> Generator["Deferred", Response, Response]:
+        if not self.completed and not self.abandoned:
+            try:
+                return (yield self)
+            except GeneratorExit:
+                self.abandon()
+                raise
+        response, self._response = self._response, None
+        return response
 
 
 class Peer(Protocol):
@@ -201,8 +221,8 @@ class Request:
         self.body = body
         """The kio entity, of the version that was received."""
         self.frame = frame
-        """Header and body as received, without the length. Valid only until the handler returns; for an
-        awaitable, as long as it runs."""
+        """Header and body as received, without the length. Valid until the handler returns a response, or
+        waits without holding the connection (`turns`)."""
         self.connection = connection
         self.listener_name = listener_name
         self.principal = ANONYMOUS

@@ -1,24 +1,29 @@
-"""Shares a loop's time among the connections of a listener: who asks for much lets the others go first.
+"""Shares a loop's time among the connections of a listener, and drives the coroutines of their requests.
 
-A handler with much to do returns a generator (`requests.Steps`), which yields after each item and returns the
-answer. A connection runs it for `SHARE_S` at a time. What is not done by then goes on in later turns of the
-loop, in line with the others that are not done, and nothing more is read from its connection meanwhile. All
-connections of the listener together have `TURN_S` of one turn; those that come later in it are put in line,
-too. Between two turns the loop has everything else: heartbeats, timers, other listeners. A generator that
-yields a future, of what a thread does, is gone on with in a turn after that is done.
+A request that can't be answered at once is a coroutine (`requests`). It yields its turn by `await turn()`
+after each item, and waits for a future or a `Deferred` by awaiting it. A connection works at it for `SHARE_S`
+at a time. What is not done by then goes on in later turns of the loop, in line with the others that are not
+done, and nothing more is read from its connection meanwhile. All connections of the listener together have
+`TURN_S` of one turn; those that come later in it are put in line, too. Between two turns the loop has
+everything else: heartbeats, timers, other listeners.
+
+While a coroutine waits, the next requests of its connection are read, unless it waits by `held`, because they
+have to come behind what it waits for. After a future it goes on in a later turn; after a `Deferred` at once,
+in the call that completes it, as far as its next `turn()`.
 
 At most `MAX_LONG_REQUESTS` are at work at a time; the next one begins when one of them is answered, so that
-what long requests take of memory is bounded, however many connections send them. One that waits for a future
-is not at work: what it waits for may be a long request's answer itself, of this very listener.
+what long requests take of memory is bounded, however many connections send them. One that waits is not at
+work: it may wait for a long request's answer itself, of this very listener.
 
 Order for the caller: `is_over` before it begins; then `wait` and nothing else, or work and `spent`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from types import CoroutineType, GeneratorType, coroutine
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 Result = TypeVar("Result")
 
@@ -28,23 +33,70 @@ TURN_S: Final = 0.010
 """How much of one turn of the loop goes to the requests of all connections together."""
 MAX_LONG_REQUESTS: Final = 2
 
+Steps = Generator[Any, Any, Result]
+"""What drives a coroutine: it yields None for a turn, or what the coroutine waits for."""
 
-def in_one_go(steps: Generator[None, None, Result]) -> Result:
-    """Take all steps at once; return what they return."""
+
+@coroutine
+def turn() -> Generator[None, None, None]:
+    """Let others go first, if the request has used up its share of this turn."""
+    yield
+
+
+class _Held(NamedTuple):
+    awaited: Any
+
+
+@coroutine
+def held(awaitable: Awaitable[Result]) -> Steps[Result]:
+    """Await something with the connection held: nothing more is read from it until that is done."""
+    steps, answer = steps_of(awaitable), None
+    try:
+        while True:
+            awaited = steps.send(answer)
+            answer = yield awaited if awaited is None else _Held(awaited)
+    except StopIteration as last:
+        result: Result = last.value
+        return result
+    finally:
+        steps.close()
+
+
+async def in_task(awaitable: Coroutine[Any, Any, Result]) -> Result:
+    """Await what is made for tasks, as it has time-outs or goes on awaiting when it is cancelled."""
+    task = asyncio.get_running_loop().create_task(awaitable)
+    try:
+        return await task
+    finally:
+        task.cancel()
+
+
+def steps_of(awaitable: "Awaitable[Result] | Steps[Result]") -> Steps[Result]:
+    """Return what drives an awaitable."""
+    if isinstance(awaitable, GeneratorType):
+        return awaitable
+    steps: Any = awaitable.__await__()  # type: ignore[union-attr]
+    return steps  # type: ignore[no-any-return]
+
+
+def in_one_go(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
+    """Run a coroutine that waits for nothing; return what it returns."""
+    steps = steps_of(awaitable)
     while True:
         try:
-            next(steps)
+            steps.send(None)
         except StopIteration as last:
             result: Result = last.value
             return result
 
 
-async def over_turns(steps: Generator[None, None, Result]) -> Result:
-    """Take the steps, `SHARE_S` of them in a turn of the loop; return what they return."""
+async def over_turns(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
+    """Run a coroutine that waits for nothing in a task, `SHARE_S` of it in a turn of the loop."""
+    steps = steps_of(awaitable)
     until_s = perf_counter() + SHARE_S
     while True:
         try:
-            next(steps)
+            steps.send(None)
         except StopIteration as last:
             result: Result = last.value
             return result
@@ -112,76 +164,110 @@ class Turns:
                 self._schedule()
 
 
-class LongWork:
-    """A generator's steps on the way to what it returns, a share a turn.
+def is_awaitable(result: Any) -> bool:
+    """Return whether a handler's result is not its response yet."""
+    result_type = type(result)
+    if result_type is CoroutineType or result_type is GeneratorType:
+        return True
+    return not hasattr(result, "__version__") and isinstance(result, Awaitable)
 
-    Order for the caller: `go_on` or `begin_later`, once; `abandon` when nobody waits for the result any more.
+
+def give_up(awaitable: Any) -> None:
+    """Tell what works at an answer, or has been asked for one, that it is not waited for any more."""
+    if isinstance(awaitable, CoroutineType | GeneratorType):
+        awaitable.close()
+    elif asyncio.isfuture(awaitable):
+        awaitable.cancel()
+    else:
+        awaitable.abandon()
+
+
+class Driven(Protocol):
+    """The request of a coroutine."""
+
+    def pause(self) -> None:
+        """It is not worked at from now on."""
+
+    def resume(self) -> None:
+        """It is worked at from now on."""
+
+    def hold(self) -> None:
+        """Have nothing more read from its connection."""
+
+    def let_go(self) -> None:
+        """Have the next requests read: it waits for others."""
+
+    def finished(self, result: Any) -> "Awaitable[Any] | Steps[Any] | None":
+        """Take what the coroutine returns; return what is to be awaited yet, None at the end."""
+
+    def failed(self, error: BaseException) -> None:
+        """Take what the coroutine raises."""
+
+
+class CoroutineDriver:
+    """A request's coroutine on the way to its end, a share of it a turn.
+
+    Order for the caller: `go_on` or `begin_later`, once; `abandon` when the answer has no receiver any more.
     """
 
-    __slots__ = (
-        "_abandoned",
-        "_admitted",
-        "_failed",
-        "_finished",
-        "_running",
-        "_steps",
-        "_turns",
-        "resumed_s",
-        "worked_s",
-    )
+    __slots__ = ("_abandoned", "_admitted", "_driven", "_running", "_steps", "_turns", "is_long")
 
-    def __init__(
-        self,
-        turns: Turns,
-        steps: Generator["asyncio.Future[Any] | None", None, Any],
-        finished: Callable[[Any], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        """`finished` gets what the generator returns, or `failed` what it raises; none if it is abandoned."""
+    def __init__(self, turns: Turns, awaitable: Awaitable[Any] | Steps[Any], driven: Driven) -> None:
         self._turns = turns
-        self._steps = steps
-        self._finished = finished
-        self._failed = failed
+        self._steps = steps_of(awaitable)
+        self._driven = driven
         self._admitted = False
         self._abandoned = False
         self._running = False
-        self.resumed_s = 0.0
-        """When the turn began, by the performance counter, in which the last steps were taken,"""
-        self.worked_s = 0.0
-        """and how long it was worked at in those before it."""
+        self.is_long = False
+        """Whether it has yielded its turn."""
 
-    def go_on(self, until_s: float) -> bool:
-        """Take steps until `until_s` of the performance counter, but one; return whether that was all."""
+    def go_on(self, until_s: float, answer: Any = None) -> None:
+        """Work until `until_s` of the performance counter, up to the next `turn()`, or until it has to wait.
+
+        `answer` is that of the `Deferred` that it has waited for.
+        """
         self._running = True
-        awaited = None
+        awaited: Any = None
         try:
             while not self._abandoned:
-                awaited = next(self._steps)
-                if awaited is not None or perf_counter() >= until_s:
+                try:
+                    awaited = self._steps.send(answer)
+                except StopIteration as last:
+                    following = self._driven.finished(last.value)
+                    if following is None:
+                        self._end()
+                        return
+                    self._steps, answer = steps_of(following), None
+                    continue
+                answer = None
+                if awaited is not None:
                     break
-        except StopIteration as last:
+                self.is_long = True
+                if perf_counter() >= until_s:
+                    break
+        except (Exception, asyncio.CancelledError) as error:  # of the handler
             self._end()
-            self._finished(last.value)
-            return True
-        except Exception as error:  # of whoever made the generator, as when a handler raises
-            self._end()
-            self._failed(error)
-            return True
+            self._driven.failed(error)
+            return
         self._running = False
         if self._abandoned:
             self._end()
-            return True
+            return
+        self._driven.pause()
         if awaited is not None:
-            self._make_room()
-            awaited.add_done_callback(lambda _: self._turns.wait(self._take_turn))
+            self._wait_for(awaited)
         elif self._admitted:
             self._turns.wait(self._take_turn)
         else:
-            self.begin_later()
-        return False
+            self._driven.hold()
+            self._turns.begin_long(self._begin)
 
     def begin_later(self) -> None:
-        """Take the first steps, or the next, when it is the turn of one more long request."""
+        """Begin when it is the turn of one more long request."""
+        self.is_long = True
+        self._driven.pause()
+        self._driven.hold()
         self._turns.begin_long(self._begin)
 
     def abandon(self) -> None:
@@ -189,6 +275,30 @@ class LongWork:
         self._abandoned = True
         if not self._running:
             self._end()
+
+    def _wait_for(self, awaited: Any) -> None:
+        is_held = type(awaited) is _Held
+        if is_held:
+            awaited = awaited.awaited
+        elif asyncio.isfuture(awaited) and not awaited._asyncio_future_blocking:
+            is_held = True  # a generator yields it
+        if is_held:
+            self._driven.hold()
+        self._make_room()
+        if not is_held:
+            self._driven.let_go()
+        if asyncio.isfuture(awaited):
+            awaited._asyncio_future_blocking = False  # as a task does, whose part this has
+            awaited.add_done_callback(self._done)
+        else:
+            awaited.bind(self._completed)
+
+    def _done(self, _: "asyncio.Future[Any]") -> None:
+        self._turns.wait(self._take_turn)
+
+    def _completed(self, answer: Any) -> None:
+        self._driven.resume()
+        self.go_on(0.0, answer)
 
     def _begin(self) -> None:
         if self._abandoned:
@@ -199,11 +309,10 @@ class LongWork:
 
     def _take_turn(self) -> None:
         if not self._abandoned:
-            self.resumed_s = began_s = perf_counter()
+            self._driven.resume()
+            began_s = perf_counter()
             self.go_on(began_s + SHARE_S)
-            worked_s = perf_counter() - began_s
-            self.worked_s += worked_s
-            self._turns.spent(worked_s)
+            self._turns.spent(perf_counter() - began_s)
 
     def _end(self) -> None:
         self._steps.close()

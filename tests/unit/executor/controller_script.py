@@ -16,6 +16,7 @@ from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener, ListenerIdentity, Service
 from sparklog.wire.requests import Api, Request
+from sparklog.wire.turns import in_task
 from tests.inside import ASKING_INSIDE, SECRET
 
 Script = Mapping[ApiKey, Callable[[Request], Any]]
@@ -23,6 +24,10 @@ Script = Mapping[ApiKey, Callable[[Request], Any]]
 
 async def lead_whoever_announces_itself(request: Request) -> AddRaftVoterResponse:
     """Answer a broker that announces itself by leading the broker in epoch 1 of cluster `c`."""
+    return await in_task(_led(request))
+
+
+async def _led(request: Request) -> AddRaftVoterResponse:
     (listener,) = request.body.listeners
     partition = PartitionData(
         partition_index=0,

@@ -11,7 +11,7 @@ from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing, outcome_of
+from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing
 from sparklog.executor.coordinators.transactions.machine.events import AddPartitions
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -41,7 +41,7 @@ class AddOffsetsToTxnHandler:
             answer = ask(
                 self._coordinators, TransactionMachine.add_partitions, event, lambda refused: refused
             )
-            error_code = await outcome_of(answer)
+            error_code = await answer
         return unthrottled(
             AddOffsetsToTxnResponse,
             error_code=older_fencing(error_code, request.api_version, _KNOWS_PRODUCER_FENCED),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -20,13 +20,13 @@ from sparklog.executor.coordinators.transactions.machine.events import (
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.types import ProducerId
 from sparklog.wire.requests import Deferred
+from sparklog.wire.turns import in_task, turn
 
 logger = logging.getLogger(__name__)
 
-NewProducerId = Callable[[int], Awaitable[ProducerId]]
+NewProducerId = Callable[[int], Coroutine[Any, Any, ProducerId]]
 """Returns an id that nobody has had; raises KafkaError if there is none to be had within so many ms."""
 ALLOCATION_TIMEOUT_MS: Final = 10_000
-_BETWEEN_TURNS: Final = 16
 
 _Event = TypeVar("_Event", InitProducer, EndTransaction, AddPartitions, VerifyPartitions, Describe)
 _ProducerEvent = TypeVar("_ProducerEvent", InitProducer, EndTransaction)
@@ -53,39 +53,34 @@ def ask(
     )
 
 
-async def outcome_of(deferred: Deferred) -> Any:
-    """Return what a coordinator says, once it does."""
-    told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    deferred.bind(lambda outcome: None if told.done() else told.set_result(outcome))
-    try:
-        return await told
-    except asyncio.CancelledError:
-        deferred.abandon()
-        raise
-
-
 async def outcomes_of(
     answers: Sequence[Any], *, within_s: float | None = None, late: Any = None
 ) -> list[Any]:
-    """Return what coordinators say, in place of each deferred; what is none stands for itself.
+    """Return the coordinators' answers, each in place of its deferred; what is none stands for itself.
 
-    In place of what is not said `within_s` stands `late`. Most may have been said already, so others have
-    their turn in between.
+    In place of those that are not there `within_s` stands `late`. Most may be there already, so
+    other requests have their turn in between.
     """
-    ends_s = None if within_s is None else asyncio.get_running_loop().time() + within_s
+    deferreds = [answer for answer in answers if isinstance(answer, Deferred)]
+    timer = None
+    if within_s is not None:
+        timer = asyncio.get_running_loop().call_later(within_s, _expire, deferreds, late)
     outcomes = []
-    for number, answer in enumerate(answers, 1):
-        if not number % _BETWEEN_TURNS:
-            await asyncio.sleep(0)
-        outcome = answer
-        if isinstance(answer, Deferred):
-            try:
-                async with asyncio.timeout_at(ends_s):
-                    outcome = await outcome_of(answer)
-            except TimeoutError:
-                outcome = late
-        outcomes.append(outcome)
+    try:
+        for answer in answers:
+            await turn()
+            outcomes.append(await answer if isinstance(answer, Deferred) else answer)
+    finally:
+        if timer is not None:
+            timer.cancel()
+        for deferred in deferreds:
+            deferred.abandon()
     return outcomes
+
+
+def _expire(deferreds: Iterable[Deferred], late: Any) -> None:
+    for deferred in deferreds:
+        deferred.expire(late)
 
 
 async def ask_as_producer(
@@ -95,15 +90,15 @@ async def ask_as_producer(
     new_producer_id: NewProducerId,
 ) -> ProducerOutcome:
     """Have a producer's coordinator decide about it; if that takes a new id, obtain one and ask again."""
-    outcome = await outcome_of(ask(coordinators, decide, event, ProducerOutcome))
+    outcome = await ask(coordinators, decide, event, ProducerOutcome)
     while outcome is NEEDS_PRODUCER_ID:
         try:
-            event = event._replace(new_producer_id=await new_producer_id(ALLOCATION_TIMEOUT_MS))
+            event = event._replace(new_producer_id=await in_task(new_producer_id(ALLOCATION_TIMEOUT_MS)))
         except KafkaError as error:
             logger.warning("No producer id for %s: %s", event.transactional_id, error)
             # What the controller could not do now it can do later; clients retry this code.
             return ProducerOutcome(ErrorCode.coordinator_load_in_progress)
-        outcome = await outcome_of(ask(coordinators, decide, event, ProducerOutcome))
+        outcome = await ask(coordinators, decide, event, ProducerOutcome)
     assert isinstance(outcome, ProducerOutcome)
     return outcome
 

@@ -26,6 +26,7 @@ from sparklog.executor.coordinators.transactions.api.asking import (
 from sparklog.executor.coordinators.transactions.machine.events import InitProducer
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.turns import in_task
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class InitProducerIdHandler:
 
     async def _fresh(self) -> Response:
         try:
-            producer_id = await self._new_producer_id(ALLOCATION_TIMEOUT_MS)
+            producer_id = await in_task(self._new_producer_id(ALLOCATION_TIMEOUT_MS))
         except KafkaError as error:
             logger.warning("No producer id: %s", error)
             # What the controller could not do now it can do later; clients retry this code.

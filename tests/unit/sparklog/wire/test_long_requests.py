@@ -8,7 +8,7 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Deferred, Request, Steps
-from sparklog.wire.turns import MAX_LONG_REQUESTS, LongWork, Turns
+from sparklog.wire.turns import MAX_LONG_REQUESTS, CoroutineDriver, Turns
 from tests.unit.sparklog.wire.serving import (
     RawClient,
     answer_heartbeat,
@@ -40,6 +40,27 @@ class Stepping:
 
     def apis(self) -> dict[ApiKey, Api]:
         return {ApiKey.FETCH: Api(4, 12, self.handle), ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}
+
+
+class Ending:
+    """A request that is driven by itself, and tells what its coroutine returns."""
+
+    def __init__(self, turns: Turns, steps: Steps, done: list[int]) -> None:
+        self.driver = CoroutineDriver(turns, steps, self)
+        self._done = done
+
+    def pause(self) -> None:
+        """It is not measured."""
+
+    resume = hold = let_go = pause
+
+    def finished(self, result: Any) -> None:
+        """Tell it."""
+        self._done.append(result)
+
+    def failed(self, error: BaseException) -> None:
+        """Fail the test."""
+        pytest.fail(str(error))
 
 
 def test_answer_in_steps_lets_other_connections_be_answered_before_its_end() -> None:
@@ -214,7 +235,7 @@ def test_long_requests_beyond_the_limit_wait_until_one_of_the_first_is_answered(
                 yield
             return number
 
-        works = [LongWork(turns, steps(number), done.append, pytest.fail) for number in range(len(endings))]
+        works = [Ending(turns, steps(number), done).driver for number in range(len(endings))]
         for work in works:
             work.begin_later()
         first = range(MAX_LONG_REQUESTS)
@@ -256,12 +277,12 @@ def test_long_requests_that_wait_for_futures_leave_their_room_to_others() -> Non
             verified.set_result(None)
             return -1
 
-        works = [LongWork(turns, produce(number), done.append, pytest.fail) for number in range(4)]
+        works = [Ending(turns, produce(number), done).driver for number in range(4)]
         for work in works:
             work.begin_later()
         await until(lambda: len(began) == len(works))
         works[0].abandon()
-        LongWork(turns, verify(), done.append, pytest.fail).begin_later()
+        Ending(turns, verify(), done).driver.begin_later()
         await until(lambda: len(done) == len(works))
         assert sorted(done) == [-1, 1, 2, 3]
 
