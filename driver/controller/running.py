@@ -20,7 +20,8 @@ from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker,
 from sparklog.driver.controller.quorum.requests import announced_broker, announcement_response
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, Steps
+from sparklog.wire.requests import Api, Handler, Request, Response
+from sparklog.wire.turns import response_of
 
 _WAITING_APIS: Final = frozenset(CLIENT_VERSIONS) - {
     ApiKey.DESCRIBE_QUORUM,
@@ -63,7 +64,7 @@ class Running:
             return announcement_response(ErrorCode.inconsistent_cluster_id, str(error))
         return announcement_response(ErrorCode.none)
 
-    def handle(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Answer anything else; a client that comes too early waits, instead of asking again and again.
 
         Raises:
@@ -80,9 +81,9 @@ class Running:
             )
         return handler(request)
 
-    async def _handle_later(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
+    async def _handle_later(self, request: Request) -> Response:
         await self.serves_clients.wait()
-        return self.handle(request)
+        return await response_of(self.handle(request))
 
 
 def listener_table(running: Running, config: BrokerConfig) -> dict[ApiKey, Api]:

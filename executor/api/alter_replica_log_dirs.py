@@ -5,8 +5,6 @@ Source: Kafka's KafkaApis.handleAlterReplicaLogDirsRequest.
 
 import asyncio
 import logging
-from collections.abc import Generator
-from typing import Any
 
 from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirPartitionResult,
@@ -17,45 +15,43 @@ from kio.schema.alter_replica_log_dirs.v2.response import (
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.moving.directory_moves import DirectoryMoves
 from sparklog.types import TopicPartition
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import held, turn
 from sparklog.wire.versions import upgrade_in_steps
 
 logger = logging.getLogger(__name__)
 
 
-def alter_replica_log_dirs(request: Request, moves: DirectoryMoves) -> Steps:
+async def alter_replica_log_dirs(request: Request, moves: DirectoryMoves) -> Response:
     """Answer when every move has begun, or was refused; they begin one after the other."""
-    body = yield from upgrade_in_steps(request.body)
+    body = await upgrade_in_steps(request.body)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in body.dirs:
         for topic in directory.topics:
             of_topic = results.setdefault(topic.name, [])
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition)
-                error_code = yield from _begin(moves, topic_partition, directory.path)
+                error_code = await _begin(moves, topic_partition, directory.path)
                 of_topic.append(
                     AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error_code)
                 )
-                yield
-            yield
-        yield
+                await turn()
+            await turn()
+        await turn()
     topics = []
     for name, partitions in results.items():
         topics.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions)))
-        yield
+        await turn()
     return unthrottled(AlterReplicaLogDirsResponse, results=tuple(topics))
 
 
-def _begin(
-    moves: DirectoryMoves, topic_partition: TopicPartition, path: str
-) -> Generator[Any, None, ErrorCode]:
+async def _begin(moves: DirectoryMoves, topic_partition: TopicPartition, path: str) -> ErrorCode:
     try:
         wanted = moves.wanted(topic_partition, path)
         if wanted is not None:
-            moving = asyncio.get_running_loop().create_task(moves.move(*wanted))
-            yield moving
-            moving.result()
+            # A task goes on with what has begun, also when its client is gone.
+            await held(asyncio.get_running_loop().create_task(moves.move(*wanted)))
     except KafkaError as error:
         logger.debug("%s is not moved to %s: %s", topic_partition, path, error)
         return error.error_code

@@ -7,7 +7,7 @@ DelayedDeleteRecords and ReplicaManager.
 
 import datetime
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 from kio.schema.delete_records.v2.response import (
@@ -24,8 +24,9 @@ from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import Offset, or_minus_one
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade_in_steps
 
 _HIGH_WATERMARK: Final = -1
@@ -84,7 +85,7 @@ class _Deletions:
             self._left.setdefault(deletion.replica, []).append(deletion)
             self._handler.waiting.setdefault(deletion.replica, set()).add(self)
 
-    def answer(self, timeout_ms: int) -> Deferred | Steps:
+    def answer(self, timeout_ms: int) -> Awaitable[Response]:
         """Answer when nothing is left, and at the latest when the timeout has passed."""
         if not self._left:
             return _response(self._all)
@@ -159,20 +160,19 @@ class DeleteRecordsHandler(RoleListener[Replica]):
         """The requests that wait for followers of a replica."""
         self._table = table
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Delete, and answer when the followers have too."""
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         deletions = _Deletions(self)
         try:
             for topic in body.topics:
                 for partition in topic.partitions:
                     deletions.add(self._delete(topic.name, partition))
-                    yield
+                    await turn()
         except BaseException:  # the connection has gone
             deletions.leave()
             raise
-        answer = deletions.answer(body.timeout // _MILLISECOND)
-        return answer if isinstance(answer, Deferred) else (yield from answer)
+        return deletions.answer(body.timeout // _MILLISECOND)
 
     def low_watermark_moved(self, replica: Replica) -> None:
         """Followers may have deleted too, or it leads no more."""
@@ -201,7 +201,7 @@ class DeleteRecordsHandler(RoleListener[Replica]):
         return deletion
 
 
-def _response(deletions: Sequence[_Deletion]) -> Steps:
+async def _response(deletions: Sequence[_Deletion]) -> Response:
     topics: dict[str, list[Any]] = {}
     for deletion in deletions:
         topics.setdefault(deletion.topic, []).append(
@@ -211,7 +211,7 @@ def _response(deletions: Sequence[_Deletion]) -> Steps:
                 error_code=deletion.error_code,
             )
         )
-        yield
+        await turn()
     return unthrottled(
         DeleteRecordsResponse,
         topics=tuple(

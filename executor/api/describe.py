@@ -10,7 +10,7 @@ from sparklog.executor.api.services import BrokerServices
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response, Steps
+from sparklog.wire.requests import Handler, Request, Response
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 
@@ -55,15 +55,13 @@ class DescribeHandlers:
             controller_id=controller_told(image, self._node_id),
         )
 
-    def topic_partitions(self, request: Request) -> Steps:
+    async def topic_partitions(self, request: Request) -> Response:
         """Answer one page of DescribeTopicPartitions."""
-        body = yield from upgrade_in_steps(request.body)
-        return (
-            yield from describe_topic_partitions_response(
-                self._image(),
-                body,
-                request.listener_name,
-                max_partitions=self._config.max_request_partition_size_limit,
-                access=request.access,
-            )
+        body = await upgrade_in_steps(request.body)
+        return await describe_topic_partitions_response(
+            self._image(),
+            body,
+            request.listener_name,
+            max_partitions=self._config.max_request_partition_size_limit,
+            access=request.access,
         )

@@ -19,20 +19,21 @@ from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import held, turn
 from sparklog.wire.versions import upgrade_in_steps
 
 
-def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Steps:
+async def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Response:
     """Answer for the partitions the request names, or for all; directories appear in any case."""
-    body = yield from upgrade_in_steps(request.body)
+    body = await upgrade_in_steps(request.body)
     wanted = None
     if body.topics is not None:
         wanted = {(topic.topic, partition) for topic in body.topics for partition in topic.partitions}
     by_directory: dict[int, dict[str, list[Any]]] = {}
     for replica in list(table):
-        yield
+        await turn()
         if wanted is None or tuple(replica.topic_partition) in wanted:
             topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
             topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
@@ -43,7 +44,7 @@ def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) 
     for directory in store.directories:
         if directory.failure is None:
             asked = store.ask_volume(directory)
-            yield asked
+            await held(asked)
             volumes[id(directory)] = asked.result()
     return unthrottled(
         DescribeLogDirsResponse,

@@ -21,8 +21,9 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.machine.producer_states import ProducerState
 from sparklog.types import ProducerId, or_minus_one
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _PRODUCERS_A_STEP: Final = 32
 
@@ -33,19 +34,19 @@ class DescribeProducersHandler:
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Answer each partition on its own."""
         topics = []
         for topic in request.body.topics:
             rows = []
             for partition in topic.partition_indexes:
-                rows.append((yield from self._partition(topic.name, partition)))
-                yield
+                rows.append(await self._partition(topic.name, partition))
+                await turn()
             topics.append(TopicResponse(name=topic.name, partitions=tuple(rows)))
-            yield
+            await turn()
         return unthrottled(DescribeProducersResponse, topics=tuple(topics))
 
-    def _partition(self, topic: str, partition: int) -> Steps:
+    async def _partition(self, topic: str, partition: int) -> Response:
         try:
             replica = self._table.find(topic, partition)
             replica.taking_part()
@@ -56,16 +57,16 @@ class DescribeProducersHandler:
         return PartitionResponse(
             partition_index=partition,
             error_code=ErrorCode.none,
-            active_producers=(yield from _producers(replica)),
+            active_producers=(await _producers(replica)),
         )
 
 
-def _producers(replica: Replica) -> Steps:
+async def _producers(replica: Replica) -> Response:
     rows = []
     for number, (producer_id, state) in enumerate([*replica.log.producers.producers.items()], start=1):
         rows.append(_row(producer_id, state))
         if number % _PRODUCERS_A_STEP == 0:
-            yield
+            await turn()
     return tuple(rows)
 
 

@@ -13,7 +13,7 @@ to wait (KIP-219); nothing counts as told then.
 
 import logging
 from asyncio import Future
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -30,7 +30,8 @@ from sparklog.executor.partitions.machine.replication_quota import ReplicationQu
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.quotas.machine.client_rates import RateQuota
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
-from sparklog.wire.requests import Deferred, Request, Steps, Throttled
+from sparklog.wire.requests import Deferred, Request, Response, Throttled
+from sparklog.wire.turns import turn
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +81,15 @@ class DelayedFetch:
     def begin(self, now_ms: int) -> Any:
         """Answer now, or return what will be answered when there is something to read."""
         if len(self._context.changed) > _PARTITIONS_AT_ONCE:
-            return self._begin_in_steps(now_ms)
+            return self._begin_with_many(now_ms)
         return self._settle(self._read(FetchProgress(self._params, now_ms, cached_only=True)))
 
-    def _begin_in_steps(self, now_ms: int) -> Steps:
+    async def _begin_with_many(self, now_ms: int) -> Response:
         progress = FetchProgress(self._params, now_ms, cached_only=True)
         try:
-            yield from self._read_in_steps(progress)
+            for asked in list(self._context.changed.values()):
+                await turn()
+                self._read_one(asked, progress)
         except GeneratorExit:
             self._leave()
             raise
@@ -146,11 +149,6 @@ class DelayedFetch:
         for asked in list(self._context.changed.values()):
             self._read_one(asked, progress)
         return progress
-
-    def _read_in_steps(self, progress: FetchProgress) -> Generator[None]:
-        for asked in list(self._context.changed.values()):
-            yield
-            self._read_one(asked, progress)
 
     def _read_one(self, asked: CachedPartition, progress: FetchProgress) -> None:
         fetched = FetchedPartition(asked)

@@ -6,7 +6,7 @@ asks again after a second.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from sparklog.answers.find_coordinator import coordinators_told, find_coordinator
 from sparklog.executor.api.metadata import settle_ms
@@ -15,7 +15,7 @@ from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response, Steps
+from sparklog.wire.requests import Handler, Request, Response
 from sparklog.wire.turns import in_task, over_turns
 
 
@@ -46,13 +46,13 @@ class FindCoordinatorHandler:
         self._suspicions = suspicions
         self._create_topics = create_topics
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Answer from the image, when nobody whom it names is suspected of being lost."""
-        leaders = yield from coordinators_told(request, self._image())
+        leaders = await coordinators_told(request, self._image())
         wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if wait_ms or self._suspicions.is_any_suspected(leaders):
-            return self._answer_when_sure(request, wait_ms)
-        return (yield from self._answer(request))
+            return await self._answer_when_sure(request, wait_ms)
+        return await self._answer(request)
 
     async def _answer_when_sure(self, request: Request, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
@@ -60,7 +60,7 @@ class FindCoordinatorHandler:
             lambda: over_turns(coordinators_told(request, self._image()))
         )
         await in_task(unsuspected)
-        return self._answer(request)
+        return await self._answer(request)
 
-    def _answer(self, request: Request) -> Steps:
+    def _answer(self, request: Request) -> Awaitable[Response]:
         return find_coordinator(request, self._image(), request.listener_name, self._create_topics)

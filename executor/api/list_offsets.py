@@ -8,7 +8,6 @@ UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
 """
 
 import asyncio
-from collections.abc import Generator
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +29,9 @@ from sparklog.storage.results import (
     MAX_TIMESTAMP,
 )
 from sparklog.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import held, turn
 from sparklog.wire.versions import upgrade_in_steps
 
 _READ_COMMITTED: Final = 1
@@ -76,17 +76,17 @@ class ListOffsetsHandler:
         self._table = table
         self._executor = executor
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Answer each partition on its own; times are looked up when all others are known."""
-        body = yield from upgrade_in_steps(request.body)
-        duplicates = yield from _named_twice(body)
+        body = await upgrade_in_steps(request.body)
+        duplicates = await _named_twice(body)
         topics: list[tuple[str, list[Any]]] = []
         by_time: list[tuple[list[Any], int, _LookUp]] = []
         for topic in body.topics:
             rows: list[Any] = []
             topics.append((topic.name, rows))
             for partition in topic.partitions:
-                yield
+                await turn()
                 found: _Outcome | _LookUp
                 try:
                     if (topic.name, partition.partition_index) in duplicates:
@@ -103,13 +103,13 @@ class ListOffsetsHandler:
         for rows, place, look_up in by_time:
             outcome: _Outcome
             try:
-                outcome = yield from self._find_time(look_up)
+                outcome = await self._find_time(look_up)
             except (KafkaError, OSError) as error:
                 outcome = kafka_error(error)
             rows[place] = _row(rows[place], outcome, request.api_version)
         answered = []
         for name, rows in topics:
-            yield
+            await turn()
             answered.append(ListOffsetsTopicResponse(name=name, partitions=tuple(rows)))
         return unthrottled(ListOffsetsResponse, topics=tuple(answered))
 
@@ -138,14 +138,13 @@ class ListOffsetsHandler:
         # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
         return _Found()
 
-    def _find_time(self, look_up: _LookUp) -> Steps:
+    async def _find_time(self, look_up: _LookUp) -> _Outcome:
         replica, leader, asked_epoch, timestamp, end, is_client = look_up
         looking = asyncio.get_running_loop().run_in_executor(
             self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
         )
-        yield looking
         try:
-            found = looking.result()
+            found = await held(looking)
         except (KafkaError, OSError) as error:
             replica.fail_if_storage(error)
             raise
@@ -194,12 +193,12 @@ def _check_available(replica: Replica, leader: PartitionLeader, is_client: bool)
         )
 
 
-def _named_twice(body: Any) -> Generator[None, Any, set[tuple[str, int]]]:
+async def _named_twice(body: Any) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in body.topics:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             (twice if key in seen else seen).add(key)
-            yield
+            await turn()
     return twice

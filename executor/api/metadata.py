@@ -7,7 +7,7 @@ broker's own connections to tell, and then for as long as a leader that it names
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Hashable, Mapping, Set
+from collections.abc import Callable, Hashable, Mapping, Set
 from typing import Any, Final
 
 from sparklog.answers.metadata import (
@@ -25,7 +25,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import are_topics_named
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response, Steps
+from sparklog.wire.requests import Handler, Request, Response
 from sparklog.wire.turns import in_task, over_turns
 from sparklog.wire.versions import upgrade_in_steps
 
@@ -76,20 +76,20 @@ class MetadataHandler:
         self._whole: dict[str, WholeMetadata] = {}
         """By listener."""
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Answer from the image; topics that are to be created are unknown for now."""
-        body: Any = yield from upgrade_in_steps(request.body)
+        body: Any = await upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
-            return (yield from METADATA.refused(body, unnamed_topics()))
+            return await METADATA.refused(body, unnamed_topics())
         if self._auto_topic_creation is not None:
-            self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)), request)
-        leaders = yield from self._leaders_told(request, body)
+            self._auto_topic_creation.create((await topics_to_create(self._image(), body)), request)
+        leaders = await self._leaders_told(request, body)
         wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if not is_any_live(self._image()):
-            return self._answer_when_any_is_live(request, body)
+            return await self._answer_when_any_is_live(request, body)
         if wait_ms or self._suspicions.is_any_suspected(leaders):
-            return self._answer_when_sure(request, body, wait_ms)
-        return (yield from self._answer(request, body))
+            return await self._answer_when_sure(request, body, wait_ms)
+        return await self._answer(request, body)
 
     async def _answer_when_sure(self, request: Request, body: Any, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
@@ -97,24 +97,24 @@ class MetadataHandler:
             lambda: over_turns(self._leaders_told(request, body))
         )
         await in_task(unsuspected)
-        return self._answer(request, body)
+        return await self._answer(request, body)
 
     async def _answer_when_any_is_live(self, request: Request, body: Any) -> Response:
         """Wait: in its first image a broker, and maybe every other, is fenced still."""
         await self._suspicions.until(lambda: is_any_live(self._image()))
-        return self._answer(request, body)
+        return await self._answer(request, body)
 
     def _whole_of(self, listener_name: str) -> WholeMetadata:
         if listener_name not in self._whole:
             self._whole[listener_name] = WholeMetadata(listener_name, cluster_id=self._cluster_id)
         return self._whole[listener_name]
 
-    def _leaders_told(self, request: Request, body: Any) -> Generator[None, None, Set[BrokerId]]:
+    async def _leaders_told(self, request: Request, body: Any) -> Set[BrokerId]:
         if body.topics is None:
             return self._whole_of(request.listener_name).leaders_told(self._image(), body)
-        return (yield from leaders_told(self._image(), body))
+        return await leaders_told(self._image(), body)
 
-    def _answer(self, request: Request, body: Any) -> Steps:
+    async def _answer(self, request: Request, body: Any) -> Response:
         image = self._image()
         asked: Set[Hashable] = (
             image.topics.by_name.keys()
@@ -127,16 +127,14 @@ class MetadataHandler:
             return self._whole_of(request.listener_name).answer(
                 image, body, request.api_version, controller_id=controller_id, just_fenced=just_fenced
             )
-        return (
-            yield from metadata_response(
-                image,
-                body,
-                request.listener_name,
-                cluster_id=self._cluster_id,
-                controller_id=controller_id,
-                just_fenced=just_fenced,
-                request_version=request.api_version,
-            )
+        return await metadata_response(
+            image,
+            body,
+            request.listener_name,
+            cluster_id=self._cluster_id,
+            controller_id=controller_id,
+            just_fenced=just_fenced,
+            request_version=request.api_version,
         )
 
 

@@ -10,8 +10,9 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade_in_steps
 
 
@@ -21,17 +22,17 @@ class OffsetForLeaderEpochHandler:
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Answer each partition on its own; -1 where the epoch is unknown here."""
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         topics = []
         for topic in body.topics:
             partitions = []
             for partition in topic.partitions:
                 partitions.append(self._end(topic.topic, partition))
-                yield
+                await turn()
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
-            yield
+            await turn()
         return unthrottled(OffsetForLeaderEpochResponse, topics=tuple(topics))
 
     def _end(self, topic: str, asked: Any) -> EpochEndOffset:

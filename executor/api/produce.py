@@ -32,13 +32,14 @@ from sparklog.executor.api.partition_appends import (
     append_verified,
 )
 from sparklog.executor.api.produce_examination import Examination
-from sparklog.executor.api.produce_responses import produce_response, produce_response_in_steps
-from sparklog.executor.api.transactional_appends import verified_in_steps
+from sparklog.executor.api.produce_responses import produce_response, produce_response_of_many
+from sparklog.executor.api.transactional_appends import verified_batches
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.types import TimestampMs
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Steps
+from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Response
+from sparklog.wire.turns import held, turn
 
 _NONE: Final = ErrorCode.none
 _FIRST_VERSION_BY_ID: Final = 13
@@ -78,38 +79,39 @@ class ProduceHandler:
         for topic in body.topic_data:
             partition_count += len(topic.partition_data)
         if partition_count > _PARTITIONS_AT_ONCE:
-            return self._append_in_steps(body, produce, examination)
+            return self._append_many(body, produce, examination)
         for (topic, partition), records in _records_of_partitions(body, version).items():
             append_produced(produce.add(topic, partition), records, self._table, examination)
         return self._answer(body, produce, examination)
 
-    def _append_in_steps(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
+    async def _append_many(self, body: Any, produce: DelayedProduce, examination: Examination) -> Response:
         for (topic, partition), records in _records_of_partitions(body, produce.version).items():
             append_produced(produce.add(topic, partition), records, self._table, examination)
-            yield
+            await turn()
         return self._answer(body, produce, examination)
 
-    def _append_transactional(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
+    async def _append_transactional(
+        self, body: Any, produce: DelayedProduce, examination: Examination
+    ) -> Response:
         batches: list[TransactionalBatch] = []
         for (topic, partition), records in _records_of_partitions(body, produce.version).items():
             produced = produce.add(topic, partition)
             append_produced(produced, records, self._table, examination, batches)
-            yield
-        verified = yield from verified_in_steps(
-            body.transactional_id, produce.version, batches, self._verifier
-        )
+            await turn()
+        verified = await verified_batches(body.transactional_id, produce.version, batches, self._verifier)
         for batch in verified:
             append_verified(batch, examination, self._delayed.now_ms(), self._wall_ms())
-            yield
+            await turn()
         return self._answer(body, produce, examination)
 
-    def _append_examined(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
+    async def _append_examined(
+        self, body: Any, produce: DelayedProduce, examination: Examination
+    ) -> Response:
         """Append what a thread has looked into, where it still may be appended, and answer."""
-        looking = self._delayed.beside(self._examiners, examination.run)
-        yield looking
+        examined = await held(self._delayed.beside(self._examiners, examination.run))
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         for (produced, replica, leader_epoch, records, *_), result in zip(
-            examination.later, looking.result(), strict=True
+            examination.later, examined, strict=True
         ):
             try:
                 if isinstance(result, KafkaError):
@@ -152,15 +154,15 @@ class ProduceHandler:
     def _response(self, produce: DelayedProduce) -> Any:
         """Return the response entity, or the steps in which it is made."""
         if len(produce.partitions) > _PARTITIONS_AT_ONCE:
-            return self._response_in_steps(produce)
+            return self._response_of_many(produce)
         response = produce_response(produce, self._table)
         # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
         produce.partitions.clear()
         return response
 
-    def _response_in_steps(self, produce: DelayedProduce) -> Steps:
+    async def _response_of_many(self, produce: DelayedProduce) -> Response:
         try:
-            return (yield from produce_response_in_steps(produce, self._table))
+            return await produce_response_of_many(produce, self._table)
         finally:
             produce.partitions.clear()
 

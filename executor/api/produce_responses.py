@@ -12,8 +12,9 @@ from sparklog.executor.api.current_leaders import CurrentLeaders
 from sparklog.executor.api.machine.delayed_produce import DelayedProduce, ProducedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.results import AppendInfo
-from sparklog.wire.requests import Steps
+from sparklog.wire.requests import Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _PRODUCE: Final = 0
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -57,14 +58,14 @@ def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
     return _response(produce.version, types, topics, leaders)
 
 
-def produce_response_in_steps(produce: DelayedProduce, table: PartitionTable) -> Steps:
+async def produce_response_of_many(produce: DelayedProduce, table: PartitionTable) -> Response:
     """Make the response entity of a request with many partitions."""
     types = _types(produce.version)
     leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}
     for produced in produce.partitions:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
-        yield
+        await turn()
     return _response(produce.version, types, topics, leaders)
 
 

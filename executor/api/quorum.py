@@ -29,9 +29,9 @@ from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
 from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, unless_minus_one
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Handler, Request, Steps
+from sparklog.wire.requests import Api, Handler, Request, Response
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import in_task
+from sparklog.wire.turns import in_task, turn
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 logger = logging.getLogger(__name__)
@@ -142,22 +142,22 @@ class QuorumHandlers:
             leader_epoch=election.leader_epoch,
         )
 
-    def list_offsets(self, request: Request) -> Steps:
+    async def list_offsets(self, request: Request) -> Response:
         """Answer ListOffsets: where logs end here, committed or not, and the leader epoch of the last record.
 
         Of the metadata log for candidates; of others for an unclean recovery (KIP-966), of replicas that need
         not lead.
         """
         topics = []
-        for topic in (yield from upgrade_in_steps(request.body)).topics:
+        for topic in (await upgrade_in_steps(request.body)).topics:
             partitions = []
             for partition in topic.partitions:
                 partitions.append(self._latest_offset(topic.name, partition))
-                yield
+                await turn()
             topics.append(
                 list_offsets_response.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))
             )
-            yield
+            await turn()
         return unthrottled(list_offsets_response.ListOffsetsResponse, topics=tuple(topics))
 
     def _latest_offset(self, topic: str, partition: Any) -> Any:

@@ -17,7 +17,6 @@ from sparklog.executor.verification.transaction_verifier import (
     TransactionOfProducer,
     TransactionVerifier,
 )
-from sparklog.wire.requests import Steps
 
 _UNABLE_TO_VERIFY: Final = frozenset(
     {
@@ -29,12 +28,12 @@ _UNABLE_TO_VERIFY: Final = frozenset(
 )
 
 
-def verified_in_steps(
+async def verified_batches(
     transactional_id: str,
     produce_version: int,
     batches: Sequence[TransactionalBatch],
     verifier: TransactionVerifier,
-) -> Steps:
+) -> Sequence[TransactionalBatch]:
     """Return those of a request's transactional batches that may be appended, once that is known.
 
     The others are noted to have failed.
@@ -52,7 +51,7 @@ def verified_in_steps(
     operation = TransactionOperation.of_produce(produce_version)
     to_verify = [BatchToVerify(batch.replica, batch.header.base_sequence) for batch in batches]
     transaction = TransactionOfProducer(transactional_id, *producers.pop(), operation)
-    yield from verifier.verify_in_steps(transaction, to_verify)
+    await verifier.verify(transaction, to_verify)
     verified = []
     for batch, outcome in zip(batches, to_verify, strict=True):
         if outcome.refusal is None:

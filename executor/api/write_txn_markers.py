@@ -8,7 +8,7 @@ Rows are by producer id, as in Kafka: of two markers of one producer for a parti
 Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from kio.schema.write_txn_markers.v2.response import (
@@ -26,7 +26,8 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import ProducerId, TimestampMs
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade_in_steps
 
 _COORDINATORS_ERRORS: Final = frozenset(
@@ -85,7 +86,7 @@ class _Writes:
         self._all.append(write)
         return write
 
-    def answer(self, timeout_ms: int) -> Deferred | Steps:
+    def answer(self, timeout_ms: int) -> Awaitable[Response]:
         """Answer when all are settled, and at the latest when the time is up."""
         self._unsettled = sum(not write.settled for write in self._all)
         if not self._unsettled:
@@ -117,15 +118,15 @@ class _Writes:
     def recheck(self) -> None:
         """Nothing wakes this; partitions settle what waits for them."""
 
-    def _response(self) -> Steps:
+    async def _response(self) -> Response:
         try:
-            return (yield from self._rows())
+            return await self._rows()
         finally:
             # They hold this and their replicas; in a circle, the files of a deleted log would stay open.
             self._all.clear()
             self._by_producer.clear()
 
-    def _rows(self) -> Steps:
+    async def _rows(self) -> Response:
         markers = []
         for producer_id, by_topic in self._by_producer.items():
             topics = []
@@ -137,10 +138,10 @@ class _Writes:
                             partition_index=partition, error_code=write.error_code
                         )
                     )
-                    yield
+                    await turn()
                 topics.append(WritableTxnMarkerTopicResult(name=topic, partitions=tuple(rows)))
             markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=tuple(topics)))
-            yield
+            await turn()
         return WriteTxnMarkersResponse(markers=tuple(markers))
 
 
@@ -163,9 +164,9 @@ class WriteTxnMarkersHandler:
         self._complete_group_transaction = complete_group_transaction
         self._wall_ms = wall_ms
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Append the markers, and answer when they are committed."""
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         writes = _Writes(self._delayed)
         for marker in body.markers:
             end = EndTransaction(
@@ -180,10 +181,9 @@ class WriteTxnMarkersHandler:
                     self._write(
                         writes.add(end.producer_id, topic.name, partition), end, topic.name, partition
                     )
-                    yield
-            yield
-        answer = writes.answer(self._timeout_ms)
-        return answer if isinstance(answer, Deferred) else (yield from answer)
+                    await turn()
+            await turn()
+        return writes.answer(self._timeout_ms)
 
     def _write(self, write: _Write, end: EndTransaction, topic: str, partition: int) -> None:
         try:

@@ -91,7 +91,7 @@ class AddPartitionsSender:
         began_s = perf_counter()
         try:
             unverified = await answer
-        except asyncio.CancelledError:
+        except BaseException:  # its caller waits no more
             lane.waiting.forget(addition)
             raise
         self._slow.answered(partition, unverified.values())

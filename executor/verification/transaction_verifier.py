@@ -1,6 +1,6 @@
 """Has the first batches of transactions verified with their coordinators before they are appended (KIP-890).
 
-Order for the caller: `verify_in_steps` for the transactional batches of one producer, begun in the turn in
+Order for the caller: `verify` for the transactional batches of one producer, begun in the turn in
 which its partitions were found to be led here; then append each batch that was not refused with its
 verification, if its partition is still led in the same leader epoch.
 
@@ -19,7 +19,7 @@ from sparklog.executor.verification.add_partitions_sender import AddPartitionsSe
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.storage.machine.verification import Verification
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
-from sparklog.wire.requests import Steps
+from sparklog.wire.turns import held
 
 _RETRIABLE = frozenset(
     {
@@ -76,7 +76,7 @@ class TransactionVerifier:
         self._retry_backoff_ms = retry_backoff_ms
         self._retry_timeout_ms = retry_timeout_ms
 
-    def verify_in_steps(self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]) -> Steps:
+    async def verify(self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]) -> None:
         """Have it known of each batch, if it is not known now; who waits no more asks no more.
 
         No two of the batches are of one partition. What fails in asking is raised: what could not be asked is
@@ -84,12 +84,7 @@ class TransactionVerifier:
         """
         asked = self._to_ask(transaction, batches)
         if asked:
-            asking = asyncio.ensure_future(self._ask(transaction, asked))
-            try:
-                yield asking
-                asking.result()
-            finally:
-                asking.cancel()
+            await held(self._ask(transaction, asked))
 
     async def close(self) -> None:
         """Ask no more; who waits is told nothing."""

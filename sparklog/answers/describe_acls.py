@@ -3,7 +3,6 @@
 Source: Kafka's AclApis and DescribeAclsResponse.
 """
 
-from collections.abc import Generator
 from typing import Any
 
 from kio.schema.describe_acls.v3.response import AclDescription, DescribeAclsResource, DescribeAclsResponse
@@ -14,13 +13,14 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _AT_ONCE = 256
 
 
-def describe_acls_response(
+async def describe_acls_response(
     image: MetadataImage, config: BrokerConfig, request: Any
-) -> Generator[None, None, DescribeAclsResponse]:
+) -> DescribeAclsResponse:
     """Return the answer to a DescribeAclsRequest of version 3; a step some ACLs."""
     try:
         if config.authorizer is None:
@@ -39,12 +39,12 @@ def describe_acls_response(
     resources: dict[tuple[AclResourceType, PatternType, str], list[Acl]] = {}
     for number, acl in enumerate(image.acls.values()):
         if number % _AT_ONCE == 0:
-            yield
+            await turn()
         if wanted.matches(acl):
             resources.setdefault(acl[:3], []).append(acl)
     described = []
     for (resource_type, pattern_type, resource_name), acls in resources.items():
-        yield
+        await turn()
         described.append(
             DescribeAclsResource(
                 resource_type=resource_type,

@@ -3,7 +3,7 @@
 Source: Kafka's ClientQuotasImage and ScramImage; KIP-546, KIP-554.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -25,6 +25,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import ClientQuotaEntity, MetadataImage
 from sparklog.metadata.scram_records import MECHANISM_NUMBERS
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 
 class _Match(IntEnum):
@@ -35,9 +36,7 @@ class _Match(IntEnum):
     SPECIFIED = 2
 
 
-def describe_client_quotas_response(
-    image: MetadataImage, request: Any
-) -> Generator[None, None, DescribeClientQuotasResponse]:
+async def describe_client_quotas_response(image: MetadataImage, request: Any) -> DescribeClientQuotasResponse:
     """Return the answer to a DescribeClientQuotasRequest of version 1; yield after each entity there is."""
     try:
         asked = _asked(request.components)
@@ -52,7 +51,7 @@ def describe_client_quotas_response(
     for entity, quotas in image.client_quotas.items():
         if _matches(entity, asked, strict=request.strict):
             entries.append(_entry(entity, quotas))
-        yield
+        await turn()
     return unthrottled(
         DescribeClientQuotasResponse, error_code=ErrorCode.none, error_message=None, entries=tuple(entries)
     )
@@ -116,9 +115,9 @@ def _entry(entity: ClientQuotaEntity, quotas: Mapping[str, float]) -> EntryData:
     )
 
 
-def describe_user_scram_credentials_response(
+async def describe_user_scram_credentials_response(
     image: MetadataImage, request: Any
-) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
+) -> DescribeUserScramCredentialsResponse:
     """Return the answer to a DescribeUserScramCredentialsRequest: of those named, or of all who have some.
 
     Kafka's tools ask it together with a user's quotas. Yields after each user.
@@ -128,15 +127,15 @@ def describe_user_scram_credentials_response(
         number = MECHANISM_NUMBERS[mechanism]
         info = CredentialInfo(mechanism=number, iterations=credential.iterations)
         credentials.setdefault(name, []).append(info)
-        yield
+        await turn()
     times_named: dict[str, int] = {} if request.users else dict.fromkeys(credentials, 1)
     for user in request.users or ():
         times_named[user.name] = times_named.get(user.name, 0) + 1
-        yield
+        await turn()
     results = []
     for name, times in times_named.items():
         results.append(_described_credentials(name, times, credentials.get(name, ())))
-        yield
+        await turn()
     return unthrottled(
         DescribeUserScramCredentialsResponse,
         error_code=ErrorCode.none,

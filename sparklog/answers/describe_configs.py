@@ -8,7 +8,7 @@ Source: Kafka's ConfigHelper; KIP-133, KIP-226, KIP-569.
 """
 
 import re
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kio.schema.describe_configs.v4.response import (
@@ -34,6 +34,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import ResourceType
 from sparklog.metadata.topic_names import check_topic_name
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
 DYNAMIC_BROKER_CONFIG: Final = 2
@@ -47,9 +48,9 @@ _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 """One way to write each, so that nobody is described more than once."""
 
 
-def describe_configs_response(
+async def describe_configs_response(
     image: MetadataImage, broker_config: BrokerConfig, request: Any
-) -> Generator[None, None, DescribeConfigsResponse]:
+) -> DescribeConfigsResponse:
     """Return the answer to a DescribeConfigsRequest of version 4; yield after each resource.
 
     A resource that is named more than once is described once, with the keys that were asked for first.
@@ -68,7 +69,7 @@ def describe_configs_response(
         key = (resource.resource_type, resource.resource_name)
         if key not in results:
             results[key] = _describe(image, broker_config, resource, request, described)
-        yield
+        await turn()
     return unthrottled(DescribeConfigsResponse, results=tuple(results.values()))
 
 

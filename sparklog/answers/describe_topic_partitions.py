@@ -3,7 +3,7 @@
 Pure functions of an image and a request. Source: Kafka's DescribeTopicPartitionsRequestHandler; KIP-966.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.describe_topic_partitions.v0.response import (
@@ -28,16 +28,17 @@ from sparklog.metadata.topic_names import (
 )
 from sparklog.types import or_minus_one
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 
-def describe_topic_partitions_response(
+async def describe_topic_partitions_response(
     image: MetadataImage,
     request: Any,
     listener_name: str,
     *,
     max_partitions: int,
     access: Access | None = None,
-) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+) -> DescribeTopicPartitionsResponse:
     """Return one page of the answer to a DescribeTopicPartitionsRequest: topics by name, then partitions.
 
     Yields after each topic and each partition.
@@ -60,12 +61,12 @@ def describe_topic_partitions_response(
             raise KafkaError(ErrorCode.invalid_request, f"the cursor's partition is {cursor.partition_index}")
     hidden: list[str] = []
     if access is not None:
-        names, hidden = yield from _seen(names, access, audit=bool(request.topics))
+        names, hidden = await _seen(names, access, audit=bool(request.topics))
     left = max(min(max_partitions, request.response_partition_limit), 1)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
     for name in names:
-        yield
+        await turn()
         if left == 0:
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -78,7 +79,7 @@ def describe_topic_partitions_response(
         end = min(len(topic.partitions), first + left)
         partitions = []
         for index in range(first, end):
-            yield
+            await turn()
             partitions.append(_described_partition(image, topic.partitions[index], index, listener_name))
         described.append(
             DescribeTopicPartitionsResponseTopic(
@@ -104,14 +105,12 @@ def describe_topic_partitions_response(
     return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(described), next_cursor=next_cursor)
 
 
-def _seen(
-    names: Iterable[str], access: Access, *, audit: bool
-) -> Generator[None, None, tuple[list[str], list[str]]]:
+async def _seen(names: Iterable[str], access: Access, *, audit: bool) -> tuple[list[str], list[str]]:
     """Return the names of topics that may be described, and the others; a step each."""
     seen: list[str] = []
     hidden: list[str] = []
     for name in names:
-        yield
+        await turn()
         is_seen = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, audit=audit)
         (seen if is_seen else hidden).append(name)
     return seen, hidden

@@ -1,6 +1,6 @@
 """What brokers and the controller answer alike from the metadata image: descriptions of all but topics."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from sparklog.answers.describe_acls import describe_acls_response
 from sparklog.answers.describe_client_quotas import (
@@ -12,7 +12,7 @@ from sparklog.answers.list_config_resources import list_config_resources_respons
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.requests import Handler, Request, Response
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 
@@ -34,20 +34,20 @@ class Descriptions:
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self._user_scram_credentials,
         }
 
-    def _configs(self, request: Request) -> Steps:
+    async def _configs(self, request: Request) -> Response:
         # Clients ask each broker about itself; about topics and groups, anybody.
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from describe_configs_response(self._image(), self._config, body))
+        body = await upgrade_in_steps(request.body)
+        return await describe_configs_response(self._image(), self._config, body)
 
-    def _config_resources(self, request: Request) -> Steps:
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from list_config_resources_response(self._image(), body, request.api_version))
+    async def _config_resources(self, request: Request) -> Response:
+        body = await upgrade_in_steps(request.body)
+        return await list_config_resources_response(self._image(), body, request.api_version)
 
-    def _client_quotas(self, request: Request) -> Steps:
-        return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
+    async def _client_quotas(self, request: Request) -> Response:
+        return await describe_client_quotas_response(self._image(), upgrade(request.body))
 
-    def _acls(self, request: Request) -> Steps:
+    def _acls(self, request: Request) -> Awaitable[Response]:
         return describe_acls_response(self._image(), self._config, upgrade(request.body))
 
-    def _user_scram_credentials(self, request: Request) -> Steps:
+    def _user_scram_credentials(self, request: Request) -> Awaitable[Response]:
         return describe_user_scram_credentials_response(self._image(), request.body)

@@ -6,7 +6,7 @@ coordinator of share groups, and that is said as a broker without them says it.
 Source: Kafka's KafkaApis.getCoordinator.
 """
 
-from collections.abc import Callable, Generator, Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from enum import IntEnum
 from typing import Any, Final
 
@@ -19,8 +19,9 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import MAX_ID_LENGTH, coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 FIRST_BATCHED_VERSION: Final = 4
 NO_BROKER: Final = -1
@@ -46,12 +47,12 @@ _TOPICS: Final = {
 }
 
 
-def find_coordinator(
+async def find_coordinator(
     request: Request,
     image: MetadataImage,
     listener_name: str,
     create_topics: Callable[[Iterable[str]], None],
-) -> Steps:
+) -> Response:
     """Answer with the coordinator of each key, as it is reached by that listener.
 
     `create_topics` has a coordinator's topic made.
@@ -76,12 +77,12 @@ def find_coordinator(
         )
     coordinators = []
     for key in body.coordinator_keys:
-        yield
+        await turn()
         coordinators.append(_coordinator(key, topic, image, listener_name))
     return unthrottled(FindCoordinatorResponse, coordinators=tuple(coordinators))
 
 
-def coordinators_told(request: Request, image: MetadataImage) -> Generator[None, None, Set[BrokerId]]:
+async def coordinators_told(request: Request, image: MetadataImage) -> Set[BrokerId]:
     """Return which brokers the answer names; a step a key."""
     body: Any = request.body
     topic = _TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)
@@ -89,7 +90,7 @@ def coordinators_told(request: Request, image: MetadataImage) -> Generator[None,
     if topic is not None:
         keys = (body.key,) if request.api_version < FIRST_BATCHED_VERSION else body.coordinator_keys
         for key in keys:
-            yield
+            await turn()
             leader = _leader(key, topic, image)
             leaders |= set() if leader is None else {leader}
     return leaders

@@ -6,7 +6,7 @@ where they were. Version 0 is about client metrics alone.
 Source: Kafka's KafkaApis.handleListConfigResources; KIP-1000, KIP-1142.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
@@ -15,6 +15,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _LISTED: Final = (
     ResourceType.TOPIC,
@@ -25,9 +26,9 @@ _LISTED: Final = (
 )
 
 
-def list_config_resources_response(
+async def list_config_resources_response(
     image: MetadataImage, request: Any, request_version: int
-) -> Generator[None, None, ListConfigResourcesResponse]:
+) -> ListConfigResourcesResponse:
     """Return the answer to a ListConfigResourcesRequest of version 1; yield after each resource."""
     if request_version == 0:
         asked: Iterable[int] = (ResourceType.CLIENT_METRICS,)
@@ -35,14 +36,14 @@ def list_config_resources_response(
         asked = dict.fromkeys(request.resource_types) or _LISTED
     resources = []
     for resource_type in asked:
-        yield
+        await turn()
         if resource_type not in _LISTED:
             return unthrottled(
                 ListConfigResourcesResponse, error_code=ErrorCode.unsupported_version, config_resources=()
             )
         for name in _names(image, resource_type):
             resources.append(ConfigResource(resource_name=name, resource_type=resource_type))
-            yield
+            await turn()
     return unthrottled(
         ListConfigResourcesResponse, error_code=ErrorCode.none, config_resources=tuple(resources)
     )

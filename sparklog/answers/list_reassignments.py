@@ -3,7 +3,7 @@
 Pure functions of an image and a request. Source: Kafka's ReplicationControlManager; KIP-455.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.list_partition_reassignments.v0.response import (
@@ -15,11 +15,12 @@ from kio.schema.list_partition_reassignments.v0.response import (
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, TopicImage
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 
-def list_reassignments_response(
+async def list_reassignments_response(
     image: MetadataImage, request: Any
-) -> Generator[None, None, ListPartitionReassignmentsResponse]:
+) -> ListPartitionReassignmentsResponse:
     """Return which of the partitions asked for (all, if none are named) are being reassigned.
 
     What is not, or does not exist, is left out. Yields after each topic and each partition.
@@ -36,10 +37,10 @@ def list_reassignments_response(
         )
     topics = []
     for topic, numbers in asked:
-        yield
+        await turn()
         partitions = []
         for number in numbers:
-            yield
+            await turn()
             partition = topic.partitions.get(number)
             if partition is not None and partition.is_reassigning:
                 partitions.append(

@@ -7,7 +7,7 @@ lags behind answers from its past, as in Kafka.
 Source: Kafka's KRaftMetadataCache and KafkaApis; KIP-430, KIP-516.
 """
 
-from collections.abc import Generator, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -40,12 +40,13 @@ from sparklog.metadata.topic_names import (
 )
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
 _NEWEST_METADATA_VERSION: Final = 13
 
 
-def metadata_response(
+async def metadata_response(
     image: MetadataImage,
     request: Any,
     listener_name: str,
@@ -54,7 +55,7 @@ def metadata_response(
     controller_id: BrokerId | None = None,
     just_fenced: Sequence[BrokerRegistration] = (),
     request_version: int = _NEWEST_METADATA_VERSION,
-) -> Generator[None, None, MetadataResponse]:
+) -> MetadataResponse:
     """Return the answer to a MetadataRequest of version 13 that was asked in `request_version`.
 
     Yields after each topic and each partition.
@@ -72,13 +73,11 @@ def metadata_response(
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED
     topics = []
     for topic in _asked_topics(image, request):
-        yield
+        await turn()
         if isinstance(topic, _MissingTopic):
             topics.append(_missing_metadata_topic(topic, operations))
         else:
-            topics.append(
-                (yield from _metadata_topic(image, topic, listener_name, request_version, operations))
-            )
+            topics.append(await _metadata_topic(image, topic, listener_name, request_version, operations))
     return unthrottled(
         MetadataResponse,
         brokers=tuple(
@@ -95,17 +94,17 @@ def metadata_response(
     )
 
 
-def leaders_told(image: MetadataImage, request: Any) -> Generator[None, None, Set[BrokerId]]:
+async def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
     """Return all whom the answer to a MetadataRequest names as leaders; yields after each topic."""
     leaders: set[BrokerId | None] = set()
     for topic in _asked_topics(image, request):
-        yield
+        await turn()
         if isinstance(topic, TopicImage):
             leaders.update([partition.leader for partition in topic.partitions.values()])
     return {leader for leader in leaders if leader is not None}
 
 
-def topics_to_create(image: MetadataImage, request: Any) -> Generator[None, None, tuple[str, ...]]:
+async def topics_to_create(image: MetadataImage, request: Any) -> tuple[str, ...]:
     """Return the names that a MetadataRequest asks to be created: legal, not there, creation allowed.
 
     Internal topics are not among them: asking for one is no reason for its owner to make it. Yields after
@@ -115,7 +114,7 @@ def topics_to_create(image: MetadataImage, request: Any) -> Generator[None, None
         return ()
     names = []
     for topic in _asked_topics(image, request):
-        yield
+        await turn()
         if (
             isinstance(topic, _MissingTopic)
             and topic.name is not None
@@ -171,12 +170,12 @@ def _missing_metadata_topic(topic: _MissingTopic, operations: int) -> MetadataRe
     )
 
 
-def _metadata_topic(
+async def _metadata_topic(
     image: MetadataImage, topic: TopicImage, listener_name: str, request_version: int, operations: int
-) -> Generator[None, None, MetadataResponseTopic]:
+) -> MetadataResponseTopic:
     partitions = []
     for index, partition in sorted(topic.partitions.items()):
-        yield
+        await turn()
         partitions.append(_metadata_partition(image, partition, index, listener_name, request_version))
     return MetadataResponseTopic(
         error_code=ErrorCode.none,

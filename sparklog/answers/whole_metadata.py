@@ -16,7 +16,7 @@ from sparklog.answers.metadata import leaders_told, metadata_response
 from sparklog.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.encoder import encode_entity_in_steps
-from sparklog.wire.requests import EncodedBody, Steps
+from sparklog.wire.requests import EncodedBody, Response
 from sparklog.wire.turns import in_one_go, over_turns
 from sparklog.wire.versions import downgrade_in_steps
 
@@ -103,10 +103,10 @@ class WholeMetadata:
             self._answers = {}
             self._leaders = None
 
-    def _steps(
+    async def _steps(
         self, image: MetadataImage, request: Any, key: _Key, just_fenced: Sequence[BrokerRegistration]
-    ) -> Steps:
-        response = yield from metadata_response(
+    ) -> Response:
+        response = await metadata_response(
             image,
             request,
             self._listener_name,
@@ -115,6 +115,6 @@ class WholeMetadata:
             just_fenced=just_fenced,
             request_version=key.version,
         )
-        entity = yield from downgrade_in_steps(response, key.version)
-        chunks: list[Any] = yield from encode_entity_in_steps(entity)
+        entity = await downgrade_in_steps(response, key.version)
+        chunks: list[Any] = await encode_entity_in_steps(entity)
         return EncodedBody(b"".join(chunks))

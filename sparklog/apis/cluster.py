@@ -1,6 +1,5 @@
 """The cluster as a whole: its brokers, its topics as clients see them, its features."""
 
-from collections.abc import Generator
 from typing import Any, Final
 
 from sparklog.acls.acl import AclOperation
@@ -11,6 +10,7 @@ from sparklog.authorization.guards.guard import answer_to
 from sparklog.authorization.guards.metadata import metadata
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, SupportedVersions
+from sparklog.wire.turns import turn
 
 _METADATA_GUARD: Final = GuardByConfig(
     lambda config: metadata(creates_topics=config.auto_create_topics_enable)
@@ -22,11 +22,10 @@ def unnamed_topics() -> KafkaError:
     return KafkaError(ErrorCode.invalid_request, "a topic has no name, or an id in a version without")
 
 
-def _metadata_refused(body: Any, error: KafkaError) -> Generator[None, None, Any]:
-    """Yields after each topic."""
+async def _metadata_refused(body: Any, error: KafkaError) -> Any:
     topics = []
     for topic in body.topics or ():
-        yield
+        await turn()
         topic_id = getattr(topic, "topic_id", None)
         topics.append(
             item(body, "topics", name=topic.name or "", topic_id=topic_id, error_code=error.error_code)

@@ -4,7 +4,7 @@ The time at which a row takes effect: versions and `many` when a listener starts
 is made, the refusal with each request that is refused as a whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -15,9 +15,9 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.wire.allowance import USUAL_TIMES
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.requests import Request, Response
 
-Refused: TypeAlias = Callable[[Any, KafkaError], Response | Steps]
+Refused: TypeAlias = Callable[[Any, KafkaError], Response | Awaitable[Response]]
 """Makes the response to a request body, of any version, that is refused as a whole: Kafka's getErrorResponse.
 
 The response has the version of the body.

@@ -45,7 +45,7 @@ from sparklog.wire.requests import (
 )
 from sparklog.wire.routes import Routes
 from sparklog.wire.throttling import NO_THROTTLE, throttle_time_of, throttled
-from sparklog.wire.turns import CoroutineDriver, Steps, Turns, give_up, is_awaitable
+from sparklog.wire.turns import CoroutineDriver, Turns, give_up, is_awaitable
 
 _NONE: Final = ErrorCode.none
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -121,9 +121,9 @@ class Dispatcher:
         if not connection.holds:
             frame.release()
 
-    def _read(self, exchange: Exchange, request: Request, position: int) -> Steps[Any]:
+    async def _read(self, exchange: Exchange, request: Request, position: int) -> Any:
         """Read a request that is too large to be read in one go, and have it handled."""
-        request.body = yield from read_request_body_in_steps(exchange.route.codec, request.frame, position)
+        request.body = await read_request_body_in_steps(exchange.route.codec, request.frame, position)
         return self._handled(exchange, request)
 
     def _handled(self, exchange: Exchange, request: Request) -> Any:
@@ -136,7 +136,7 @@ class Dispatcher:
             exchange.throttle(meter.throttle_ms)
         return self._authorize(request, exchange.route.handler)
 
-    def finished(self, exchange: Exchange, result: Any) -> Awaitable[Any] | Steps[Any] | None:
+    def finished(self, exchange: Exchange, result: Any) -> Awaitable[Any] | None:
         """Answer with what a request's coroutine has returned, or return what is to be awaited yet."""
         if is_awaitable(result):
             if not exchange.connection.closed:

@@ -11,6 +11,7 @@ in order, whose lengths add up to the entity's size.
 import struct
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
+from types import coroutine
 from typing import Any, Final, NoReturn, TypeAlias
 
 from sparklog.wire.layout import (
@@ -67,6 +68,7 @@ def encode_entity(entity: Any) -> list[Chunk]:
     return _joined(pieces, may_be_large)
 
 
+@coroutine
 def encode_entity_in_steps(entity: Any) -> Generator[None, None, list[Chunk]]:
     """Return what `encode_entity` does, and yield after each item of an array."""
     pieces: list[Any] = []

@@ -11,7 +11,7 @@ from sparklog.wire.machine.authenticator import Authenticator
 from sparklog.wire.requests import Peer, Request
 from sparklog.wire.routes import Route
 from sparklog.wire.throttling import NO_THROTTLE
-from sparklog.wire.turns import CoroutineDriver, Steps
+from sparklog.wire.turns import CoroutineDriver
 
 
 class Answering(Peer, Protocol):
@@ -52,7 +52,7 @@ class Answering(Peer, Protocol):
 class Answers(Protocol):
     """What an exchange needs of the dispatcher."""
 
-    def finished(self, exchange: "Exchange", result: Any) -> Awaitable[Any] | Steps[Any] | None:
+    def finished(self, exchange: "Exchange", result: Any) -> Awaitable[Any] | None:
         """Answer with what the request's coroutine has returned, or return what is to be awaited yet."""
 
     def failed(self, exchange: "Exchange", error: BaseException) -> None:
@@ -160,7 +160,7 @@ class Exchange:
         if self.route.refuse is None:
             self.request = None
 
-    def finished(self, result: Any) -> Awaitable[Any] | Steps[Any] | None:
+    def finished(self, result: Any) -> Awaitable[Any] | None:
         """Answer with what the coroutine has returned, or return what is to be awaited yet."""
         following = self._answers.finished(self, result)
         if following is None:

@@ -7,7 +7,7 @@ entity; ApiVersions responses always have v0, so that a client can read one befo
 """
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -122,9 +122,7 @@ def read_request_body(codec: RequestCodec, frame: memoryview | bytes, position: 
     return body
 
 
-def read_request_body_in_steps(
-    codec: RequestCodec, frame: memoryview | bytes, position: int
-) -> Generator[None, None, Any]:
+async def read_request_body_in_steps(codec: RequestCodec, frame: memoryview | bytes, position: int) -> Any:
     """Return the entity after the header; yield after each item of an array.
 
     Raises:
@@ -134,13 +132,13 @@ def read_request_body_in_steps(
     if codec.request_header_flexible:
         position = skip_tagged_fields(frame, position)
     allowance_bytes = items_allowance_bytes(codec.memory_times)
-    body, _ = yield from decode_entity_in_steps(codec.request_type, frame, position, allowance_bytes)
+    body, _ = await decode_entity_in_steps(codec.request_type, frame, position, allowance_bytes)
     return body
 
 
-def decode_request_in_steps(
+async def decode_request_in_steps(
     frame: bytes | memoryview, memory_times: Callable[[int], int] = lambda _: USUAL_TIMES
-) -> Generator[None, None, tuple[RequestHeader, Any]]:
+) -> tuple[RequestHeader, Any]:
     """Return header and body of a request frame (without its length), as an Envelope carries one.
 
     `memory_times` of an API key bounds the items of the request (`allowance`).
@@ -153,7 +151,7 @@ def decode_request_in_steps(
     header, position = read_request_header(frame)
     codec = request_codec(header.api_key, header.api_version)
     codec = codec._replace(memory_times=memory_times(header.api_key))
-    return header, (yield from read_request_body_in_steps(codec, frame, position))
+    return header, (await read_request_body_in_steps(codec, frame, position))
 
 
 def encode_response_frame(codec: RequestCodec, correlation_id: int, response: Any) -> list[Chunk]:
@@ -167,13 +165,13 @@ def encode_response_frame(codec: RequestCodec, correlation_id: int, response: An
     return _response_frame(codec, correlation_id, encode_entity(response))
 
 
-def encode_response_frame_in_steps(
+async def encode_response_frame_in_steps(
     codec: RequestCodec, correlation_id: int, response: Any
-) -> Generator[None, None, list[Chunk]]:
+) -> list[Chunk]:
     """Return what `encode_response_frame` does for an entity, and yield after each item of an array."""
     if type(response) is not codec.response_type:
-        response = _of_version(codec, (yield from downgrade_in_steps(response, codec.api_version)))
-    return _response_frame(codec, correlation_id, (yield from encode_entity_in_steps(response)))
+        response = _of_version(codec, (await downgrade_in_steps(response, codec.api_version)))
+    return _response_frame(codec, correlation_id, (await encode_entity_in_steps(response)))
 
 
 def _of_version(codec: RequestCodec, response: Any) -> Any:
@@ -202,7 +200,7 @@ def _with_prefix(prefix: bytes, chunks: list[Chunk]) -> list[Chunk]:
     return chunks
 
 
-def encode_response_in_steps(header: RequestHeader, response: Any) -> Generator[None, None, bytes]:
+async def encode_response_in_steps(header: RequestHeader, response: Any) -> bytes:
     """Return response header and body, without a length, in the version `header` asks for.
 
     Yields after each item of an array, where the body is not ready made.
@@ -213,7 +211,7 @@ def encode_response_in_steps(header: RequestHeader, response: Any) -> Generator[
     codec = request_codec(header.api_key, header.api_version)
     chunks: list[Any] = []
     if hasattr(response, "__version__"):
-        chunks += yield from encode_response_frame_in_steps(codec, header.correlation_id, response)
+        chunks += await encode_response_frame_in_steps(codec, header.correlation_id, response)
     else:
         chunks += encode_response_frame(codec, header.correlation_id, response)
     return b"".join(chunks)[LENGTH.size :]

@@ -18,6 +18,7 @@ Rule: bytes from a socket or a disk become entities through `decode_entity`, nev
 import struct
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from types import coroutine
 from typing import Any, Final, NoReturn, TypeAlias
 
 from kio.serial.errors import SerialError
@@ -118,6 +119,7 @@ def decode_entity(
     return entity, end
 
 
+@coroutine
 def decode_entity_in_steps(
     entity_type: type[Any], buffer: ReadableBuffer, position: int, allowance_bytes: int
 ) -> Generator[None, None, tuple[Any, int]]:

@@ -1,10 +1,11 @@
 """What a listener hands to a handler, and what a handler may answer with.
 
-A handler is called on the loop's thread, once for each request, in the order a connection sent them, and may
-return: a response entity of any version; a `Deferred` it keeps and completes later; a coroutine or other
-awaitable of any of these, which is run as a task; a `RawResponse` or `EncodedBody`; `NO_RESPONSE`; any of
-these as `Throttled`; or, if it may have much to do, a generator (`Steps`). Answers leave each connection in
-the order of its requests, however they are completed.
+A handler is called on the loop's thread, once for each request, in the order a connection sent them. One that
+can answer at once is a function that returns the response: an entity of any version; a `RawResponse` or
+`EncodedBody`; `NO_RESPONSE`; any of these as `Throttled`. Any other is a coroutine that returns it, or that
+returns another awaitable of it, as a `Deferred`. The listener drives coroutines itself (`turns`), and not as
+tasks: code that needs one, like `asyncio.timeout`, is awaited by `in_task`. When the connection is lost they
+are closed. Answers leave each connection in the order of its requests, however they are made.
 
 Handlers answer the errors of single items with the error codes of their response. A KafkaError that escapes
 one refuses the request as a whole: with the answer that the row of the table has for that, or by closing the
@@ -83,12 +84,6 @@ class Farewell(NamedTuple):
 Response: TypeAlias = Any
 """A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`,
 `NO_RESPONSE`, or one of these that is `Throttled` or a `Farewell`."""
-
-Steps: TypeAlias = Generator[Any, None, Any]
-"""An answer that is made in steps: the generator yields after each item, or some 100 us of work at most, and
-returns what a handler may return. Other requests are answered between two steps (`turns`), so what was looked
-up before a `yield` may have changed after it; those of the same connection wait for the last step. What it
-yields is None, or a future that it waits for."""
 
 
 class Deferred:
@@ -232,7 +227,7 @@ class Request:
         """What its principal may do; None where nobody is asked."""
 
 
-Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response] | Steps]
+Handler: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
 
 
 Refusal: TypeAlias = Callable[[Request, KafkaError], Response]
@@ -248,8 +243,8 @@ class Api(NamedTuple):
     many: bool = True
     """Whether a request may have more items than are read in one go; otherwise such a one is refused."""
     under: Callable[[], None] | None = None
-    """Called before the handler, and after each of its steps before the next: it looks at what must hold for
-    the answer (a lease), and acts on it."""
+    """Called before the handler, and whenever its coroutine goes on: it looks at what must hold for the
+    answer (a lease), and acts on it."""
     refuse: Refusal | None = None
     """What a KafkaError of the handler is answered with; None, where its connection is to be closed."""
     memory_times: int = USUAL_TIMES

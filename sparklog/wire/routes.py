@@ -4,8 +4,8 @@ ApiVersions is answered here, out of the table. What handlers may return is in `
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from types import GeneratorType
+from collections.abc import Awaitable, Callable, Mapping
+from types import CoroutineType, coroutine
 from typing import Any, Final, cast
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -13,7 +13,8 @@ from sparklog.wire.api_versions import ApiVersionsHandler
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestCodec, request_codec
 from sparklog.wire.request_metrics import KINDS, ApiMetrics, RequestMetrics, api_name
-from sparklog.wire.requests import Api, Features, Handler, Request, Steps
+from sparklog.wire.requests import Api, Features, Handler, Request
+from sparklog.wire.turns import Steps, steps_of
 
 _LOAD_PAUSE_S: Final = 0.005
 
@@ -108,23 +109,29 @@ class Routes:
 
 
 def _under(look: Callable[[], None], handler: Handler) -> Handler:
-    """Return `handler` with a look taken before it and before each further step of its answer."""
+    """Return `handler` with a look taken before it and before each further step of its coroutine."""
 
     def handle(request: Request) -> Any:
         look()
         answer = handler(request)
-        return steps_under(answer) if isinstance(answer, GeneratorType) else answer
+        return looked_after(answer) if type(answer) is CoroutineType else answer
 
-    def steps_under(steps: Steps) -> Steps:
-        answer: Any = steps
-        while isinstance(answer, GeneratorType):
-            try:
-                step = next(answer)
-            except StopIteration as last:
-                answer = last.value
-                continue
-            yield step
-            look()
+    async def looked_after(answer: Any) -> Any:
+        while type(answer) is CoroutineType:
+            answer = await with_looks(answer)
         return answer
+
+    @coroutine
+    def with_looks(answer: Awaitable[Any]) -> Steps[Any]:
+        steps, completed = steps_of(answer), None
+        try:
+            while True:
+                awaited = steps.send(completed)
+                completed = yield awaited
+                look()
+        except StopIteration as last:
+            return last.value
+        finally:
+            steps.close()
 
     return handle

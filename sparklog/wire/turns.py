@@ -43,7 +43,9 @@ def turn() -> Generator[None, None, None]:
     yield
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
+    """What a coroutine waits for with its connection held."""
+
     awaited: Any
 
 
@@ -54,7 +56,7 @@ def held(awaitable: Awaitable[Result]) -> Steps[Result]:
     try:
         while True:
             awaited = steps.send(answer)
-            answer = yield awaited if awaited is None else _Held(awaited)
+            answer = yield awaited if awaited is None else Held(awaited)
     except StopIteration as last:
         result: Result = last.value
         return result
@@ -166,20 +168,26 @@ class Turns:
 
 def is_awaitable(result: Any) -> bool:
     """Return whether a handler's result is not its response yet."""
-    result_type = type(result)
-    if result_type is CoroutineType or result_type is GeneratorType:
+    if type(result) is CoroutineType:
         return True
     return not hasattr(result, "__version__") and isinstance(result, Awaitable)
 
 
 def give_up(awaitable: Any) -> None:
     """Tell what works at an answer, or has been asked for one, that it is not waited for any more."""
-    if isinstance(awaitable, CoroutineType | GeneratorType):
+    if type(awaitable) is CoroutineType:
         awaitable.close()
     elif asyncio.isfuture(awaitable):
         awaitable.cancel()
     else:
         awaitable.abandon()
+
+
+async def response_of(result: Any) -> Any:
+    """Return the response that a handler's result leads to."""
+    while is_awaitable(result):
+        result = await result
+    return result
 
 
 class Driven(Protocol):
@@ -197,7 +205,7 @@ class Driven(Protocol):
     def let_go(self) -> None:
         """Have the next requests read: it waits for others."""
 
-    def finished(self, result: Any) -> "Awaitable[Any] | Steps[Any] | None":
+    def finished(self, result: Any) -> Awaitable[Any] | None:
         """Take what the coroutine returns; return what is to be awaited yet, None at the end."""
 
     def failed(self, error: BaseException) -> None:
@@ -212,7 +220,7 @@ class CoroutineDriver:
 
     __slots__ = ("_abandoned", "_admitted", "_driven", "_running", "_steps", "_turns", "is_long")
 
-    def __init__(self, turns: Turns, awaitable: Awaitable[Any] | Steps[Any], driven: Driven) -> None:
+    def __init__(self, turns: Turns, awaitable: Awaitable[Any], driven: Driven) -> None:
         self._turns = turns
         self._steps = steps_of(awaitable)
         self._driven = driven
@@ -277,12 +285,9 @@ class CoroutineDriver:
             self._end()
 
     def _wait_for(self, awaited: Any) -> None:
-        is_held = type(awaited) is _Held
+        is_held = type(awaited) is Held
         if is_held:
             awaited = awaited.awaited
-        elif asyncio.isfuture(awaited) and not awaited._asyncio_future_blocking:
-            is_held = True  # a generator yields it
-        if is_held:
             self._driven.hold()
         self._make_room()
         if not is_held:

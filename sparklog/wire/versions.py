@@ -11,6 +11,7 @@ only the metadata can translate.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from types import coroutine
 from typing import Any, Final, TypeAlias
 
 from kio.static.constants import EntityType
@@ -50,6 +51,7 @@ def downgrade(entity: Any, version: int) -> Any:
     return _converter(source_type, _sibling_type(source_type, version))(entity)
 
 
+@coroutine
 def upgrade_in_steps(entity: Any) -> Generator[None, None, Any]:
     """Return what `upgrade` does, and yield after each item of an array."""
     source_type = type(entity)
@@ -59,6 +61,7 @@ def upgrade_in_steps(entity: Any) -> Generator[None, None, Any]:
     return (yield from _converter_in_steps(source_type, target_type)(entity))
 
 
+@coroutine
 def downgrade_in_steps(entity: Any, version: int) -> Generator[None, None, Any]:
     """Return what `downgrade` does, and yield after each item of an array.
 

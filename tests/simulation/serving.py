@@ -5,8 +5,7 @@ step of the one before it, as `sparklog.wire` has it; other connections' request
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
-from inspect import isawaitable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
@@ -35,6 +34,7 @@ from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Handler, Request
+from sparklog.wire.turns import Held, Steps, is_awaitable, steps_of
 from tests.simulation.coordinating import AskCoordinator, Asked, Coordinated, Coordinating
 from tests.simulation.leading import START_MS, Leading
 from tests.simulation.network import Connection, Link, Reply
@@ -283,8 +283,8 @@ class _Call:
         self._connection = connection
         self._message = message
         self._reply = reply
-        self._steps: Generator[Any, None, Any] | None = None
-        self._give_up: Callable[[], Any] | None = None
+        self._steps: Steps[Any] | None = None
+        self._holds = False
 
     def begin(self, handler: Handler) -> None:
         """Have the handler answer."""
@@ -300,32 +300,15 @@ class _Call:
         self._take(response)
 
     def _take(self, response: Any) -> None:
-        self._give_up = None
-        if isinstance(response, Deferred):
-            self._give_up = response.abandon
-            response.bind(self._take)
-        elif isinstance(response, Generator):
-            self._steps = response
-            self._serving.hold(self._connection)
+        if is_awaitable(response):
+            self._steps = steps_of(response)
             self._go_on()
-        elif isawaitable(response):
-            coroutine: Any = response
-            task = self._broker.loop.create_task(coroutine)
-            self._give_up = task.cancel
-            task.add_done_callback(self._done)
         else:
+            self._end()
             self._serving.answered(self._message, response)
             self._reply(response)
 
-    def _done(self, task: Any) -> None:
-        if task.cancelled():
-            return
-        if task.exception() is None:
-            self._take(task.result())
-        else:
-            self._reply(None)
-
-    def _go_on(self, _: Any = None) -> None:
+    def _go_on(self, answer: Any = None) -> None:
         steps = self._steps
         if steps is None:
             return
@@ -333,21 +316,34 @@ class _Call:
         random = self._broker.scheduler.random
         while True:
             try:
-                awaited = next(steps)
+                awaited = steps.send(answer)
             except StopIteration as last:
-                self._end()
                 self._take(last.value)
                 return
             except KafkaError:
                 self._end()
                 self._reply(None)
                 return
+            answer = None
             if awaited is not None:
-                awaited.add_done_callback(self._go_on_later)
+                self._wait_for(awaited)
                 return
             if random.random() < _LET_OTHERS_GO_FIRST:
+                self._hold()
                 self._broker.loop.call_soon(self._go_on)
                 return
+
+    def _wait_for(self, awaited: Any) -> None:
+        if isinstance(awaited, Held):
+            awaited = awaited.awaited
+            self._hold()
+        else:
+            self._release()
+        if isinstance(awaited, Deferred):
+            awaited.bind(self._go_on)
+        else:
+            awaited._asyncio_future_blocking = False
+            awaited.add_done_callback(self._go_on_later)
 
     def _go_on_later(self, _: Any) -> None:
         """What was waited for is there; others may be first."""
@@ -357,13 +353,21 @@ class _Call:
         else:
             self._go_on()
 
+    def _hold(self) -> None:
+        if not self._holds:
+            self._holds = True
+            self._serving.hold(self._connection)
+
+    def _release(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._serving.release(self._connection)
+
     def _end(self) -> None:
         self._steps = None
-        self._serving.release(self._connection)
+        self._release()
 
     def _abandon(self) -> None:
         if self._steps is not None:
             self._steps.close()
             self._end()
-        if self._give_up is not None:
-            self._give_up()

@@ -5,6 +5,7 @@ answers only: what the shells around these wait for is known by the connections 
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
@@ -19,7 +20,7 @@ from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
 from sparklog.executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
 from sparklog.wire.apis import ApiKey, known_versions
-from sparklog.wire.requests import Handler, Request, Response, Steps
+from sparklog.wire.requests import Handler, Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
@@ -36,29 +37,27 @@ _LIVE_PAUSE_S: Final = 0.02
 def sink_handlers(broker: "BrokerProcess", of_transactions: Any) -> dict[ApiKey, Handler]:
     """Return the handlers, given the coordinators of transactions as they are asked."""
 
-    async def metadata(request: Request) -> Steps:
+    async def metadata(request: Request) -> Response:
         # As production's: who knows nobody that is live has just begun.
         while not is_any_live(broker.image):  # noqa: ASYNC110  (nothing else here needs to be told)
             await asyncio.sleep(_LIVE_PAUSE_S)
         return metadata_of(request)
 
-    def metadata_of(request: Request) -> Steps:
-        response = yield from metadata_response(
+    async def metadata_of(request: Request) -> Response:
+        return await metadata_response(
             broker.image,
             upgrade(request.body),
             request.listener_name,
             cluster_id="simulated",
             request_version=request.api_version,
         )
-        return response
 
-    def topic_partitions(request: Request) -> Steps:
-        response = yield from describe_topic_partitions_response(
+    async def topic_partitions(request: Request) -> Response:
+        return await describe_topic_partitions_response(
             broker.image, upgrade(request.body), request.listener_name, max_partitions=_MAX_PARTITIONS
         )
-        return response
 
-    def coordinator(request: Request) -> Steps:
+    def coordinator(request: Request) -> Awaitable[Response]:
         return find_coordinator(request, broker.image, request.listener_name, lambda _: None)
 
     return {

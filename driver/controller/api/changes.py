@@ -1,6 +1,6 @@
 """What is asked to be changed: decided by the machine, answered when the decision is committed."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,8 @@ from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.quotas.machine.client_rates import token_quotas
-from sparklog.wire.requests import Deferred, Request, Response, Steps, Throttled
+from sparklog.wire.requests import Deferred, Request, Response, Throttled
+from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 
@@ -39,14 +40,14 @@ class ChangeHandlers:
         self._mutations = token_quotas(CONTROLLER_MUTATION_RATE, config.controller_quota_windows)
         self._known_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 
-    def handle(self, request: Request) -> Generator[None, None, Deferred]:
+    async def handle(self, request: Request) -> Deferred:
         """Decide about what is asked for, which may be thousands of partitions, part by part."""
-        body = self._controller.in_full((yield from upgrade_in_steps(request.body)))
+        body = self._controller.in_full(await upgrade_in_steps(request.body))
         deferred = Deferred()
         quota = self._mutation_quota(request)
         new_partitions = 0
         row = ROWS[request.api_key]
-        parts = yield from parts_of(body, row.parts)
+        parts = await parts_of(body, row.parts)
         replies: dict[int, Any] = {}
 
         def answer(number: int, reply: Any) -> None:
@@ -61,7 +62,7 @@ class ChangeHandlers:
 
         too_many = isinstance(body, CreateTopicsRequest) and asks_too_much(self._config, body)
         for number, part in enumerate(parts):
-            yield
+            await turn()
             if too_many:
                 answer(number, row.refused(part, too_many_partitions()))
                 continue
@@ -106,8 +107,8 @@ class ChangeHandlers:
             self._commit_queue.submit(decision, lambda _: self._auto_created.answered(request))
 
 
-def _whole(division: Parts, replies: Sequence[Any], throttle_ms: int) -> Steps:
-    return _throttled((yield from joined(division, replies)), throttle_ms)
+async def _whole(division: Parts, replies: Sequence[Any], throttle_ms: int) -> Response:
+    return _throttled((await joined(division, replies)), throttle_ms)
 
 
 def _throttled(reply: Any, throttle_ms: int) -> Response:

@@ -1,11 +1,8 @@
 """Envelope: a client's request that a broker has passed on (KIP-590), answered by whoever else answers it."""
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from types import GeneratorType
-from typing import Any
 
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
@@ -20,8 +17,9 @@ from sparklog.wire.frames import (
     request_codec,
 )
 from sparklog.wire.principal_data import decode_principal
-from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
+from sparklog.wire.requests import Handler, Request, Response, Throttled
 from sparklog.wire.throttling import throttled
+from sparklog.wire.turns import response_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +31,10 @@ class EnvelopeHandler:
         """Have what may be forwarded answered by these."""
         self._forwardable = forwardable
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Answer with what the request inside is answered with, in its own version."""
         try:
-            header, body = yield from decode_request_in_steps(request.body.request_data, memory_times)
+            header, body = await decode_request_in_steps(request.body.request_data, memory_times)
             if header.api_key not in self._forwardable:
                 raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
             principal = decode_principal(request.body.request_principal)
@@ -58,20 +56,15 @@ class EnvelopeHandler:
         forwarded.principal = principal
         forwarded.host = host
         try:
-            answer: Any = self._forwardable[api_key](forwarded)
-            while isinstance(answer, GeneratorType):
-                answer = yield from answer
+            reply = await response_of(self._forwardable[api_key](forwarded))
+            if isinstance(reply, Throttled):
+                # The broker that the client is connected to has it hold back.
+                codec = request_codec(header.api_key, header.api_version)
+                reply = throttled(codec, reply.response, timedelta(milliseconds=reply.throttle_ms))
+            frame = await encode_response_in_steps(header, reply)
         except Exception as error:
             return _failed(header, error)
-        if isinstance(answer, Deferred):
-            deferred = Deferred()
-            answer.bind(lambda reply: deferred.complete(_enveloped(header, reply)))
-            return deferred
-        if isinstance(answer, Awaitable):
-            awaited = asyncio.ensure_future(answer)
-            yield awaited
-            answer = awaited.result()
-        return (yield from _enveloped(header, answer))
+        return EnvelopeResponse(response_data=frame, error_code=ErrorCode.none)
 
 
 def _failed(header: RequestHeader, error: Exception) -> EnvelopeResponse:
@@ -96,17 +89,3 @@ def _host(address: bytes) -> str:
         raise KafkaError(
             ErrorCode.invalid_request, f"the client's address cannot be read: {error}"
         ) from error
-
-
-def _enveloped(header: RequestHeader, reply: Any) -> Steps:
-    try:
-        while isinstance(reply, GeneratorType):
-            reply = yield from reply
-        if isinstance(reply, Throttled):
-            # The broker that the client is connected to has it hold back.
-            codec = request_codec(header.api_key, header.api_version)
-            reply = throttled(codec, reply.response, timedelta(milliseconds=reply.throttle_ms))
-        frame = yield from encode_response_in_steps(header, reply)
-    except Exception as error:
-        return _failed(header, error)
-    return EnvelopeResponse(response_data=frame, error_code=ErrorCode.none)

@@ -16,7 +16,7 @@ from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import are_topics_named
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 
@@ -47,33 +47,28 @@ class QueryHandlers:
             endpoint.name: WholeMetadata(endpoint.name, cluster_id=cluster_id) for endpoint in endpoints
         }
 
-    def metadata(self, request: Request) -> Steps:
+    async def metadata(self, request: Request) -> Response:
         """Answer Metadata, once any broker is live; topics that are to be created are unknown for now."""
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
-            return (yield from METADATA.refused(body, unnamed_topics()))
+            return await METADATA.refused(body, unnamed_topics())
         image = self.image()
         if not is_any_live(image):
-            return self._metadata_later(request)
+            await self._until_any_live()
+            image = self.image()
         if body.topics is None:
             return self._whole_metadata[request.listener_name].answer(image, body, request.api_version)
         if self._config.auto_create_topics_enable:
-            self._create_topics((yield from topics_to_create(image, body)), request)
-        return (
-            yield from metadata_response(
-                image,
-                body,
-                request.listener_name,
-                cluster_id=self._cluster_id,
-                request_version=request.api_version,
-            )
+            self._create_topics((await topics_to_create(image, body)), request)
+        return await metadata_response(
+            image,
+            body,
+            request.listener_name,
+            cluster_id=self._cluster_id,
+            request_version=request.api_version,
         )
 
-    async def _metadata_later(self, request: Request) -> Steps:
-        await self._until_any_live()
-        return self.metadata(request)
-
-    def coordinator(self, request: Request) -> Steps:
+    def coordinator(self, request: Request) -> Awaitable[Response]:
         """Answer FindCoordinator; a coordinator's topic is made when somebody first looks for it."""
         return find_coordinator(
             request, self.image(), request.listener_name, lambda names: self._create_topics(names, None)
@@ -89,22 +84,20 @@ class QueryHandlers:
             controllers=[ControllerNode(CONTROLLER_ID, self._endpoints[request.listener_name])],
         )
 
-    def reassignments(self, request: Request) -> Steps:
+    async def reassignments(self, request: Request) -> Response:
         """Answer ListPartitionReassignments."""
-        body = yield from upgrade_in_steps(request.body)
-        return (yield from list_reassignments_response(self.image(), body))
+        body = await upgrade_in_steps(request.body)
+        return await list_reassignments_response(self.image(), body)
 
-    def topic_partitions(self, request: Request) -> Steps:
+    async def topic_partitions(self, request: Request) -> Response:
         """Answer one page of DescribeTopicPartitions."""
         try:
-            return (
-                yield from describe_topic_partitions_response(
-                    self.image(),
-                    request.body,
-                    request.listener_name,
-                    max_partitions=self._config.max_request_partition_size_limit,
-                    access=request.access,
-                )
+            return await describe_topic_partitions_response(
+                self.image(),
+                request.body,
+                request.listener_name,
+                max_partitions=self._config.max_request_partition_size_limit,
+                access=request.access,
             )
         except KafkaError as error:
             request.connection.note("DescribeTopicPartitions", str(error))

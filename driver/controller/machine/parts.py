@@ -8,12 +8,14 @@ topic stays together, since naming it twice is a mistake. A request of few topic
 
 from collections.abc import Generator, Hashable, Sequence
 from dataclasses import replace
+from types import coroutine
 from typing import Any
 
 from sparklog.apis.parts import TOPICS_PER_PART, Parts
 from sparklog.errors import ErrorCode
 
 
+@coroutine
 def parts_of(request: Any, division: Parts | None) -> Generator[None, None, Sequence[Any]]:
     """Return requests that together ask for what `request` does; itself, if it is small or indivisible.
 
@@ -44,6 +46,7 @@ def _fits(division: Parts, asked: Sequence[Any]) -> bool:
     return len(asked) <= TOPICS_PER_PART and sum(map(division.size, asked)) <= TOPICS_PER_PART
 
 
+@coroutine
 def joined(division: Parts, replies: Sequence[Any]) -> Generator[None, None, Any]:
     """Return the reply to a request of the replies to its parts, in their order; yield after each.
 

@@ -23,7 +23,7 @@ from sparklog.authorization.guards.guard import (
 from sparklog.authorization.guards.topics import topic_error, topic_name
 from sparklog.errors import ErrorCode
 from sparklog.types import CLUSTER_METADATA_TOPIC
-from sparklog.wire.requests import Handler, Refusal, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Response
 from sparklog.wire.versions import upgrade_in_steps
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -31,9 +31,9 @@ _FAILED: Final = ErrorCode.topic_authorization_failed
 _UNKNOWN_COUNT: Final = -1
 
 
-def create_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def create_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
     """Ask for CREATE on the cluster or on each topic; for what it was made with, DESCRIBE_CONFIGS."""
-    body = yield from upgrade_in_steps(request.body)
+    body = await upgrade_in_steps(request.body)
     twice = named_twice(topic.name for topic in body.topics)
     may_create_any = access.allows_on_cluster(AclOperation.CREATE, audit=False)
 
@@ -45,7 +45,7 @@ def create_topics(refuse: Refusal, access: Access, request: Request, handler: Ha
             or access.allows(AclOperation.CREATE, _TOPIC, topic.name)
         )
 
-    allowed, denied = yield from divided(body.topics, is_allowed)
+    allowed, denied = await divided(body.topics, is_allowed)
     request.body = replace(body, topics=tuple(allowed))
 
     def finish(response: Any) -> Any:
@@ -80,14 +80,14 @@ def delete_topics(*, are_deleted: bool) -> ApiGuard | None:
     return _delete_topics if are_deleted else None
 
 
-def _delete_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def _delete_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
     """Ask for DELETE on the cluster, or for DESCRIBE and DELETE on each topic.
 
     One that may not be described is not said to be there or not, nor what its id stands for.
     """
     if access.allows_on_cluster(AclOperation.DELETE, audit=False):
         return handler(request)
-    body = yield from upgrade_in_steps(request.body)
+    body = await upgrade_in_steps(request.body)
     twice = named_twice((topic.name, topic.topic_id) for topic in body.topics)
 
     def is_allowed(topic: Any) -> bool:
@@ -102,7 +102,7 @@ def _delete_topics(refuse: Refusal, access: Access, request: Request, handler: H
             AclOperation.DELETE, _TOPIC, topic.name, audit=is_there
         )
 
-    allowed, denied = yield from divided(body.topics, is_allowed)
+    allowed, denied = await divided(body.topics, is_allowed)
     if not denied:
         return handler(request)
     request.body = replace(body, topics=tuple(allowed))
@@ -141,10 +141,10 @@ def _describable_name(access: Access, topic_id: UUID) -> str | None:
     return name
 
 
-def create_partitions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def create_partitions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
     """Ask for ALTER on each topic."""
     twice = named_twice(topic.name for topic in request.body.topics)
-    allowed, denied = yield from divided(
+    allowed, denied = await divided(
         request.body.topics,
         lambda topic: topic.name in twice or access.allows(AclOperation.ALTER, _TOPIC, topic.name),
     )

@@ -1,6 +1,6 @@
 """Guards of requests about configurations: each resource is asked for by its type."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from sparklog.authorization.guards.guard import (
 )
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ResourceType
-from sparklog.wire.requests import Handler, Refusal, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Response
 
 _CLUSTER: Final = (AclResourceType.CLUSTER, ErrorCode.cluster_authorization_failed)
 _ASKED: Final = {
@@ -33,12 +33,16 @@ _DELETE: Final = 1
 """The operation of an incremental change that takes a key away, and needs no value."""
 
 
-def of_described_resources(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+def of_described_resources(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Awaitable[Response]:
     """Ask for DESCRIBE_CONFIGS on each resource."""
     return _of_resources(access, request, handler, AclOperation.DESCRIBE_CONFIGS, "results", lambda _: None)
 
 
-def of_altered_resources(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+def of_altered_resources(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Awaitable[Response]:
     """Ask for ALTER_CONFIGS on each resource.
 
     Whoever asks for what can't be a change is told that, as by Kafka's ConfigAdminManager, which looks first.
@@ -60,14 +64,14 @@ def _deletes(config: Any) -> bool:
     return getattr(config, "config_operation", None) == _DELETE
 
 
-def _of_resources(
+async def _of_resources(
     access: Access,
     request: Request,
     handler: Handler,
     operation: AclOperation,
     answered: str,
     problem: Callable[[Any], str | None],
-) -> Steps:
+) -> Response:
     """Ask for `operation`; of what has a `problem`, the answer is that, and a denial is none to be noted."""
 
     def is_allowed(resource: Any) -> bool:
@@ -78,7 +82,7 @@ def _of_resources(
         name = CLUSTER_NAME if asked is _CLUSTER else resource.resource_name
         return access.allows(operation, resource_type, name, audit=problem(resource) is None)
 
-    allowed, denied = yield from divided(request.body.resources, is_allowed)
+    allowed, denied = await divided(request.body.resources, is_allowed)
     if not denied:
         return handler(request)
     request.body = replace(request.body, resources=tuple(allowed))

@@ -1,6 +1,6 @@
 """Guards of what is asked of groups and of what they have committed."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -21,7 +21,8 @@ from sparklog.authorization.guards.guard import (
 )
 from sparklog.authorization.guards.topics import TopicItems, topic_error, topic_name, topics_guarded
 from sparklog.errors import ErrorCode
-from sparklog.wire.requests import Handler, Refusal, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Response
+from sparklog.wire.turns import turn
 
 _GROUP: Final = AclResourceType.GROUP
 _TOPIC: Final = AclResourceType.TOPIC
@@ -56,8 +57,8 @@ def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
 def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
     """Return the guard that asks for `operation` on each of the groups, and says what may be done to them."""
 
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
-        rest, denied = yield from _groups_divided(access, request, operation, asked)
+    async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
+        rest, denied = await _groups_divided(access, request, operation, asked)
         return completed(
             handler(rest), lambda response: _with_groups(access, request, response, answered, denied)
         )
@@ -65,24 +66,26 @@ def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
     return guard
 
 
-def consumer_group_describe(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def consumer_group_describe(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Response:
     """Ask for DESCRIBE on each group, and on each topic that its members have."""
-    rest, denied = yield from _groups_divided(access, request, _DESCRIBE, "group_ids")
+    rest, denied = await _groups_divided(access, request, _DESCRIBE, "group_ids")
 
-    def finish(response: Any) -> Steps:
+    async def finish(response: Any) -> Response:
         groups = []
         for group in response.groups:
-            yield
+            await turn()
             groups.append(_described(access, group))
         return _with_groups(access, request, replace(response, groups=tuple(groups)), "groups", denied)
 
     return completed(handler(rest), finish)
 
 
-def _groups_divided(
+async def _groups_divided(
     access: Access, request: Request, operation: AclOperation, asked: str
-) -> Generator[None, None, tuple[Request, list[str]]]:
-    allowed, denied = yield from divided(
+) -> tuple[Request, list[str]]:
+    allowed, denied = await divided(
         getattr(request.body, asked), lambda group_id: access.allows(operation, _GROUP, group_id)
     )
     if denied:
@@ -127,8 +130,8 @@ def list_groups(refuse: Refusal, access: Access, request: Request, handler: Hand
     if access.allows_on_cluster(_DESCRIBE, audit=False):
         return handler(request)
 
-    def finish(response: Any) -> Steps:
-        seen, _ = yield from divided(
+    async def finish(response: Any) -> Response:
+        seen, _ = await divided(
             response.groups, lambda group: access.allows(_DESCRIBE, _GROUP, group.group_id, audit=False)
         )
         return replace(response, groups=tuple(seen))
@@ -136,19 +139,21 @@ def list_groups(refuse: Refusal, access: Access, request: Request, handler: Hand
     return completed(handler(request), finish)
 
 
-def consumer_group_heartbeat(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def consumer_group_heartbeat(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Response:
     """Ask for READ on the group, and for DESCRIBE on all topics that the member names."""
     body = request.body
     if not access.allows(AclOperation.READ, _GROUP, body.group_id):
         return refuse(request, denial(_FAILED))
     names = dict.fromkeys(body.subscribed_topic_names or ())
-    _, denied = yield from divided(names, lambda name: access.allows(_DESCRIBE, _TOPIC, name))
+    _, denied = await divided(names, lambda name: access.allows(_DESCRIBE, _TOPIC, name))
     if denied:
         return answer_of(request, error_code=ErrorCode.topic_authorization_failed)
     return handler(request)
 
 
-def offset_fetch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def offset_fetch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
     """Ask for DESCRIBE on each group and each topic; who asks for all topics is told of those he may see."""
     by_groups = request.api_version >= _FIRST_OFFSET_FETCH_OF_GROUPS
     by_id = request.api_version >= _FIRST_OFFSET_FETCH_BY_ID
@@ -161,11 +166,11 @@ def offset_fetch(refuse: Refusal, access: Access, request: Request, handler: Han
         return name is not None and access.allows(_DESCRIBE, _TOPIC, name, audit=audit)
 
     for group in request.body.groups if by_groups else (request.body,):
-        yield
+        await turn()
         if not access.allows(_DESCRIBE, _GROUP, group.group_id):
             denied_groups.append(group)
             continue
-        seen, denied = yield from divided(group.topics or (), is_seen)
+        seen, denied = await divided(group.topics or (), is_seen)
         if denied:
             denied_topics.setdefault(group.group_id, []).extend(denied)
             rest.append(replace(group, topics=tuple(seen)))
@@ -181,23 +186,23 @@ def offset_fetch(refuse: Refusal, access: Access, request: Request, handler: Han
     if not (denied_groups or denied_topics or all_topics_of):
         return handler(request)
 
-    def finish(response: Any) -> Steps:
+    async def finish(response: Any) -> Response:
         if not by_groups:
             group_id = request.body.group_id
-            return (yield from group_finished(response, group_id, type(response)))
+            return await group_finished(response, group_id, type(response))
         group_type = item_type(type(response), "groups")
         groups = []
         for group in response.groups:
-            groups.append((yield from group_finished(group, group.group_id, group_type)))
+            groups.append(await group_finished(group, group.group_id, group_type))
         for group in denied_groups:
             groups.append(filled(group_type, group_id=group.group_id, error_code=_FAILED))
         return replace(response, groups=tuple(groups))
 
-    def group_finished(group: Any, group_id: str, group_type: type[Any]) -> Generator[None, None, Any]:
+    async def group_finished(group: Any, group_id: str, group_type: type[Any]) -> Any:
         if getattr(group, "error_code", ErrorCode.none) is not ErrorCode.none:
             return group
         if group_id in all_topics_of:
-            seen, _ = yield from divided(group.topics, partial(is_seen, audit=False))
+            seen, _ = await divided(group.topics, partial(is_seen, audit=False))
             group = replace(group, topics=tuple(seen))
         rows = _refused_topics(
             item_type(group_type, "topics"),
@@ -243,7 +248,7 @@ def _group_refused_before_groups(request: Request) -> Any:
     return with_rows(response, "topics", _refused_topics(topic_type, request.body.topics, lambda _: _FAILED))
 
 
-def find_coordinator(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def find_coordinator(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
     """Ask for DESCRIBE on each group or transactional id; whoever asks is told what a version lacks."""
     body = request.body
     key_type = getattr(body, "key_type", _GROUP_KEY)
@@ -260,7 +265,7 @@ def find_coordinator(refuse: Refusal, access: Access, request: Request, handler:
 
     if not hasattr(body, "coordinator_keys"):
         return handler(request) if is_allowed(body.key) else refuse(request, denial(error_code))
-    allowed, denied = yield from divided(body.coordinator_keys, is_allowed)
+    allowed, denied = await divided(body.coordinator_keys, is_allowed)
     if not denied:
         return handler(request)
     request.body = replace(body, coordinator_keys=tuple(allowed))

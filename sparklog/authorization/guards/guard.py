@@ -4,16 +4,16 @@ Answers come in any version (`wire.requests.Response`), so rows are made of the 
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from types import GeneratorType
 from typing import Any, Final, TypeVar
 
 from sparklog.acls.access import Access
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import response_type
 from sparklog.wire.layout import default_value, entity_layout, once_per_type
-from sparklog.wire.requests import Deferred, Handler, Refusal, Request, Steps, Throttled
+from sparklog.wire.requests import Handler, Refusal, Request, Response, Throttled
+from sparklog.wire.turns import response_of, turn
 
 Answer = Any
 """Whatever a handler may return."""
@@ -57,16 +57,16 @@ def named_twice(names: Iterable[Hashable]) -> set[Hashable]:
     return {name for name, times in Counter(names).items() if times > 1}
 
 
-def divided(
+async def divided(
     items: Iterable[_Item], is_allowed: Callable[[_Item], bool]
-) -> Generator[None, None, tuple[list[_Item], list[_Item]]]:
+) -> tuple[list[_Item], list[_Item]]:
     """Return the items that are allowed, and those that are denied; a step some of them."""
     allowed: list[_Item] = []
     denied: list[_Item] = []
     for number, item in enumerate(items, 1):
         (allowed if is_allowed(item) else denied).append(item)
         if number % _AT_ONCE == 0:
-            yield
+            await turn()
     return allowed, denied
 
 
@@ -106,33 +106,12 @@ def with_rows(response: Any, field: str, rows: Iterable[Any]) -> Any:
     return replace(response, **{field: (*getattr(response, field), *rows)})
 
 
-def completed(answer: Answer, finish: Callable[[Any], Answer]) -> Answer:
+async def completed(answer: Answer, finish: Callable[[Any], Answer]) -> Response:
     """Return what `finish` makes of the response that an answer leads to.
 
     It is given an entity, or what stands for an answer that there is none of.
     """
-    if isinstance(answer, GeneratorType):
-        return _after_steps(answer, finish)
-    if isinstance(answer, Deferred):
-        later = Deferred(answer.abandon)
-        # In steps: what fails is this request's, not the mistake of whoever completes the other.
-        answer.bind(lambda response: later.complete(_after_deferred(response, finish)))
-        return later
-    if type(answer) is Throttled:
-        return completed(answer.response, lambda response: Throttled(finish(response), answer.throttle_ms))
-    if not hasattr(answer, "__version__") and isinstance(answer, Awaitable):
-        return _after_awaitable(answer, finish)
-    return finish(answer)
-
-
-def _after_steps(steps: Steps, finish: Callable[[Any], Answer]) -> Steps:
-    return completed((yield from steps), finish)
-
-
-def _after_deferred(response: Any, finish: Callable[[Any], Answer]) -> Steps:
-    yield
-    return completed(response, finish)
-
-
-async def _after_awaitable(answer: Awaitable[Any], finish: Callable[[Any], Answer]) -> Answer:
-    return completed(await answer, finish)
+    response = await response_of(answer)
+    if type(response) is Throttled:
+        return response._replace(response=await response_of(finish(response.response)))
+    return await response_of(finish(response))

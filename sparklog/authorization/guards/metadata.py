@@ -3,7 +3,6 @@
 Who asks for all topics and may see all of them gets the answer that is kept for everybody.
 """
 
-from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +15,8 @@ from sparklog.authorization.guards.guard import ApiGuard, completed, divided, fi
 from sparklog.authorization.guards.topics import topic_error, topic_name
 from sparklog.errors import ErrorCode
 from sparklog.metadata.topic_names import are_topics_named, is_internal_topic
-from sparklog.wire.requests import Handler, Refusal, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Response
+from sparklog.wire.turns import turn
 from sparklog.wire.versions import downgrade_in_steps, upgrade_in_steps
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -27,16 +27,16 @@ _FAILED: Final = ErrorCode.topic_authorization_failed
 def metadata(*, creates_topics: bool) -> ApiGuard:
     """Return the guard; with `creates_topics`, asking for a topic may create it, and needs CREATE then."""
 
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+    async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
         asks_of_cluster = getattr(request.body, "include_cluster_authorized_operations", False)
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
             return handler(request)  # which refuses it whoever asks
         names = access.image.topics.by_name
         rows: list[dict[str, Any]] = []
         is_of_all = body.topics is None
         if is_of_all:
-            seen, hidden = yield from divided(
+            seen, hidden = await divided(
                 names, lambda name: access.allows(_DESCRIBE, _TOPIC, name, audit=False)
             )
             if not (hidden or body.include_topic_authorized_operations or asks_of_cluster):
@@ -44,23 +44,23 @@ def metadata(*, creates_topics: bool) -> ApiGuard:
             topics = tuple(MetadataRequestTopic(topic_id=None, name=name) for name in seen)
             request.body = replace(body, topics=topics, allow_auto_topic_creation=False)
         else:
-            topics = yield from _named(
+            topics = await _named(
                 access, body, rows, creates_topics=creates_topics and body.allow_auto_topic_creation
             )
             request.body = replace(body, topics=topics)
 
-        def finish(response: Any) -> Steps:
+        async def finish(response: Any) -> Response:
             told = response.topics
             if is_of_all:  # what was deleted meanwhile nobody has asked for
                 unknown = ErrorCode.unknown_topic_or_partition
                 told = tuple(topic for topic in told if topic.error_code is not unknown)
             if body.include_topic_authorized_operations:
-                told = yield from _with_operations(access, told)
+                told = await _with_operations(access, told)
             topic_type = item_type(type(response), "topics")
             response = replace(response, topics=told)
             response = with_rows(response, "topics", [filled(topic_type, **row) for row in rows])
             if asks_of_cluster:
-                response = yield from downgrade_in_steps(response, request.api_version)
+                response = await downgrade_in_steps(response, request.api_version)
                 response = replace(response, cluster_authorized_operations=cluster_operations(access))
             return response
 
@@ -69,9 +69,9 @@ def metadata(*, creates_topics: bool) -> ApiGuard:
     return guard
 
 
-def _named(
+async def _named(
     access: Access, body: Any, rows: list[dict[str, Any]], *, creates_topics: bool
-) -> Generator[None, None, tuple[Any, ...]]:
+) -> tuple[Any, ...]:
     """Return the topics that are told of; into `rows` goes what is said of the others."""
     by_id = [topic for topic in body.topics if topic.topic_id is not None]
     if by_id:
@@ -80,7 +80,7 @@ def _named(
             name = topic_name(access, topic.topic_id)
             return name is not None and access.allows(_DESCRIBE, _TOPIC, name)
 
-        seen, hidden = yield from divided({topic.topic_id: topic for topic in by_id}.values(), is_seen)
+        seen, hidden = await divided({topic.topic_id: topic for topic in by_id}.values(), is_seen)
         rows += [
             {
                 "name": None,
@@ -90,7 +90,7 @@ def _named(
             for topic in hidden
         ]
         return tuple(seen)
-    described, hidden = yield from divided(
+    described, hidden = await divided(
         {topic.name: topic for topic in body.topics}.values(),
         lambda topic: topic.name is None or access.allows(_DESCRIBE, _TOPIC, topic.name),
     )
@@ -98,7 +98,7 @@ def _named(
     if not creates_topics or access.allows_on_cluster(AclOperation.CREATE, audit=False):
         return tuple(described)
     there = access.image.topics.by_name
-    creatable, refused = yield from divided(
+    creatable, refused = await divided(
         described,
         lambda topic: (
             topic.name is None
@@ -113,10 +113,10 @@ def _named(
     return tuple(creatable)
 
 
-def _with_operations(access: Access, topics: tuple[Any, ...]) -> Generator[None, None, tuple[Any, ...]]:
+async def _with_operations(access: Access, topics: tuple[Any, ...]) -> tuple[Any, ...]:
     told = []
     for topic in topics:
-        yield
+        await turn()
         if topic.name is None:
             told.append(topic)
         else:

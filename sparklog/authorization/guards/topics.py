@@ -1,6 +1,6 @@
 """Guards of requests about partitions of topics: a topic that is denied is refused in each of them."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from sparklog.authorization.guards.guard import (
     with_rows,
 )
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.requests import NO_RESPONSE, Handler, Refusal, Request, Steps
+from sparklog.wire.requests import NO_RESPONSE, Handler, Refusal, Request, Response
 
 _TOPIC: Final = AclResourceType.TOPIC
 _FAILED: Final = ErrorCode.topic_authorization_failed
@@ -63,18 +63,18 @@ def topic_error(access: Access, topic: Any, *, by_id: bool) -> ErrorCode:
 def of_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
     """Return the guard that asks for `operation` on each topic."""
 
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
-        return (yield from topics_guarded(access, request, handler, operation, items))
+    async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
+        return await topics_guarded(access, request, handler, operation, items)
 
     return guard
 
 
-def topics_guarded(
+async def topics_guarded(
     access: Access, request: Request, handler: Handler, operation: AclOperation, items: TopicItems
-) -> Generator[None, None, Answer]:
+) -> Answer:
     """Answer by the handler for the topics that are allowed; a step some topics."""
     is_allowed = _is_allowed(access, operation, items, request)
-    allowed, denied = yield from divided(getattr(request.body, items.asked), is_allowed)
+    allowed, denied = await divided(getattr(request.body, items.asked), is_allowed)
     return _answered(access, request, handler, items, allowed, denied)
 
 

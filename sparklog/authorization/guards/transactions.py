@@ -20,7 +20,8 @@ from sparklog.authorization.guards.topics import TopicItems, topics_guarded
 from sparklog.errors import ErrorCode
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.wire.apis import response_type
-from sparklog.wire.requests import Handler, Refusal, Request, Steps
+from sparklog.wire.requests import Handler, Refusal, Request, Response
+from sparklog.wire.turns import turn
 
 _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP
@@ -74,7 +75,9 @@ def txn_offset_commit(refuse: Refusal, access: Access, request: Request, handler
     return topics_guarded(access, request, handler, _READ, TopicItems())
 
 
-def add_partitions_to_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def add_partitions_to_txn(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Response:
     """Ask clients for WRITE on the transactional id and on each topic, all of them or none is added.
 
     Newer versions are for brokers, and need CLUSTER_ACTION.
@@ -86,18 +89,18 @@ def add_partitions_to_txn(refuse: Refusal, access: Access, request: Request, han
         return handler(request)
     if not access.allows(_WRITE, _TRANSACTION, body.v3_and_below_transactional_id):
         return refuse(request, denial(_FAILED))
-    _, denied = yield from divided(
+    _, denied = await divided(
         body.v3_and_below_topics,
         lambda topic: not is_internal_topic(topic.name) and access.allows(_WRITE, _TOPIC, topic.name),
     )
     if not denied:
         return handler(request)
     names = {topic.name for topic in denied}
-    topics = yield from _not_added(access, request, names)
+    topics = await _not_added(access, request, names)
     return answer_of(request, results_by_topic_v3_and_below=tuple(topics))
 
 
-def _not_added(access: Access, request: Request, denied: set[str]) -> Any:
+async def _not_added(access: Access, request: Request, denied: set[str]) -> list[Any]:
     """Return what is said of each partition where one is denied; a step a topic."""
     topic_type = item_type(
         response_type(request.api_key, request.api_version), "results_by_topic_v3_and_below"
@@ -105,7 +108,7 @@ def _not_added(access: Access, request: Request, denied: set[str]) -> Any:
     partition_type = item_type(topic_type, "results_by_partition")
     topics = []
     for topic in request.body.v3_and_below_topics:
-        yield
+        await turn()
         known = access.image.topics.by_name.get(topic.name)
         rows = []
         for index in topic.partitions:
@@ -128,18 +131,20 @@ def write_txn_markers(refuse: Refusal, access: Access, request: Request, handler
     return handler(request)
 
 
-def describe_transactions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Steps:
+async def describe_transactions(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Response:
     """Ask for DESCRIBE on each transactional id; its topics are those that may be described."""
-    allowed, denied = yield from divided(
+    allowed, denied = await divided(
         request.body.transactional_ids, lambda name: access.allows(_DESCRIBE, _TRANSACTION, name)
     )
     if denied:
         request.body = replace(request.body, transactional_ids=tuple(allowed))
 
-    def finish(response: Any) -> Steps:
+    async def finish(response: Any) -> Response:
         states = []
         for state in response.transaction_states:
-            seen, _ = yield from divided(
+            seen, _ = await divided(
                 state.topics, lambda topic: access.allows(_DESCRIBE, _TOPIC, topic.topic, audit=False)
             )
             states.append(replace(state, topics=tuple(seen)))
@@ -158,8 +163,8 @@ def _refused_states(response_entity: type[Any], transactional_ids: list[str]) ->
 def list_transactions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Tell of the transactions whose transactional ids may be described."""
 
-    def finish(response: Any) -> Steps:
-        seen, _ = yield from divided(
+    async def finish(response: Any) -> Response:
+        seen, _ = await divided(
             response.transaction_states,
             lambda state: access.allows(_DESCRIBE, _TRANSACTION, state.transactional_id, audit=False),
         )

@@ -5,18 +5,18 @@ own: each partition has its own answer, and a batch of all would keep the loop f
 one batch of it, on a thread that serves other groups.)
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.api.coordinator import wait_for_each
+from sparklog.executor.coordinators.groups.api.coordinator import answers_of
 from sparklog.executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Response, Steps
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.requests import Deferred, Response
+from sparklog.wire.turns import in_one_go, turn
 
 SMALLEST_RECORD_BYTES: Final = 40
 """Of a committed offset: what has more partitions than fit in a batch need not be tried."""
@@ -37,17 +37,15 @@ class CommittedTopics(NamedTuple):
     asked: tuple[tuple[NamedTopic, tuple[tuple[int, ErrorCode], ...]], ...]
     """The partitions in the order of the request; without an error they are among `topics`."""
 
-    def answers(
-        self, errors: TopicErrors
-    ) -> Generator[None, None, list[tuple[Any, list[tuple[int, ErrorCode]]]]]:
+    async def answers(self, errors: TopicErrors) -> list[tuple[Any, list[tuple[int, ErrorCode]]]]:
         """Return the topics, as they were named, with the error code of each partition; a step a topic."""
         decided = chain.from_iterable(its_errors for _, its_errors in errors)
         answered = []
         for named, partitions in self.asked:
-            yield
+            await turn()
             rows = []
             for partition, error_code in partitions:
-                yield
+                await turn()
                 rows.append(next(decided) if error_code is ErrorCode.none else (partition, error_code))
             answered.append((named.named, rows))
         return answered
@@ -81,19 +79,17 @@ class CommittedTopics(NamedTuple):
         return self.item_count * SMALLEST_RECORD_BYTES <= max_batch_bytes
 
 
-def committed_topics(
-    image: MetadataImage, body: Any, *, by_id: bool
-) -> Generator[None, None, CommittedTopics]:
+async def committed_topics(image: MetadataImage, body: Any, *, by_id: bool) -> CommittedTopics:
     """Look the partitions of a request up, a step each."""
     topics = []
     asked = []
     for topic in body.topics:
-        yield
+        await turn()
         named = named_topic(image, topic, by_id=by_id)
         its_partitions = []
         committed = []
         for partition in topic.partitions:
-            yield
+            await turn()
             index = partition.partition_index
             error_code = named.error_code
             if error_code is ErrorCode.none and index not in named.partitions:
@@ -119,16 +115,16 @@ def all_refused(topics: Topics, error_code: ErrorCode) -> TopicErrors:
     return [(topic, [(each.partition, error_code) for each in partitions]) for topic, _, partitions in topics]
 
 
-def answer_commit(
+async def answer_commit(
     checked: CommittedTopics,
-    respond: Callable[[TopicErrors], Generator[None, None, Response]],
+    respond: Callable[[TopicErrors], Awaitable[Response]],
     submit: Callable[[Topics, Callable[[TopicErrors], Any]], Deferred],
-) -> Steps:
+) -> Response:
     """Answer a commit; `submit` has topics decided about, and replies what is made of their errors.
 
     Most commits are of a few partitions, whose answer is made with the decision.
     """
     if checked.item_count <= AT_ONCE:
         return submit(checked.topics, lambda errors: in_one_go(respond(errors)))
-    decided = yield from wait_for_each(checked.parts(), lambda topics: submit(topics, lambda errors: errors))
-    return (yield from respond([*chain.from_iterable(decided)]))
+    decided = await answers_of(checked.parts(), lambda topics: submit(topics, lambda errors: errors))
+    return await respond([*chain.from_iterable(decided)])

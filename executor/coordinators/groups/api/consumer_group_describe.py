@@ -8,12 +8,12 @@ from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribe
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 
 
@@ -24,7 +24,7 @@ class ConsumerGroupDescribeHandler:
         self._coordinator = coordinator
         self._image = image
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Ask the coordinator of each group."""
         body = request.body
         serves = serves_consumer_groups(self._image())
@@ -46,5 +46,5 @@ class ConsumerGroupDescribeHandler:
                 return refused
             return self._coordinator.submit(group_id, decide, refuse)
 
-        groups = yield from wait_for_each(body.group_ids, describe)
+        groups = await answers_of(body.group_ids, describe)
         return unthrottled(ConsumerGroupDescribeResponse, groups=tuple(groups))

@@ -4,8 +4,7 @@ A request for many groups is answered in steps, a bounded number of them asked f
 million hold nobody up and what waits is bounded.
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -13,6 +12,7 @@ from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.wire.requests import Deferred, Response
+from sparklog.wire.turns import held, turn
 
 SIDE_BY_SIDE: Final = 100
 """How many groups of one request are decided about before the first of them is waited for."""
@@ -40,30 +40,7 @@ class GroupCoordinator(Protocol):
         """The partitions that are coordinated here, or will be once they are loaded."""
 
 
-def wait_for(deferred: Deferred) -> Generator[Any, None, Any]:
-    """Return what a Deferred is completed with; a step of a request that waits for it."""
-    answers: list[Any] = []
-    if not deferred.completed:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def answer(response: Any) -> None:
-            answers.append(response)
-            done.set_result(None)
-
-        deferred.bind(answer)
-        try:
-            yield done
-        except GeneratorExit:  # the connection has gone
-            deferred.abandon()
-            raise
-    else:
-        deferred.bind(answers.append)
-    return answers[0]
-
-
-def wait_for_each(
-    items: Iterable[_Item], submit: Callable[[_Item], Deferred]
-) -> Generator[Any, None, list[Any]]:
+async def answers_of(items: Iterable[_Item], submit: Callable[[_Item], Deferred]) -> list[Any]:
     """Return what each item's Deferred is completed with; some of them wait side by side."""
     answers = []
     left = iter(items)
@@ -71,7 +48,7 @@ def wait_for_each(
         waiting = []
         for item in chunk:
             waiting.append(submit(item))
-            yield
+            await turn()
         for deferred in waiting:
-            answers.append((yield from wait_for(deferred)))
+            answers.append(await held(deferred))
     return answers

@@ -3,10 +3,10 @@
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
@@ -17,13 +17,13 @@ class DeleteGroupsHandler:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Have the coordinators delete the groups; one with many offsets in several batches."""
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         results: dict[str, ErrorCode] = {}
         left = list(dict.fromkeys(body.groups_names))
         while left:
-            answers = yield from wait_for_each(left, self._delete)
+            answers = await answers_of(left, self._delete)
             results.update(
                 (group_id, error_code) for group_id, (error_code, _) in zip(left, answers, strict=True)
             )

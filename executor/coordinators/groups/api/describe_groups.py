@@ -10,11 +10,11 @@ from kio.schema.describe_groups.v6.response import (
 
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
@@ -28,9 +28,9 @@ class DescribeGroupsHandler:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Ask the coordinator of each group."""
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         operations = GROUP_OPERATIONS if body.include_authorized_operations else OPERATIONS_OMITTED
 
         def describe(group_id: str) -> Deferred:
@@ -45,7 +45,7 @@ class DescribeGroupsHandler:
                 group_id, decide, lambda error_code: _refused(group_id, error_code)
             )
 
-        groups = yield from wait_for_each(body.groups, describe)
+        groups = await answers_of(body.groups, describe)
         return unthrottled(DescribeGroupsResponse, groups=tuple(groups))
 
 

@@ -1,6 +1,6 @@
 """ListGroups, versions 0 to 5: the groups that this broker coordinates; clients ask all brokers."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -8,11 +8,12 @@ from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupRespons
 from kio.schema.list_groups.v5.response import ListGroupsResponse
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator, wait_for
+from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.requests import Request, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import held, turn
 from sparklog.wire.versions import upgrade_in_steps
 
 SLICE_GROUPS: Final = 200
@@ -24,22 +25,22 @@ class ListGroupsHandler:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Ask each partition for its ids, and then about some of them at a time.
 
         A partition that is still loaded fails the request, for its groups would be missing, and so does one
         without a coordinator; one that is led elsewhere by now has its groups told there.
         """
-        body = yield from upgrade_in_steps(request.body)
+        body = await upgrade_in_steps(request.body)
         states = frozenset(state.strip().lower() for state in body.states_filter)
         types = frozenset(group_type.lower() for group_type in body.types_filter)
         rows: list[Any] = []
         if not self._coordinator.is_complete():
             return _refusal(ErrorCode.coordinator_not_available)
         for partition in tuple(self._coordinator.partitions):
-            error_code, group_ids = yield from self._ask(partition, _ids)
+            error_code, group_ids = await self._ask(partition, _ids)
             while error_code is ErrorCode.none and (chunk := tuple(islice(group_ids, SLICE_GROUPS))):
-                error_code, listed = yield from self._ask(partition, _listing(chunk, states, types))
+                error_code, listed = await self._ask(partition, _listing(chunk, states, types))
                 rows.extend(listed)
             if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
                 return _refusal(error_code)
@@ -47,12 +48,10 @@ class ListGroupsHandler:
             return _refusal(ErrorCode.coordinator_not_available)
         return unthrottled(ListGroupsResponse, error_code=ErrorCode.none, groups=tuple(rows))
 
-    def _ask(self, partition: int, decide: Decide) -> Generator[Any, None, Any]:
-        yield
-        return (
-            yield from wait_for(
-                self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())))
-            )
+    async def _ask(self, partition: int, decide: Decide) -> Any:
+        await turn()
+        return await held(
+            self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())))
         )
 
 

@@ -1,6 +1,6 @@
 """OffsetCommit, versions 2 to 10; the last one names topics by id."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -20,8 +20,9 @@ from sparklog.executor.coordinators.groups.machine.group_machine import GroupMac
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -37,19 +38,19 @@ class OffsetCommitHandler:
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Have the group's coordinator write the offsets of the partitions that exist."""
         body = request.body
         by_id = request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-        checked = yield from committed_topics(self._image(), body, by_id=by_id)
+        checked = await committed_topics(self._image(), body, by_id=by_id)
 
-        def respond(errors: TopicErrors) -> Generator[None, None, Response]:
+        def respond(errors: TopicErrors) -> Awaitable[Response]:
             return _response(checked, errors, by_id=by_id)
 
         if not checked.topics:
-            return (yield from respond([]))
+            return await respond([])
         if not checked.fits(self._max_batch_bytes):
-            return (yield from respond(checked.refused(ErrorCode.unknown_server_error)))
+            return await respond(checked.refused(ErrorCode.unknown_server_error))
         retention_ms = getattr(body, "retention_time", -_MILLISECOND) // _MILLISECOND
         commit = OffsetCommit(
             group_id=body.group_id,
@@ -70,18 +71,16 @@ class OffsetCommitHandler:
                 commit.group_id, decide, lambda error_code: answer(all_refused(topics, error_code))
             )
 
-        return (yield from answer_commit(checked, respond, submit))
+        return await answer_commit(checked, respond, submit)
 
 
-def _response(
-    checked: CommittedTopics, errors: TopicErrors, *, by_id: bool
-) -> Generator[None, None, Response]:
+async def _response(checked: CommittedTopics, errors: TopicErrors, *, by_id: bool) -> Response:
     schema: Any = v10.response if by_id else v9.response
     topics = []
-    for named, partitions in (yield from checked.answers(errors)):
+    for named, partitions in await checked.answers(errors):
         rows = []
         for partition, error_code in partitions:
-            yield
+            await turn()
             rows.append(
                 schema.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
             )

@@ -10,13 +10,14 @@ from kio.schema.offset_delete.v0.response import (
 
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import held, turn
 
 
 class OffsetDeleteHandler:
@@ -26,7 +27,7 @@ class OffsetDeleteHandler:
         self._coordinator = coordinator
         self._image = image
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Have the group's coordinator delete the offsets of partitions that exist, some at a time."""
         body = request.body
         image = self._image()
@@ -35,7 +36,7 @@ class OffsetDeleteHandler:
             named = named_topic(image, topic, by_id=False)
             rows = answers.setdefault(topic.name, {})
             for partition in topic.partitions:
-                yield
+                await turn()
                 index = partition.partition_index
                 is_known = index in named.partitions
                 rows[index] = ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
@@ -47,7 +48,7 @@ class OffsetDeleteHandler:
         ]
         # Without any the group is asked all the same, for there may be none.
         for chunk in in_chunks(known) if known else ((),):
-            error_code, errors = yield from wait_for(self._delete(body.group_id, chunk))
+            error_code, errors = await held(self._delete(body.group_id, chunk))
             if error_code is not ErrorCode.none:
                 return _error(error_code)
             for topic, deleted in errors:
@@ -56,7 +57,7 @@ class OffsetDeleteHandler:
         for topic, rows in answers.items():
             partitions = []
             for index, error_code in rows.items():
-                yield
+                await turn()
                 partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error_code))
             topics.append(OffsetDeleteResponseTopic(name=topic, partitions=tuple(partitions)))
         return unthrottled(OffsetDeleteResponse, error_code=ErrorCode.none, topics=tuple(topics))

@@ -1,21 +1,22 @@
 """OffsetFetch, versions 1 to 10: several groups from version 8 on, topics by id from version 10 on."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final
 
 from kio.schema.offset_fetch import v7, v9, v10
 
 from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.chunks import in_chunks
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import or_minus_one
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import held, turn
 
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2
@@ -31,7 +32,7 @@ class OffsetFetchHandler:
         self._coordinator = coordinator
         self._image = image
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Ask the coordinator of each group, some partitions at a time."""
         body = request.body
         version = request.api_version
@@ -39,14 +40,14 @@ class OffsetFetchHandler:
         groups = body.groups if version >= FIRST_VERSION_WITH_GROUPS else (body,)
         answers = []
         for group in groups:
-            yield
-            answers.append((yield from self._group(group, version, require_stable=require_stable)))
+            await turn()
+            answers.append(await self._group(group, version, require_stable=require_stable))
         if version < FIRST_VERSION_WITH_GROUPS:
             return answers[0]
         schema: Any = v10.response if version >= FIRST_VERSION_WITH_TOPIC_IDS else v9.response
         return unthrottled(schema.OffsetFetchResponse, groups=tuple(answers))
 
-    def _group(self, group: Any, version: int, *, require_stable: bool) -> Generator[Any, None, Response]:
+    async def _group(self, group: Any, version: int, *, require_stable: bool) -> Response:
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
         image = self._image()
         fetch = OffsetFetch(
@@ -59,7 +60,7 @@ class OffsetFetchHandler:
         topics: _Topics = {}
         named: dict[str, Any] = {}
         if group.topics is None:
-            committed = yield from self._committed_partitions(fetch)
+            committed = await self._committed_partitions(fetch)
             if isinstance(committed, ErrorCode):
                 return _group_response(fetch.group_id, version, committed, {})
             asked = []
@@ -69,11 +70,11 @@ class OffsetFetchHandler:
                     continue  # who asks by ids cannot be told of a topic that has none
                 named[name] = found.topic_id if by_id and found is not None else name
                 asked.append((name, found.topic_id if by_id and found is not None else None, partitions))
-                yield
+                await turn()
         else:
             asked = []
             for topic in group.topics:
-                yield
+                await turn()
                 found_topic = named_topic(image, topic, by_id=by_id)
                 if by_id and found_topic.error_code is not ErrorCode.none:
                     topics[found_topic.named] = [
@@ -86,7 +87,7 @@ class OffsetFetchHandler:
                 asked.append((found_topic.name, topic_id, topic.partition_indexes))
         # Without topics the group is asked all the same, for it may refuse to answer this member.
         for chunk in in_chunks(asked) if asked else ((),):
-            error_code, fetched = yield from self._fetch(fetch._replace(topics=chunk))
+            error_code, fetched = await self._fetch(fetch._replace(topics=chunk))
             if error_code is not ErrorCode.none:
                 if group.topics is None:
                     topics = {}
@@ -97,23 +98,21 @@ class OffsetFetchHandler:
                 elif there := [row for row in rows if row.committed is not None or _is_error(row)]:
                     # Without what was deleted meanwhile, or is of an older topic of the name.
                     topics.setdefault(named[name], []).extend(there)
-                yield
+                await turn()
         return _group_response(fetch.group_id, version, ErrorCode.none, topics)
 
-    def _committed_partitions(self, fetch: OffsetFetch) -> Generator[Any, None, Any]:
+    async def _committed_partitions(self, fetch: OffsetFetch) -> Any:
         def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
             return Decision(replies=(Reply(token, machine.offsets.committed_partitions(fetch)),))
 
-        return (yield from wait_for(self._coordinator.submit(fetch.group_id, decide, _refuse)))
+        return await held(self._coordinator.submit(fetch.group_id, decide, _refuse))
 
-    def _fetch(self, fetch: OffsetFetch) -> Generator[Any, None, Any]:
+    async def _fetch(self, fetch: OffsetFetch) -> Any:
         def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
             return Decision(replies=(Reply(token, machine.offsets.fetch(fetch)),))
 
-        return (
-            yield from wait_for(
-                self._coordinator.submit(fetch.group_id, decide, lambda error_code: (_refuse(error_code), ()))
-            )
+        return await held(
+            self._coordinator.submit(fetch.group_id, decide, lambda error_code: (_refuse(error_code), ()))
         )
 
 

@@ -1,6 +1,6 @@
 """TxnOffsetCommit, versions 0 to 5: offsets that take effect with a producer's transaction (KIP-98)."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from kio.schema.txn_offset_commit.v5.response import (
@@ -25,8 +25,9 @@ from sparklog.executor.coordinators.machine.decision import Decision, Now, Produ
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 FIRST_VERSION_THAT_KNOWS_LOADING: Final = 2
 """Clients before it fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
@@ -49,12 +50,12 @@ class TxnOffsetCommitHandler:
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Have the group's coordinator write the offsets as a batch of the producer's."""
         body = request.body
-        checked = yield from committed_topics(self._image(), body, by_id=False)
+        checked = await committed_topics(self._image(), body, by_id=False)
 
-        def respond(errors: TopicErrors) -> Generator[None, None, Response]:
+        def respond(errors: TopicErrors) -> Awaitable[Response]:
             return _response(checked, errors)
 
         def refused(error_code: ErrorCode, topics: Topics = checked.topics) -> TopicErrors:
@@ -66,11 +67,11 @@ class TxnOffsetCommitHandler:
             return all_refused(topics, error_code)
 
         if not checked.topics:
-            return (yield from respond([]))
+            return await respond([])
         if not body.group_id:
-            return (yield from respond(refused(ErrorCode.invalid_group_id)))
+            return await respond(refused(ErrorCode.invalid_group_id))
         if not checked.fits(self._max_batch_bytes):
-            return (yield from respond(refused(ErrorCode.unknown_server_error)))
+            return await respond(refused(ErrorCode.unknown_server_error))
         commit = OffsetCommit(
             group_id=body.group_id,
             member_id=getattr(body, "member_id", ""),
@@ -82,13 +83,13 @@ class TxnOffsetCommitHandler:
         producer = ProducerStamp(body.producer_id, body.producer_epoch)
         if producer.producer_id < 0 or producer.producer_epoch < 0:
             # Nobody's offsets: no marker would ever end their transaction.
-            return (yield from respond(refused(ErrorCode.invalid_producer_id_mapping)))
+            return await respond(refused(ErrorCode.invalid_producer_id_mapping))
         operation = TransactionOperation.of_txn_offset_commit(request.api_version)
-        verification, refusal = yield from self._verify(
+        verification, refusal = await self._verify(
             body.group_id, TransactionOfProducer(body.transactional_id, *producer, operation)
         )
         if refusal is not ErrorCode.none:
-            return (yield from respond(refused(refusal)))
+            return await respond(refused(refusal))
 
         def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
             def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
@@ -102,15 +103,15 @@ class TxnOffsetCommitHandler:
                 commit.group_id, decide, lambda error_code: answer(refused(error_code, topics))
             )
 
-        return (yield from answer_commit(checked, respond, submit))
+        return await answer_commit(checked, respond, submit)
 
 
-def _response(checked: CommittedTopics, errors: TopicErrors) -> Generator[None, None, Response]:
+async def _response(checked: CommittedTopics, errors: TopicErrors) -> Response:
     topics = []
-    for named, partitions in (yield from checked.answers(errors)):
+    for named, partitions in await checked.answers(errors):
         rows = []
         for partition, error_code in partitions:
-            yield
+            await turn()
             rows.append(TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error_code))
         topics.append(TxnOffsetCommitResponseTopic(name=named, partitions=tuple(rows)))
     return unthrottled(TxnOffsetCommitResponse, topics=tuple(topics))

@@ -4,7 +4,7 @@ Source: Kafka's CoordinatorPartitionWriter.maybeStartTransactionVerification; wh
 CoordinatorOperationExceptionHelper.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -18,16 +18,14 @@ from sparklog.executor.verification.transaction_verifier import (
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 
-Verify = Callable[[str, TransactionOfProducer], Generator[Any, None, tuple[Any, ErrorCode]]]
-"""(group, whose transaction) -> steps, with what the batch is to be appended with, or why it must not be."""
+Verify = Callable[[str, TransactionOfProducer], Awaitable[tuple[Any, ErrorCode]]]
+"""(group, producer's transaction) -> the verification to append the batch with, or why it must not be."""
 
 
 def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
     """Return what has a transaction verified for the partition of a group."""
 
-    def verify(
-        group_id: str, transaction: TransactionOfProducer
-    ) -> Generator[Any, None, tuple[Any, ErrorCode]]:
+    async def verify(group_id: str, transaction: TransactionOfProducer) -> tuple[Any, ErrorCode]:
         try:
             found = coordinator_partition(table.image, CONSUMER_OFFSETS_TOPIC, group_id)
         except KafkaError as error:  # an id that no record can name
@@ -38,7 +36,7 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
             batch = BatchToVerify(table.find(CONSUMER_OFFSETS_TOPIC, found[0]), base_sequence=-1)
         except KafkaError:
             return None, ErrorCode.not_coordinator
-        yield from verifier.verify_in_steps(transaction, [batch])
+        await verifier.verify(transaction, [batch])
         if batch.refusal is None:
             return batch.verification, ErrorCode.none
         error_code = batch.refusal.error_code

@@ -12,7 +12,7 @@ Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from kio.schema.add_partitions_to_txn.v3.response import (
@@ -44,8 +44,9 @@ from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_B
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.types import TopicPartition
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _KNOWS_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4
@@ -63,24 +64,24 @@ class AddPartitionsToTxnHandler:
     def __init__(self, coordinators: CoordinatorRuntime) -> None:
         self._coordinators = coordinators
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Ask the coordinators side by side, and return what comes of each partition of each transaction."""
         body: Any = request.body
         version = request.api_version
         asked: list[_Asked] = []
         if version < _FIRST_OF_BROKERS:
             producer = ProducerStamp(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-            partitions = yield from _partitions(body.v3_and_below_topics)
-            refusals = yield from self._refusals(partitions, of_client=True)
+            partitions = await _partitions(body.v3_and_below_topics)
+            refusals = await self._refusals(partitions, of_client=True)
             asked.append(
                 self._ask(body.v3_and_below_transactional_id, producer, partitions, refusals, 0, False)
             )
         else:
             for each in body.transactions:
-                yield
+                await turn()
                 producer = ProducerStamp(each.producer_id, each.producer_epoch)
-                partitions = yield from _partitions(each.topics)
-                refusals = yield from self._refusals(partitions, of_client=False)
+                partitions = await _partitions(each.topics)
+                refusals = await self._refusals(partitions, of_client=False)
                 asked.append(
                     self._ask(
                         each.transactional_id,
@@ -91,7 +92,7 @@ class AddPartitionsToTxnHandler:
                         each.verify_only,
                     )
                 )
-        return _answered(asked, version)
+        return await _answered(asked, version)
 
     def _ask(
         self,
@@ -114,15 +115,13 @@ class AddPartitionsToTxnHandler:
         answer = ask(self._coordinators, TransactionMachine.add_partitions, add, _as_it_is)
         return transactional_id, partitions, answer
 
-    def _refusals(
-        self, partitions: Iterable[TopicPartition], *, of_client: bool
-    ) -> Generator[None, None, PartitionErrors]:
+    async def _refusals(self, partitions: Iterable[TopicPartition], *, of_client: bool) -> PartitionErrors:
         """Return an error for each partition if there is one for any."""
         topics = self._coordinators.image.topics.by_name
         errors: dict[TopicPartition, ErrorCode] = {}
         for number, partition in enumerate(partitions, 1):
             if not number % _BETWEEN_STEPS:
-                yield
+                await turn()
             topic = topics.get(partition.topic)
             if of_client and partition.topic in INTERNAL_TOPICS:
                 errors[partition] = ErrorCode.topic_authorization_failed
@@ -137,8 +136,8 @@ def _as_it_is(error_code: ErrorCode) -> ErrorCode:
     return error_code
 
 
-async def _answered(asked: list[_Asked], api_version: int) -> Steps:
-    """Return the steps to a response, when all coordinators have answered."""
+async def _answered(asked: list[_Asked], api_version: int) -> Response:
+    """Return the response, when all coordinators have answered."""
     outcomes = await outcomes_of(
         [answer for _, _, answer in asked],
         within_s=None if api_version < _FIRST_OF_BROKERS else BROKERS_WAIT_S,
@@ -149,17 +148,17 @@ async def _answered(asked: list[_Asked], api_version: int) -> Steps:
         for (transactional_id, partitions, _), told in zip(asked, outcomes, strict=True)
     ]
     if api_version < _FIRST_OF_BROKERS:
-        return _response_for_one(results[0][1], api_version)
-    return _response(results)
+        return await _response_for_one(results[0][1], api_version)
+    return await _response(results)
 
 
-def _partitions(topics: Any) -> Generator[None, None, frozenset[TopicPartition]]:
+async def _partitions(topics: Any) -> frozenset[TopicPartition]:
     partitions: set[TopicPartition] = set()
     for topic in topics:
-        yield
+        await turn()
         for number, partition in enumerate(topic.partitions, 1):
             if not number % _BETWEEN_STEPS:
-                yield
+                await turn()
             partitions.add(TopicPartition(topic.name, partition))
     return frozenset(partitions)
 
@@ -171,16 +170,16 @@ def _by_topic(errors: PartitionErrors) -> Mapping[str, list[tuple[int, ErrorCode
     return by_topic
 
 
-def _response(results: list[tuple[str, PartitionErrors]]) -> Steps:
+async def _response(results: list[tuple[str, PartitionErrors]]) -> Response:
     by_transaction = []
     for transactional_id, errors in results:
-        yield
+        await turn()
         topics = []
         for topic, partitions in _by_topic(errors).items():
             rows = []
             for number, (partition, error_code) in enumerate(sorted(partitions), 1):
                 if not number % _BETWEEN_STEPS:
-                    yield
+                    await turn()
                 rows.append(
                     AddPartitionsToTxnPartitionResult(
                         partition_index=partition, partition_error_code=error_code
@@ -195,14 +194,14 @@ def _response(results: list[tuple[str, PartitionErrors]]) -> Steps:
     )
 
 
-def _response_for_one(errors: PartitionErrors, api_version: int) -> Steps:
+async def _response_for_one(errors: PartitionErrors, api_version: int) -> Response:
     topics = []
     for topic, partitions in _by_topic(errors).items():
-        yield
+        await turn()
         rows = []
         for number, (partition, error_code) in enumerate(sorted(partitions), 1):
             if not number % _BETWEEN_STEPS:
-                yield
+                await turn()
             rows.append(
                 PartitionResultOfOne(
                     partition_index=partition,

@@ -21,8 +21,9 @@ from sparklog.executor.coordinators.transactions.machine.metadata import Transac
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.types import TopicPartition
 from sparklog.wire.described_transactions import DescribeTransactionsResponse, TransactionState
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.throttling import unthrottled
+from sparklog.wire.turns import turn
 
 _EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
 """kio's type of times is one of any `datetime`."""
@@ -40,28 +41,21 @@ class DescribeTransactionsHandler:
         self._coordinators = coordinators
         self._missing = missing
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         """Ask the coordinators side by side, and return what those here know of each id."""
         body: Any = request.body
         asked: list[tuple[str, Deferred | ErrorCode]] = []
         for transactional_id in body.transactional_ids:
-            yield
+            await turn()
             answer: Deferred | ErrorCode = ErrorCode.invalid_request
             if transactional_id:
                 event = Describe(transactional_id)
                 answer = ask(self._coordinators, TransactionMachine.describe, event, lambda refused: refused)
             asked.append((transactional_id, answer))
-        return self._answered(asked)
-
-    async def _answered(self, asked: list[tuple[str, Deferred | ErrorCode]]) -> Steps:
-        """Return the steps to a response, when all coordinators have answered."""
         known = await outcomes_of([answer for _, answer in asked])
-        return self._response([transactional_id for transactional_id, _ in asked], known)
-
-    def _response(self, transactional_ids: list[str], known: list[Any]) -> Steps:
         states = []
-        for transactional_id, each in zip(transactional_ids, known, strict=True):
-            yield
+        for (transactional_id, _), each in zip(asked, known, strict=True):
+            await turn()
             states.append(_state(transactional_id, self._without_marker(transactional_id, each)))
         return unthrottled(DescribeTransactionsResponse, transaction_states=tuple(states))
 

@@ -13,7 +13,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import request_encoder
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.turns import in_one_go, turn
 
 ANONYMOUS = b"\0\0\5User\nANONYMOUS\0\0"
 
@@ -22,8 +22,8 @@ def at_once(error: Exception) -> Any:
     raise error
 
 
-def in_steps(error: Exception) -> Any:
-    yield
+async def in_steps(error: Exception) -> Any:
+    await turn()
     raise error
 
 
@@ -36,8 +36,8 @@ def later(error: Exception) -> Any:
 def later_in_steps_that_lead_to_steps(error: Exception) -> Any:
     """As a change of so many topics that it has parts, of which some rows are a guard's."""
 
-    def guarded() -> Any:
-        yield
+    async def guarded() -> Any:
+        await turn()
         return in_steps(error)
 
     deferred = Deferred()
@@ -63,8 +63,4 @@ def test_forwarded_request_that_fails_is_answered(fail: Any, error: Exception, t
     peer: Any = SimpleNamespace(peer="127.0.0.1:1", accepted_ms=0, client_software=("", ""), closed=False)
     request = Request(ApiKey.ENVELOPE, 0, 1, "broker", envelope, memoryview(b""), peer, "controller")
     answer = in_one_go(EnvelopeHandler({ApiKey.CREATE_TOPICS: lambda _: fail(error)}).handle(request))
-    if isinstance(answer, Deferred):
-        answers: list[Any] = []
-        answer.bind(answers.append)
-        answer = in_one_go(answers[0])
     assert (answer.error_code, answer.response_data) == (told, None)

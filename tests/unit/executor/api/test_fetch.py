@@ -421,8 +421,8 @@ def test_session_tells_what_was_appended_while_a_long_request_was_read(tmp_path:
         session = {"session_id": in_one_go(ask(everything, session_epoch=0)).session_id}
         await channel.request(produce(topic_id, batch(), batch()))
         steps = ask({**everything, 0: 1}, session_epoch=1, **session)
-        next(steps)  # to the first partition
-        next(steps)  # behind it
+        steps.send(None)  # to the first partition
+        steps.send(None)  # behind it
         await channel.request(produce(topic_id, batch()))
         first, second = rows(in_one_go(steps))
         assert (first.high_watermark, offsets_of(first), offsets_of(second)) == (1, [], [0])
@@ -548,7 +548,7 @@ def test_session_used_while_a_long_request_is_read_leaves_nothing_registered(
         everything = dict.fromkeys(range(last + 1), 0)
         begun = in_one_go(ask(first, everything, session_epoch=0))
         steps = ask(first, everything, session_id=begun.session_id, session_epoch=1)
-        next(steps)
+        steps.send(None)
         ask(second, {}, session_id=begun.session_id, session_epoch=2, forgotten=(last,))
         if happens == "closed":
             for callback in second.close_callbacks:

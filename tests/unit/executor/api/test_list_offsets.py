@@ -113,12 +113,12 @@ def test_many_partitions_are_looked_at_in_steps(topics: int, partitions: int) ->
         "PLAINTEXT",  # type: ignore[arg-type]
     )
     with ThreadPoolExecutor(1) as executor:
-        steps = ListOffsetsHandler(PartitionTable("PLAINTEXT"), executor).handle(request)
+        steps: Any = ListOffsetsHandler(PartitionTable("PLAINTEXT"), executor).handle(request)
         calls, response = [], None
         while response is None:
             with counted_calls() as count:
                 try:
-                    next(steps)
+                    steps.send(None)
                 except StopIteration as last:
                     response = last.value
             calls.append(count.value)

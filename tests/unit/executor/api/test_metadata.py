@@ -1,6 +1,7 @@
 """Metadata around the end of a leader: nobody is told of it who could be told of its successor."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -26,7 +27,7 @@ from sparklog.metadata.image import (
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.turns import CoroutineDriver, Turns, is_awaitable
 
 NODE, LEADER, SUCCESSOR = 0, 1, 2
 DEADLINE_S: Final = 20
@@ -114,8 +115,7 @@ class Node:
         )
         body = FindCoordinatorRequest(key_type=0, coordinator_keys=("group",))
         request = Request(ApiKey.FIND_COORDINATOR, 6, 1, "test", body, memoryview(b""), client, "PLAINTEXT")
-        answer = in_one_go(handler.handle(request))
-        return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
+        return Asked(handler.handle(request)).answer()
 
     def ask(self, client: Client, *topics: str | UUID, version: int = 13) -> Any:
         """Return the answer, or what becomes the answer."""
@@ -130,12 +130,35 @@ class Node:
             include_topic_authorized_operations=False,
         )
         request = Request(ApiKey.METADATA, version, 1, "test", body, memoryview(b""), client, "PLAINTEXT")
-        answer = in_one_go(self.handler.handle(request))
-        return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
+        return Asked(self.handler.handle(request)).answer()
 
 
-async def _answered(waiting: Awaitable[Any]) -> Any:
-    return in_one_go(await waiting)
+class Asked:
+    """A request whose coroutine is driven as a listener does it."""
+
+    def __init__(self, coroutine: Awaitable[Any]) -> None:
+        self._answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        CoroutineDriver(Turns(asyncio.get_running_loop()), coroutine, self).go_on(math.inf)
+
+    def answer(self) -> Any:
+        """Return the answer, or what becomes the answer."""
+        return self._answer.result() if self._answer.done() else self._answer
+
+    def pause(self) -> None:
+        """It is not measured."""
+
+    resume = hold = let_go = pause
+
+    def finished(self, result: Any) -> Awaitable[Any] | None:
+        """Take the answer, or have awaited what leads to it."""
+        if is_awaitable(result):
+            return result  # type: ignore[no-any-return]
+        self._answer.set_result(result)
+        return None
+
+    def failed(self, error: BaseException) -> None:
+        """Take the error."""
+        self._answer.set_exception(error)
 
 
 def leader_in(response: Any) -> BrokerId:

@@ -1,7 +1,7 @@
 """A broker's real logs, read through the DataFrame source: what is written, told of them, and shown."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from sparklog.spark_versions import ReadAllAvailable
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener, ListenerIdentity, Service
-from sparklog.wire.requests import Api, Request, Steps
+from sparklog.wire.requests import Api, Request, Response
 from tests.unit.executor.brokers import Brokers
 from tests.unit.executor.requests import batch
 
@@ -42,7 +42,7 @@ class ToldMetadata:
         self.asked = 0
         """How often it was asked."""
 
-    def handle(self, request: Request) -> Steps:
+    def handle(self, request: Request) -> Awaitable[Response]:
         self.asked += 1
         self._image = self.behind.pop(0) if self.behind else self._brokers.image
         return self._handler.handle(request)

@@ -27,9 +27,10 @@ from sparklog.wire.requests import (
     Handler,
     RawResponse,
     Request,
-    Steps,
+    Response,
 )
 from sparklog.wire.throttling import NO_THROTTLE, unthrottled
+from sparklog.wire.turns import held, turn
 from tests.unit.sparklog.wire.entities import arbitrary_entity
 from tests.unit.sparklog.wire.serving import (
     Metered,
@@ -109,8 +110,8 @@ def test_answers_made_later_and_in_steps_say_the_throttle_time_too() -> None:
     async def in_a_task(request: Request) -> Any:
         return answer()
 
-    def in_steps(request: Request) -> Steps:
-        yield
+    async def in_steps(request: Request) -> Response:
+        await turn()
         return answer()
 
     def answer() -> Any:
@@ -190,12 +191,12 @@ def raising(error: Exception) -> list[Callable[[Request], Any]]:
     async def in_a_task(request: Request) -> Any:
         raise error
 
-    def in_a_step(request: Request) -> Steps:
-        yield
+    async def in_a_step(request: Request) -> Response:
+        await turn()
         raise error
 
-    def behind_a_step(request: Request) -> Steps:
-        yield
+    async def behind_a_step(request: Request) -> Response:
+        await turn()
         return in_a_task(request)
 
     return [at_once, in_a_task, in_a_step, behind_a_step]
@@ -297,8 +298,8 @@ def test_metrics_of_requests_that_wait_say_so_whichever_way_they_do() -> None:
         await asyncio.sleep(0.002)
         return heartbeat_response()
 
-    def in_steps(request: Request) -> Steps:
-        yield asyncio.ensure_future(asyncio.sleep(0.002))
+    async def in_steps(request: Request) -> Response:
+        await held(asyncio.ensure_future(asyncio.sleep(0.002)))
         return heartbeat_response()
 
     def as_deferred(request: Request) -> Deferred:
@@ -332,10 +333,10 @@ def test_metrics_of_requests_that_wait_keep_what_was_worked_before_and_in_every_
         while time.perf_counter() < until_s:
             pass
 
-    def in_steps(request: Request) -> Steps:
+    async def in_steps(request: Request) -> Response:
         for _ in range(3):
             work()
-            yield
+            await turn()
         return heartbeat_response()
 
     def as_deferred(request: Request) -> Deferred:

@@ -1,14 +1,15 @@
 """Answers made in steps: others go first, order is kept, nothing goes on for a connection that is gone."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Deferred, Request, Steps
-from sparklog.wire.turns import MAX_LONG_REQUESTS, CoroutineDriver, Turns
+from sparklog.wire.requests import Api, Deferred, Request, Response
+from sparklog.wire.turns import MAX_LONG_REQUESTS, CoroutineDriver, Turns, held, turn
 from tests.unit.sparklog.wire.serving import (
     RawClient,
     answer_heartbeat,
@@ -29,11 +30,11 @@ class Stepping:
         self.may_end = False
         self.begun = self.ended = 0
 
-    def handle(self, request: Request) -> Steps:
+    async def handle(self, request: Request) -> Response:
         self.begun += 1
         try:
             while not self.may_end:
-                yield
+                await turn()
             return fetch_response(b"records")
         finally:
             self.ended += 1
@@ -45,7 +46,7 @@ class Stepping:
 class Ending:
     """A request that is driven by itself, and tells what its coroutine returns."""
 
-    def __init__(self, turns: Turns, steps: Steps, done: list[int]) -> None:
+    def __init__(self, turns: Turns, steps: Awaitable[int], done: list[int]) -> None:
         self.driver = CoroutineDriver(turns, steps, self)
         self._done = done
 
@@ -116,9 +117,9 @@ def test_answer_that_waits_for_a_future_takes_no_step_before_that_is_done() -> N
         done: list[asyncio.Future[None]] = []
         handled: list[str] = []
 
-        def handle(request: Request) -> Steps:
+        async def handle(request: Request) -> Response:
             done.append(asyncio.get_running_loop().create_future())
-            yield done[-1]
+            await held(done[-1])
             handled.append("went on" if done[-1].done() else "went on too early")
             return fetch_response(b"records")
 
@@ -152,10 +153,10 @@ def test_answer_whose_connection_is_lost_while_it_waits_for_a_future_is_never_go
         done: list[asyncio.Future[None]] = []
         became: list[str] = []
 
-        def handle(request: Request) -> Steps:
+        async def handle(request: Request) -> Response:
             done.append(asyncio.get_running_loop().create_future())
             try:
-                yield done[-1]
+                await held(done[-1])
                 became.append("went on")
             finally:
                 became.append("ended")
@@ -181,8 +182,8 @@ def test_frames_received_during_an_answer_in_steps_leave_its_request_as_it_was()
         handler = Stepping()
         seen: list[bytes] = []
 
-        def handle(request: Request) -> Steps:
-            answer = yield from handler.handle(request)
+        async def handle(request: Request) -> Response:
+            answer = await handler.handle(request)
             seen.append(bytes(request.frame))
             return answer
 
@@ -229,10 +230,10 @@ def test_long_requests_beyond_the_limit_wait_until_one_of_the_first_is_answered(
         steps_taken = [0] * len(endings)
         done: list[int] = []
 
-        def steps(number: int) -> Steps:
+        async def steps(number: int) -> Response:
             while not endings[number]:
                 steps_taken[number] += 1
-                yield
+                await turn()
             return number
 
         works = [Ending(turns, steps(number), done).driver for number in range(len(endings))]
@@ -265,15 +266,15 @@ def test_long_requests_that_wait_for_futures_leave_their_room_to_others() -> Non
         began: list[int] = []
         done: list[int] = []
 
-        def produce(number: int) -> Steps:
+        async def produce(number: int) -> Response:
             began.append(number)
-            yield
-            yield verified
-            yield
+            await turn()
+            await held(verified)
+            await turn()
             return number
 
-        def verify() -> Steps:
-            yield
+        async def verify() -> Response:
+            await turn()
             verified.set_result(None)
             return -1
 
@@ -295,9 +296,9 @@ def test_steps_that_fail_close_their_connection_only(caplog: pytest.LogCaptureFi
     async def scenario() -> None:
         failing = False
 
-        def handle(request: Request) -> Steps:
+        async def handle(request: Request) -> Response:
             while not failing:
-                yield
+                await turn()
             raise ZeroDivisionError
 
         apis = {ApiKey.FETCH: Api(4, 12, handle), ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}
@@ -321,8 +322,8 @@ def test_steps_that_end_in_a_deferred_answer_are_answered_when_it_is() -> None:
     async def scenario() -> None:
         deferred = Deferred()
 
-        def handle(request: Request) -> Steps:
-            yield
+        async def handle(request: Request) -> Response:
+            await turn()
             return deferred
 
         async with serving({ApiKey.HEARTBEAT: Api(0, 4, handle)}) as listener:
@@ -341,19 +342,19 @@ def test_row_under_something_has_it_looked_at_before_the_handler_and_before_each
     async def scenario() -> None:
         seen: list[str] = []
 
-        def handle(request: Request) -> Steps:
+        def handle(request: Request) -> Awaitable[Response]:
             seen.append("handler")
             return first(request)
 
-        def first(request: Request) -> Steps:
+        async def first(request: Request) -> Response:
             seen.append("first step")
-            yield
+            await turn()
             seen.append("second step")
             return last(request)
 
-        def last(request: Request) -> Steps:
+        async def last(request: Request) -> Response:
             seen.append("third step")
-            yield
+            await turn()
             seen.append("answer")
             return answer_heartbeat(request)
 
@@ -386,9 +387,9 @@ def test_row_under_something_that_does_not_hold_any_more_takes_no_further_step()
             if seen:
                 raise KafkaError(ErrorCode.not_leader_or_follower, "the lease has run out")
 
-        def handle(request: Request) -> Steps:
+        async def handle(request: Request) -> Response:
             seen.append("first step")
-            yield
+            await turn()
             seen.append("second step")
             return answer_heartbeat(request)
 

@@ -12,8 +12,8 @@ from sparklog.wire.admission import OPEN
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection import Connection
 from sparklog.wire.frames import encode_response_frame, request_codec
-from sparklog.wire.requests import NO_RESPONSE, Api, EncodedBody, RawResponse, Request, Steps, Throttled
-from sparklog.wire.turns import SHARE_S
+from sparklog.wire.requests import NO_RESPONSE, Api, EncodedBody, RawResponse, Request, Response, Throttled
+from sparklog.wire.turns import SHARE_S, turn
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     Metered,
@@ -123,9 +123,9 @@ async def later(response: Any) -> Any:
     return response
 
 
-def in_steps(response: Any) -> Steps:
+async def in_steps(response: Any) -> Response:
     """Return the answer after a step."""
-    yield
+    await turn()
     return response
 
 
@@ -209,13 +209,13 @@ def test_client_is_not_charged_for_the_turns_of_others() -> None:
             charged_s.append(worked_s)
             return 0
 
-    def in_turns(request: Request) -> Steps:
+    async def in_turns(request: Request) -> Response:
         for _ in range(3):
             ended_s = perf_counter() + SHARE_S
             while perf_counter() < ended_s:
                 pass
             asyncio.get_running_loop().call_soon(time.sleep, others_s)
-            yield
+            await turn()
         return heartbeat_response()
 
     async def scenario() -> None:

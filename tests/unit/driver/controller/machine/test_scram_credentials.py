@@ -20,6 +20,7 @@ from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata_log.machine.snapshot_records import snapshot_records
 from sparklog.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
+from sparklog.wire.turns import in_one_go
 from tests.unit.driver.controller.conversation import Conversation
 
 NONE = ErrorCode.none
@@ -51,19 +52,17 @@ def alter(conversation: Conversation, *changes: Any) -> dict[str, tuple[ErrorCod
 def described(conversation: Conversation, *names: str) -> dict[str, Any]:
     """Return what is told of users: the error, or mechanisms with their iterations."""
     users = tuple(UserName(name=name) for name in names)
-    steps = describe_user_scram_credentials_response(
-        conversation.image, DescribeUserScramCredentialsRequest(users=users)
+    response = in_one_go(
+        describe_user_scram_credentials_response(
+            conversation.image, DescribeUserScramCredentialsRequest(users=users)
+        )
     )
-    while True:
-        try:
-            next(steps)
-        except StopIteration as last:
-            return {
-                result.user: result.error_code
-                if result.error_code is not NONE
-                else {info.mechanism: info.iterations for info in result.credential_infos}
-                for result in last.value.results
-            }
+    return {
+        result.user: result.error_code
+        if result.error_code is not NONE
+        else {info.mechanism: info.iterations for info in result.credential_infos}
+        for result in response.results
+    }
 
 
 def test_password_that_is_set_is_known_by_its_keys_alone() -> None:

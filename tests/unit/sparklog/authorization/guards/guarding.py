@@ -1,9 +1,8 @@
 """A request at a guard: with the ACLs it is given, before a handler that notes what it was asked."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import GeneratorType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,6 +21,7 @@ from sparklog.authorization.guards.guard import Guard, filled
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
 from sparklog.wire.apis import ApiKey, response_type
 from sparklog.wire.requests import ANONYMOUS, Request
+from sparklog.wire.turns import in_one_go, response_of
 
 HOST: Final = "10.0.0.1"
 TOPICS: Final = ("mine", "theirs")
@@ -80,23 +80,4 @@ class Guarding:
         request = Request(api_key, version, 1, "client", body, memoryview(b""), peer, "test")
         decisions = self._authorizer.decisions(ANONYMOUS, HOST)
         access = Access(decisions, IMAGE, int(api_key), lambda _, key, *denied: self.denied.append(denied))
-        return settled(self._guard(access, request, handle))
-
-
-def settled(answer: Any) -> Any:
-    """Return the response that an answer leads to."""
-    while True:
-        if isinstance(answer, GeneratorType):
-            try:
-                while True:
-                    next(answer)
-            except StopIteration as last:
-                answer = last.value
-        elif hasattr(answer, "bind"):
-            answers: list[Any] = []
-            answer.bind(answers.append)
-            (answer,) = answers
-        elif asyncio.iscoroutine(answer):
-            answer = asyncio.run(answer)
-        else:
-            return answer
+        return in_one_go(response_of(self._guard(access, request, handle)))

@@ -19,6 +19,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.apis import ApiKey, request_type, response_type
 from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Deferred, Request, Throttled
+from sparklog.wire.turns import in_one_go, response_of
 from tests.unit.sparklog.authorization.guards.guarding import (
     HOST,
     IMAGE,
@@ -26,7 +27,6 @@ from tests.unit.sparklog.authorization.guards.guarding import (
     Guarding,
     Permission,
     on_cluster,
-    settled,
 )
 
 BROKER: Final = listener_guards(Side.BROKER, BrokerConfig())
@@ -232,7 +232,9 @@ def test_page_of_topics_hides_those_of_others_and_notes_only_who_asked_for_them(
     decisions = Authorizer((), AuthorizerSettings()).decisions(ANONYMOUS, HOST)
     access = Access(decisions, IMAGE, 75, lambda *said: denied.append(said[-1]))
     body = topics_body(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, "topics", names, response_partition_limit=9)
-    answer = settled(describe_topic_partitions_response(IMAGE, body, "x", max_partitions=9, access=access))
+    answer = in_one_go(
+        response_of(describe_topic_partitions_response(IMAGE, body, "x", max_partitions=9, access=access))
+    )
     assert [topic.name for topic in answer.topics] == hidden
     assert denied == hidden
 

@@ -31,7 +31,7 @@ from sparklog.wire.apis import ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
 from sparklog.wire.layout import entity_layout
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.turns import in_one_go, turn
 from sparklog.wire.versions import downgrade
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
 
@@ -43,9 +43,9 @@ TOPIC = TopicImage("topic", TOPIC_ID, {0: PARTITION, 1: PARTITION})
 IMAGE = MetadataImage(topics=TopicsImage({"topic": TOPIC}, {TOPIC_ID: TOPIC}))
 
 
-def verified(group_id: str, transaction: object) -> Any:
+async def verified(group_id: str, transaction: object) -> Any:
     """Have every transaction be known to its coordinator."""
-    yield
+    await turn()
     return None, ErrorCode.none
 
 
