@@ -1,12 +1,13 @@
 """How `make test` shares the machine (pytest-xdist): what one process does in turn.
 
-Starting Spark is most of what the tests compute, and clusters of processes are most of what they wait for. So
-there is one Spark session at a time in a process of the tests, beside one application with processes of its
-own, beside one cluster of processes that the tests share, beside one of those that a test breaks; everything
-else, which is a unit a file, fills what is left.
+Starting Spark is most of what the tests compute, and clusters of processes are most of what they wait for.
+So there is one Spark session at a time in a process of the tests, beside one application with processes of
+its own, beside one cluster of processes that the tests share, beside one of those that a test breaks. The
+process that is through first goes on with further sessions. Everything else is a unit a file, and fills
+what is left.
 
-These four are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
-A process that is through with its own takes what is left, simulations first, since they take longest; and
+These are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here). A
+process that is through with its own takes what is left, simulations first, since they take longest; and
 gives way with it to those that are not through.
 """
 
@@ -23,11 +24,19 @@ from xdist.scheduler import LoadScopeScheduling
 
 TESTS: Final = Path(__file__).parent
 SESSIONS: Final = "sessions"
+MORE_SESSIONS: Final = "more sessions"
 APPLICATIONS: Final = "applications"
 CLUSTERS: Final = "clusters"
 BROKEN_CLUSTERS: Final = "broken clusters"
 GROUP_OF: Final = {
     Path("spark"): SESSIONS,
+    **{
+        Path(f"spark/test_{name}.py"): MORE_SESSIONS
+        for name in (
+            *("application", "brokers_that_leave", "dataframe_source", "executors", "several_hosts"),
+            "streaming_source",
+        )
+    },
     Path("chaos"): APPLICATIONS,
     Path("spark/test_interrupts.py"): APPLICATIONS,
     Path("spark/test_other_hosts.py"): APPLICATIONS,
@@ -48,7 +57,7 @@ GROUP_OF: Final = {
     Path("component/test_stopped_cluster.py"): CLUSTERS,
 }
 """Of files and directories; the longest path says. Most of `compat` runs against one cluster for them all."""
-FIRST: Final = (APPLICATIONS, SESSIONS, BROKEN_CLUSTERS, CLUSTERS)
+FIRST: Final = (APPLICATIONS, SESSIONS, BROKEN_CLUSTERS, CLUSTERS, MORE_SESSIONS)
 LONGEST: Final = "simulation"
 """The directory whose files are next."""
 GIVES_WAY: Final = 5
