@@ -9,8 +9,9 @@ Everything here lives on the controller's event loop.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from sparklog.answers.reachability import is_any_live
 from sparklog.clocks import monotonic_ms
@@ -39,7 +40,7 @@ from sparklog.driver.controller.quorum.requests import (
     log_end_request,
     log_ends_of,
 )
-from sparklog.driver.monitoring.telemetry_intake import Push
+from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -56,39 +57,61 @@ END_EPOCH_TIMEOUT_S: Final = 0.5
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ControlledCluster:
+    """The cluster that a driver controls, as its start says."""
+
+    cluster_id: str
+    config: BrokerConfig
+    endpoints: Sequence[Endpoint]
+    """The driver's; brokers are told of the first."""
+    wanted_voters: tuple[BrokerId, ...]
+    first_users: Sequence[UserScramCredentialRecord] = ()
+    """The users that a new cluster knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WonElection:
+    """The start of a leader epoch."""
+
+    lead: BecomeLeader
+    announced: tuple[AnnouncedBroker, ...]
+    image: MetadataImage
+    """The sum of the log that is led from here on."""
+
+
+class ControllerHost(Protocol):
+    """The process in which a controller leads."""
+
+    def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
+        """The cluster has changed."""
+
+    def fail(self, error: BaseException) -> None:
+        """The controller cannot go on."""
+
+
 class ActiveController:
     """This driver as the leader of the metadata log and the controller of the cluster."""
 
     def __init__(
         self,
-        cluster_id: str,
-        config: BrokerConfig,
+        cluster: ControlledCluster,
         log: MetadataLog,
-        lead: BecomeLeader,
-        *,
-        wanted_voters: tuple[BrokerId, ...],
-        image: MetadataImage,
-        announced: tuple[AnnouncedBroker, ...],
+        won: WonElection,
         channels: BrokerChannels,
-        endpoints: Sequence[Endpoint],
-        take_telemetry: Callable[[Push], None],
-        on_commit: Callable[[MetadataImage, Mapping[BrokerId, str]], None],
-        on_failure: Callable[[BaseException], None],
-        first_users: Sequence[UserScramCredentialRecord] = (),
+        intake: TelemetryIntake,
+        host: ControllerHost,
     ) -> None:
-        """Put together who leads from the `image` on that the log adds up to; `begin` comes next.
-
-        `endpoints` are the driver's; brokers are told of the first. A new cluster knows the `first_users`.
-        """
-        self._first_users = first_users
+        """Put together the parts of a leader; `begin` comes next."""
+        cluster_id, config, lead = cluster.cluster_id, cluster.config, won.lead
+        self._first_users = cluster.first_users
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
-        self._endpoint = endpoints[0]
+        self._endpoint = cluster.endpoints[0]
         self._lead = lead
-        self._announced = {broker.key: broker for broker in announced}
-        self._on_commit = on_commit
-        self._on_failure = on_failure
+        self._announced = {broker.key: broker for broker in won.announced}
+        self._host = host
         self._begin_quorum_epochs: set[asyncio.Task[None]] = set()
         self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
         self._progress_scheduled = False
@@ -99,14 +122,14 @@ class ActiveController:
         """The newest committed state; empty until a majority has the beginning of this epoch."""
         self._any_live = asyncio.Event()
         """Set while a broker of that state is not fenced."""
-        self.controller = Controller(cluster_id, config, uuid.uuid4, image)
+        self.controller = Controller(cluster_id, config, uuid.uuid4, won.image)
         self.commit_queue = CommitQueue(
             self.controller,
             log,
             later=asyncio.get_running_loop().call_soon,
             on_append=self._appended,
             on_commit=self._committed,
-            on_failure=on_failure,
+            on_failure=host.fail,
         )
         self.broker_liveness = BrokerLiveness(
             config.inter_broker_listener, lambda: self.controller.image, self._broker_gone
@@ -115,7 +138,7 @@ class ActiveController:
             lead.leader_epoch,
             lead.voters,
             log.log_end_offset,
-            wanted_voters=wanted_voters,
+            wanted_voters=cluster.wanted_voters,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             now_ms=monotonic_ms(),
         )
@@ -130,8 +153,8 @@ class ActiveController:
             self.quorum,
             lambda: self.image,
             self._any_live.wait,
-            endpoints,
-            take_telemetry,
+            cluster.endpoints,
+            intake.take,
         )
 
     @property
@@ -231,7 +254,7 @@ class ActiveController:
         try:
             self._replay_control(self._log.append_control([voters_record(voters)]))
         except KafkaError as error:
-            self._on_failure(error)
+            self._host.fail(error)
             return
         self.quorum.voters_appended(voters, self._log.log_end_offset)
         self._schedule_progress()
@@ -280,7 +303,7 @@ class ActiveController:
             self._any_live.set()
         else:
             self._any_live.clear()
-        self._on_commit(image, dict(self.controller.departure_reasons))
+        self._host.committed(image, dict(self.controller.departure_reasons))
         log = self._log
         metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)
         log.snapshot_taker.applied(metadata, log.appended_bytes - self._applied_bytes)
@@ -312,7 +335,7 @@ class ActiveController:
 
     def _deposed(self, key: VoterKey, leader_epoch: LeaderEpoch) -> None:
         if key in self._announced:
-            self._on_failure(
+            self._host.fail(
                 DeposedError(
                     f"another driver leads cluster {self._cluster_id} with leader epoch {leader_epoch}, this "
                     f"one has {self._log.leader_epoch}: only one application may use these log directories"

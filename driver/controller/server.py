@@ -1,3 +1,4 @@
+# Long because the controller's thread is one life: starting, being elected, leading, ending.
 """The controller's thread: an event loop with a listener, an election, and then an active controller.
 
 Nothing is decided here. From `start` on brokers can announce themselves; once an election is won, the loop
@@ -23,7 +24,12 @@ from typing import Final, TypeAlias, TypeVar
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.listener_sasl import listener_authentication
-from sparklog.driver.controller.active_controller import ActiveController, DeposedError
+from sparklog.driver.controller.active_controller import (
+    ActiveController,
+    ControlledCluster,
+    DeposedError,
+    WonElection,
+)
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
@@ -263,7 +269,7 @@ class ControllerServer:
         try:
             run_watched(self._run(), "controller")
         except BaseException as error:  # of a thread: whoever waits for it must see it
-            self._fail(error)
+            self.fail(error)
         finally:
             self._running = None
             self._started.set()
@@ -302,7 +308,7 @@ class ControllerServer:
             try:
                 await self._lead(running, log, channels, listeners.endpoints, metrics)
             except Exception as error:
-                self._fail(error)
+                self.fail(error)
             finally:
                 failure = self._failure
                 metrics.end(metadata_failed=failure is not None and not isinstance(failure, DeposedError))
@@ -331,19 +337,18 @@ class ControllerServer:
             image = await asyncio.to_thread(log.image)
             assert self._candidate.cluster_id is not None, "known before anybody is asked to vote"
             active_controller = running.active_controller = ActiveController(
-                self._candidate.cluster_id,
-                self._config,
+                ControlledCluster(
+                    self._candidate.cluster_id,
+                    self._config,
+                    endpoints,
+                    self._wanted_voters,
+                    self._first_users,
+                ),
                 log,
-                lead,
-                wanted_voters=self._wanted_voters,
-                image=image,
-                announced=self._candidate.announced_brokers,
-                channels=channels,
-                endpoints=endpoints,
-                take_telemetry=self._intake.take,
-                on_commit=self._committed,
-                on_failure=self._fail,
-                first_users=self._first_users,
+                WonElection(lead=lead, announced=self._candidate.announced_brokers, image=image),
+                channels,
+                self._intake,
+                self,
             )
             active_controller.begin()
             self._cluster_id = self._candidate.cluster_id
@@ -387,7 +392,8 @@ class ControllerServer:
             return
         running.serves_clients.set()
 
-    def _committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
+    def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
+        """Tell subscribers of the newest committed image."""
         with self._lock:
             self._image = image
             self._live_brokers.committed(image)
@@ -406,7 +412,8 @@ class ControllerServer:
             finalized_epoch=or_minus_one(image.offset),
         )
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End the controller because of an error; `failure` tells which."""
         logger.critical("The controller ends: %s", error)
         with self._lock:
             self._failure = self._failure or error
