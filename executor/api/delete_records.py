@@ -53,7 +53,7 @@ class _Deletion:
         if replica is None:
             return
         try:
-            low_watermark = replica.leading().low_watermark(replica.log.log_start_offset)
+            low_watermark = replica.require_leader().low_watermark(replica.log.log_start_offset)
         except KafkaError as error:
             self.error_code = error.error_code
             self.replica = None

@@ -117,7 +117,7 @@ class ListOffsetsHandler:
         replica = self._table.find(topic, partition.partition_index)
         asked_epoch = partition.current_leader_epoch if partition.current_leader_epoch >= 0 else None
         is_client = body.replica_id < 0 and body.replica_id != _DEBUG_CONSUMER
-        leader = replica.leading_in(asked_epoch)
+        leader = replica.require_leader_in(asked_epoch)
         log = replica.log
         if not is_client:
             end = log.log_end_offset
@@ -148,7 +148,7 @@ class ListOffsetsHandler:
         except (KafkaError, OSError) as error:
             replica.fail_if_storage(error)
             raise
-        if replica.leading_in(asked_epoch) is not leader:
+        if replica.require_leader_in(asked_epoch) is not leader:
             raise KafkaError(
                 ErrorCode.not_leader_or_follower, f"{replica} was led by somebody else in between"
             )

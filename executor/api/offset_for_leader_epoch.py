@@ -39,7 +39,7 @@ class OffsetForLeaderEpochHandler:
         try:
             replica = self._table.find(topic, asked.partition)
             current = asked.current_leader_epoch
-            leader = replica.leading_in(current if current >= 0 else None)
+            leader = replica.require_leader_in(current if current >= 0 else None)
         except KafkaError as error:
             return EpochEndOffset(error_code=error.error_code, partition=asked.partition)
         if asked.leader_epoch == leader.leader_epoch:

@@ -50,7 +50,7 @@ def append_produced(
             raise KafkaError(
                 ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
             )
-        leader = replica.leading()
+        leader = replica.require_leader()
         header = validate_produced(
             records,
             max_message_bytes=replica.settings.log.max_message_bytes,
@@ -99,7 +99,7 @@ def append_in_epoch(
     Raises:
         KafkaError: not_leader_or_follower, or what `Replica.append` raises.
     """
-    if replica.leading().leader_epoch != leader_epoch:
+    if replica.require_leader().leader_epoch != leader_epoch:
         raise KafkaError(
             ErrorCode.not_leader_or_follower,
             f"{replica.topic_partition} got another leader epoch while its records were looked into",

@@ -51,7 +51,7 @@ def read_partition(
     asked = fetched.asked
     offset = asked.fetch_offset
     log = replica.log
-    leader = replica.leading_in(asked.current_leader_epoch)
+    leader = replica.require_leader_in(asked.current_leader_epoch)
     asked.is_touched = False
     start, end = log.log_start_offset, log.log_end_offset
     fetched.log_start_offset = start

@@ -193,7 +193,7 @@ class WriteTxnMarkersHandler:
             if topic == CONSUMER_OFFSETS_TOPIC:
                 self._leave_to_coordinator(write, end, partition)
             else:
-                replica.leading()
+                replica.require_leader()
                 replica.append_marker(end, self._delayed.now_ms(), self._wall_ms(), write)
         except (KafkaError, OSError) as error:
             write.error_code = kafka_error(error).error_code

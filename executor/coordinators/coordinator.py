@@ -140,7 +140,7 @@ class Coordinator:
             KafkaError: it does not lead, or in another epoch, or with too few replicas in sync.
         """
         replica = self.replica
-        leader = replica.leading_in(self.leader_epoch)
+        leader = replica.require_leader_in(self.leader_epoch)
         if leader.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.not_enough_replicas,

@@ -179,7 +179,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def suspended(self, replica: Replica) -> None:
         """Another broker may coordinate."""
         self._end(replica)
-        if replica.topic_partition.topic == self.kind.topic and replica.leader is not None:
+        if replica.topic_partition.topic == self.kind.topic and replica.leadership is not None:
             self._suspended.add(replica.topic_partition.partition)
 
     def deleted(self, replica: Replica) -> None:
@@ -187,7 +187,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._end(replica)
 
     def _begin(self, replica: Replica) -> None:
-        if replica.topic_partition.topic != self.kind.topic or replica.leader is None:
+        if replica.topic_partition.topic != self.kind.topic or replica.leadership is None:
             return
         if replica.suspended:
             self._suspended.add(replica.topic_partition.partition)

@@ -82,7 +82,7 @@ class Fetchers(RoleListener[Replica]):
 
     def add(self, replica: Replica) -> None:
         """Fetch for `replica` from its current leader, if the leader's address is known."""
-        follower = replica.follower
+        follower = replica.follower_state
         leader_id = None if follower is None else follower.leader_id
         if leader_id is None or replica.offline or self._stopped:
             return

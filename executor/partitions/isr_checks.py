@@ -41,10 +41,10 @@ class IsrChecks(RoleListener[Replica]):
         def answered(answer: IsrProposalAnswered) -> None:
             self._measure(answer, before)
             replica.isr_proposal_answered(answer)
-            if replica.leader is not None and replica.leader.wants_tick:
+            if replica.leadership is not None and replica.leadership.wants_tick:
                 self._to_send_again[replica] = None
 
-        before = frozenset() if replica.leader is None else replica.leader.isr
+        before = frozenset() if replica.leadership is None else replica.leadership.isr
         logger.info("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
         self._proposer.propose(replica.key, proposal, answered)
 

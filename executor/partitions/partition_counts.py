@@ -71,7 +71,7 @@ class PartitionCounts(RoleListener[Replica]):
 def _how_it_is(replica: Replica) -> tuple[str, ...]:
     if replica.offline:
         return ("offline",)
-    leader = replica.leader
+    leader = replica.leadership
     if leader is None:
         return ()
     how = ["led"]

@@ -1,3 +1,4 @@
+# Long because each change of role, of the log and of what is committed tells the same listeners, in order.
 """One replica: a log, the role it has in its partition, and who is told of that.
 
 It decides nothing: the machines do, with `Leading` and `Following` between them and the log. It knows no loop
@@ -75,7 +76,7 @@ class Replica:
         self.log = log
         self.settings = settings
         self.progress: Final = PartitionProgress(_within(log, high_watermark))
-        self.follower: Following | None = None
+        self.follower_state: Following | None = None
         self.leader_id: BrokerId | None = None
         self.leader_epoch: LeaderEpoch | None = None
         self.partition_epoch: PartitionEpoch | None = None
@@ -91,14 +92,15 @@ class Replica:
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
         self.traffic: Final = host.traffic.of(log.topic_partition.topic)
-        self._leading: Leading | None = None
+        self._leader_log: Leading | None = None
+        """The log as its leader writes it, if this replica leads."""
         self._host = host
         self._listeners = host.listeners
 
     @property
-    def leader(self) -> PartitionLeader | None:
+    def leadership(self) -> PartitionLeader | None:
         """The machine that leads, if this replica does."""
-        return None if self._leading is None else self._leading.machine
+        return None if self._leader_log is None else self._leader_log.machine
 
     @property
     def high_watermark(self) -> Offset:
@@ -122,17 +124,17 @@ class Replica:
         now_ms = self._host.now_ms()
         self._adopt(settings)
         self.is_reassigning = registration.is_reassigning
-        if self._leading is not None and self.leader_epoch == registration.leader_epoch:
-            self._leading.partition_changed(registration, settings, now_ms)
+        if self._leader_log is not None and self.leader_epoch == registration.leader_epoch:
+            self._leader_log.partition_changed(registration, settings, now_ms)
             self.low_watermark_moved()
             self._isr_changed()
             return
         self._leave_role(registration)
         propose_isr = partial(self._host.propose_isr, self)
-        self._leading = Leading(
+        self._leader_log = Leading(
             self.log, self.progress, self._host, propose_isr, registration, settings, brokers, now_ms
         )
-        self._leading.handle(Ticked(now_ms))
+        self._leader_log.handle(Ticked(now_ms))
         for listener in self._listeners:
             listener.became_leader(self)
 
@@ -142,11 +144,11 @@ class Replica:
         `settings` are those of the same image: nothing is committed here under them before.
         """
         self._adopt(settings)
-        if self.follower is not None and self.leader_epoch == registration.leader_epoch:
+        if self.follower_state is not None and self.leader_epoch == registration.leader_epoch:
             self.partition_epoch = registration.partition_epoch
             return
         self._leave_role(registration)
-        self.follower = Following(
+        self.follower_state = Following(
             self.log, registration.leader, registration.leader_epoch, self.high_watermark
         )
         for listener in self._listeners:
@@ -188,7 +190,7 @@ class Replica:
         self._end_role()
 
     def _end_role(self) -> None:
-        self._leading = self.follower = None
+        self._leader_log = self.follower_state = None
         self.progress.turn_away(self._not_leader)
 
     # --- leading --------------------------------------------------------------------------------
@@ -199,13 +201,13 @@ class Replica:
         Raises:
             KafkaError: what `PartitionLeader.handle` raises.
         """
-        if self._leading is not None:
-            self._leading.handle(event)
+        if self._leader_log is not None:
+            self._leader_log.handle(event)
 
     def brokers_changed(self, brokers: Mapping[BrokerId, BrokerStatus]) -> None:
         """Count those brokers, and as they are now."""
-        if self._leading is not None:
-            self._leading.handle(BrokersChanged(brokers, self._host.now_ms()))
+        if self._leader_log is not None:
+            self._leader_log.handle(BrokersChanged(brokers, self._host.now_ms()))
             self.low_watermark_moved()
 
     def append(
@@ -218,7 +220,7 @@ class Replica:
         verification: Verification | None = None,
         marker: EndTransaction | None = None,
     ) -> AppendInfo:
-        """Append a client's validated batch, as the leader that `leading` has just returned.
+        """Append a client's validated batch, as the leader that `require_leader` has just returned.
 
         With acks=all there must be enough replicas in sync before anything is written, and `waiting` is
         settled when the batch is committed. The first batch of a transaction comes with its `verification`
@@ -227,9 +229,11 @@ class Replica:
         Raises:
             KafkaError: not_enough_replicas, kafka_storage_error, or what is known of the producer says.
         """
-        assert self._leading is not None, "`leading` says so"
+        assert self._leader_log is not None, "`require_leader` says so"
         try:
-            appended = self._leading.append(records, header, now_ms, wall_ms, waiting, verification, marker)
+            appended = self._leader_log.append(
+                records, header, now_ms, wall_ms, waiting, verification, marker
+            )
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
@@ -240,7 +244,7 @@ class Replica:
     def append_marker(
         self, marker: EndTransaction, now_ms: int, wall_ms: TimestampMs, waiting: WaitingAppend | None
     ) -> AppendInfo:
-        """End a transaction, as the leader that `leading` has just returned; see `append`.
+        """End a transaction, as the leader that `require_leader` has just returned; see `append`.
 
         Raises:
             KafkaError: not_enough_replicas, kafka_storage_error, or what `ProducerStates.check_marker` says.
@@ -248,15 +252,15 @@ class Replica:
         batch = marker_batch(marker, wall_ms)
         return self.append(batch, read_header(batch), now_ms, wall_ms, waiting, marker=marker)
 
-    def leading(self) -> PartitionLeader:
+    def require_leader(self) -> PartitionLeader:
         """Return the leader machine.
 
         Raises:
             KafkaError: not_leader_or_follower, kafka_storage_error.
         """
-        if self._leading is None or self.suspended or self.log.loading is not None:
+        if self._leader_log is None or self.suspended or self.log.loading is not None:
             raise self._not_leader()
-        return self._leading.machine
+        return self._leader_log.machine
 
     def taking_part(self) -> None:
         """Return if this replica has a role, whichever, and knows what its log has.
@@ -264,24 +268,24 @@ class Replica:
         Raises:
             KafkaError: not_leader_or_follower, kafka_storage_error.
         """
-        if self.follower is None or self.suspended or self.log.loading is not None:
-            self.leading()
+        if self.follower_state is None or self.suspended or self.log.loading is not None:
+            self.require_leader()
 
-    def leading_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader:
+    def require_leader_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader:
         """Return the leader machine if the requester means this leadership (None: whichever it is).
 
         Raises:
-            KafkaError: fenced_leader_epoch, unknown_leader_epoch, or what `leading` raises.
+            KafkaError: fenced_leader_epoch, unknown_leader_epoch, or what `require_leader` raises.
         """
         if leader_epoch != self.leader_epoch and self.leader_epoch is not None:
             check_leader_epoch(leader_epoch, self.leader_epoch)
-        return self.leading()
+        return self.require_leader()
 
     def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
         """Pass the controller's answer on."""
-        if self._leading is not None:
-            self._leading.isr_proposal_answered(answer)
-            self.partition_epoch = self._leading.machine.partition_epoch
+        if self._leader_log is not None:
+            self._leader_log.isr_proposal_answered(answer)
+            self.partition_epoch = self._leader_log.machine.partition_epoch
             self._isr_changed()
 
     def _isr_changed(self) -> None:
@@ -294,7 +298,7 @@ class Replica:
         Raises:
             KafkaError: not_leader_or_follower, offset_out_of_range, kafka_storage_error.
         """
-        self.leading()
+        self.require_leader()
         offset = self.high_watermark if before_offset is None else before_offset
         if not 0 <= offset <= self.high_watermark:
             raise KafkaError(
@@ -344,7 +348,7 @@ class Replica:
             KafkaError: corrupt_message and the like, when what was fetched is no continuation of the log;
                 kafka_storage_error, after which the replica is offline.
         """
-        following = self.follower
+        following = self.follower_state
         if following is None or self.log.loading is not None:
             return None
         try:
@@ -378,10 +382,10 @@ class Replica:
         """Go on, in the role it has, with another log that has all that this one has."""
         self.log = log
         self.future = None
-        if self._leading is not None:
-            self._leading.take_log(log)
-        if self.follower is not None:
-            self.follower.take_log(log)
+        if self._leader_log is not None:
+            self._leader_log.take_log(log)
+        if self.follower_state is not None:
+            self.follower_state.take_log(log)
 
     def fail_if_storage(self, error: BaseException) -> None:
         """Take the replica offline if `error` came from its files.
@@ -406,7 +410,7 @@ class Replica:
 
     def found_damage(self, damage: Damage) -> None:
         """Stop serving damaged records: let somebody else lead who has them, or refuse them."""
-        leader = self.leader
+        leader = self.leadership
         if leader is None:
             return
         if leader.isr == {self._host.broker_id}:

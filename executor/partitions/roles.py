@@ -318,16 +318,16 @@ def _log_roles(replicas: Sequence[Replica]) -> None:
         for replica in replicas:
             logger.info("%s", _role(replica))
     else:
-        led = sum(replica.leader is not None for replica in replicas)
+        led = sum(replica.leadership is not None for replica in replicas)
         logger.info("Leading %d partitions in new epochs, following %d", led, len(replicas) - led)
 
 
 def _role(replica: Replica) -> str:
-    if replica.leader is not None:
+    if replica.leadership is not None:
         return (
             f"{replica}: leading in epoch {replica.leader_epoch} from offset "
-            f"{replica.leader.leader_epoch_start_offset}, high watermark {replica.high_watermark}, "
-            f"ISR {sorted(replica.leader.isr)}"
+            f"{replica.leadership.leader_epoch_start_offset}, high watermark {replica.high_watermark}, "
+            f"ISR {sorted(replica.leadership.isr)}"
         )
     leader = "nobody" if replica.leader_id is None else f"broker {replica.leader_id}"
     end_offset = replica.log.log_end_offset

@@ -40,7 +40,7 @@ class PartitionTable:
     @property
     def leader_count(self) -> int:
         """How many partitions this broker leads."""
-        return sum(replica.leader is not None for replica in self)
+        return sum(replica.leadership is not None for replica in self)
 
     def of_topic(self, topic_id: UUID) -> Collection[Replica]:
         """Return this broker's replicas of a topic."""

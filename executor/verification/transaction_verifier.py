@@ -102,7 +102,7 @@ class TransactionVerifier:
             if not (supports_epoch_bump or log.config.transaction_partition_verification):
                 continue
             try:
-                batch.replica.leading()
+                batch.replica.require_leader()
                 batch.verification = log.producers.begin_verification(
                     transaction.producer_id,
                     transaction.producer_epoch,

@@ -169,7 +169,7 @@ class Coordinating(RoleListener[Replica]):
 
     def became_leader(self, replica: Replica) -> None:
         kind = self._kinds.get(replica.topic_partition.topic)
-        if kind is None or replica.leader is None or replica.suspended:
+        if kind is None or replica.leadership is None or replica.suspended:
             return
         previous = self._coordinators.get(replica.topic_partition)
         if previous is not None:

@@ -120,14 +120,16 @@ class SuspendedCoordinatorIsSilent(Invariant):
         response: Any,
         ledger: Ledger,
     ) -> None:
-        if replica.leader is None or replica.suspended or replica.leader_epoch != leader_epoch:
+        if replica.leadership is None or replica.suspended or replica.leader_epoch != leader_epoch:
             self.fail(f"{broker.name} answers as of epoch {leader_epoch}, and leads no more", ledger.key)
 
     def markers_sent(
         self, broker: "BrokerProcess", leader_epoch: LeaderEpoch, markers: SendMarkers, ledger: Ledger
     ) -> None:
         replica = broker.replicas.get(*ledger.key)
-        leads = replica is not None and replica.leader is not None and replica.leader_epoch == leader_epoch
+        leads = (
+            replica is not None and replica.leadership is not None and replica.leader_epoch == leader_epoch
+        )
         if replica is None or not leads or replica.suspended:
             self.fail(
                 f"{broker.name} sends markers as of epoch {leader_epoch}, and leads no more", ledger.key

@@ -30,7 +30,7 @@ class FetchLoops(RoleListener[Replica]):
 
     def add(self, replica: Replica) -> None:
         """Fetch for `replica` from the leader that it follows now."""
-        leader_id = None if replica.follower is None else replica.follower.leader_id
+        leader_id = None if replica.follower_state is None else replica.follower_state.leader_id
         if leader_id is not None:
             if leader_id not in self._loops:
                 self._loops[leader_id] = FetchLoop(self._broker, leader_id)

@@ -233,7 +233,7 @@ class MonotonicHighWatermark(Invariant):
         self._seen: dict[tuple[TopicIdPartition, BrokerId, LeaderEpoch], Offset] = {}
 
     def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
-        leader = replica.leader
+        leader = replica.leadership
         if leader is None:
             return
         seen = (ledger.key, broker.broker_id, leader.leader_epoch)
@@ -251,7 +251,7 @@ class AcknowledgedByMinIsr(Invariant):
     def acknowledging(
         self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
     ) -> None:
-        leader = replica.leader
+        leader = replica.leadership
         key = replica.key
         if not all_acks or leader is None:
             return

@@ -136,7 +136,7 @@ class Leading:
         def answered(response: Any) -> None:
             ((row,),) = [topic.partitions for topic in response.responses]
             replica = broker.replicas.get(*key)
-            leads = replica is not None and replica.leader is not None
+            leads = replica is not None and replica.leadership is not None
             if row.records:
                 broker.world.serving(broker, key, row.records)
             leader_epoch = replica.leader_epoch if replica is not None and leads else None

@@ -295,7 +295,7 @@ class Observer:
         """A broker's process did something: look at what it changed."""
         for replica in broker.replicas.all:  # after every event: what has not changed costs next to nothing
             log: Any = replica.log
-            leader = replica.leader
+            leader = replica.leadership
             state = (
                 replica.progress.high_watermark,
                 None if leader is None else leader.high_watermark,
@@ -325,7 +325,10 @@ class Observer:
             f"{broker.name} leads in epoch {registration.leader_epoch}, ISR {registration.isr}, log end "
             f"{replica.log.log_end_offset}, high watermark {replica.high_watermark}",
         )
-        if replica.leader is not None and replica.leader.partition_epoch == registration.partition_epoch:
+        if (
+            replica.leadership is not None
+            and replica.leadership.partition_epoch == registration.partition_epoch
+        ):
             ledger = self.ledger(key)
             if ledger.losing and registration.leader_epoch >= ledger.since_epoch:
                 self._strike(ledger, replica)
@@ -341,8 +344,8 @@ class Observer:
             if (other := disk.logs.get(ledger.key)) is not None:
                 other.verified = min(other.verified, len(ledger.batches))
                 other.is_before_loss = other is not log
-        assert replica.leader is not None
-        self.disks[replica.leader.broker_id].damaged.discard(ledger.key)
+        assert replica.leadership is not None
+        self.disks[replica.leadership.broker_id].damaged.discard(ledger.key)
 
     def wins(self, driver: ControllerProcess, lead: BecomeLeader) -> None:
         """A driver has a majority of votes, and is about to lead."""

@@ -54,7 +54,7 @@ class LastStableOffset(TransactionInvariant):
         self._seen: dict[tuple[TopicIdPartition, BrokerId, LeaderEpoch], Offset] = {}
 
     def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
-        leader = replica.leader
+        leader = replica.leadership
         if leader is None or replica.log.loading is not None or not ledger.counts(leader.leader_epoch):
             return
         logs = self.logs(ledger)

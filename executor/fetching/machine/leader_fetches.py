@@ -318,9 +318,9 @@ class LeaderFetches:
 
     def _next_fetch(self, key: TopicIdPartition) -> PartitionFetch | None:
         replica = self.replicas.get(key)
-        if replica is None or replica.follower is None or key in self._resting:
+        if replica is None or replica.follower_state is None or key in self._resting:
             return None
-        return replica.follower.next_fetch
+        return replica.follower_state.next_fetch
 
 
 def _known(offset: Offset) -> Offset | None:

@@ -65,7 +65,7 @@ class HostedReplica(HostedLog, Protocol):
         """The copy of its log in another directory, if it is being moved."""
 
     @property
-    def leader(self) -> object | None:
+    def leadership(self) -> object | None:
         """The machine of the partition's leader; None on a follower."""
 
     @property

@@ -149,7 +149,7 @@ async def restarted_with_batches(brokers: Brokers, count: int) -> UUID:
     await brokers.start(0)
     await brokers.commit()
     replica = brokers.replica(0, topic_id)
-    await until(lambda: replica.leader is not None and replica.high_watermark == count, "the leader")
+    await until(lambda: replica.leadership is not None and replica.high_watermark == count, "the leader")
     return topic_id
 
 

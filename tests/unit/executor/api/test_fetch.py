@@ -344,7 +344,7 @@ def test_follower_that_an_old_request_sets_back_is_where_its_session_says_again(
         await fill(channel, topic_id, 2)
         replica = (1, broker_epoch)
         begun = await channel.request(fetch(topic_id, {0: 2}, session_epoch=0, replica=replica))
-        leader = brokers.replica(0, topic_id).leader
+        leader = brokers.replica(0, topic_id).leadership
         assert leader is not None
         follower = leader.followers[1]
 

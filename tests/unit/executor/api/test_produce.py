@@ -138,7 +138,7 @@ def test_leader_that_is_deposed_with_a_smaller_minimum_commits_nothing_by_it(
                 value="1",
             ),
         )
-        assert replica.leader is None
+        assert replica.leadership is None
         assert replica.high_watermark == 0
         assert replica.settings.min_insync_replicas == 1
 

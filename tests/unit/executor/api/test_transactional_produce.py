@@ -208,7 +208,7 @@ async def test_marker_between_verification_and_append_has_the_batch_refused(brok
         coordinator.is_silent = True
         answer = channel.request(produce(records(), version=11))
         await until(lambda: len(coordinator.requests) == 1, "the coordinator is asked")
-        replica.leading()
+        replica.require_leader()
         replica.append_marker(EndTransaction(1, 0, False, 0, 1), 0, 0, None)
         coordinator.speak()
         assert rows(await answer)[0].error_code is ErrorCode.invalid_txn_state

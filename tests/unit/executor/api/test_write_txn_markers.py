@@ -64,7 +64,7 @@ def begin(brokers: Brokers, topic_id: UUID, producer_id: int, *partitions: int, 
     """Have a producer's transaction begin in partitions that broker 0 leads."""
     for partition in partitions:
         replica = brokers.replica(0, topic_id, partition)
-        replica.leading()
+        replica.require_leader()
         records = batch(1, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
         verification = replica.log.producers.begin_verification(
             producer_id, epoch, 0, 0, supports_epoch_bump=True

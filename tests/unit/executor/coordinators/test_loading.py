@@ -395,7 +395,7 @@ def test_load_of_what_cannot_be_read_serves_nobody(tmp_path: Any, record: Any, s
             logging.disable(logging.NOTSET)
         assert loads.ask() == [ErrorCode.not_coordinator]
         replica = brokers.replica(0, topic_id)
-        assert (replica.leader is None, replica.offline) == (False, False)
+        assert (replica.leadership is None, replica.offline) == (False, False)
 
     load(tmp_path)
 

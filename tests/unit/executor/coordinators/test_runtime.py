@@ -316,7 +316,7 @@ async def test_runtime_of_a_machine_that_cannot_replay_loads_again_and_is_silent
     finally:
         logging.disable(logging.NOTSET)
     assert runtime.get("a").responses == [ErrorCode.not_coordinator]
-    assert brokers.replica(0, topic_id).leader is not None
+    assert brokers.replica(0, topic_id).leadership is not None
 
 
 @with_brokers()

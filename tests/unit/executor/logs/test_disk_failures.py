@@ -236,7 +236,7 @@ async def test_leader_whose_records_no_follower_takes_looks_and_gives_up(brokers
     flip(leader.log.directory, at_offset=1)
     await brokers.start(1)
     await until(lambda: leader.damage is not None, "the leader that looks")
-    assert leader.leader is None
+    assert leader.leadership is None
     assert brokers.brokers[0].told_directories[-1] == (TopicIdPartition(topic_id, 0), LOST_DIRECTORY)
     assert brokers.replica(1, topic_id).log.log_end_offset == 1
     await brokers.elect(topic_id, 0, 1, [1])

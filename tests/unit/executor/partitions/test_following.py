@@ -87,7 +87,7 @@ async def test_follower_back_in_reach_joins_the_isr_again(brokers: Brokers) -> N
     await channel.request(produce(topic_id, batch(5)))
     await brokers.start(1)
     replica = brokers.replica(0, topic_id)
-    await until(lambda: replica.leader is not None and replica.leader.isr == {0, 1}, "the ISR grows")
+    await until(lambda: replica.leadership is not None and replica.leadership.isr == {0, 1}, "the ISR grows")
     assert brokers.replica(1, topic_id).log.log_end_offset == 5
 
 
@@ -376,7 +376,7 @@ async def test_follower_of_a_deleted_topic_is_refused_by_the_leader_of_its_succe
     late = fetch(first, {0: 5}, replica=(1, brokers.image.brokers[1].broker_epoch), leader_epoch=0)
     (row,) = rows(await channel.request(late))
     assert row.error_code is ErrorCode.unknown_topic_id
-    leader = brokers.replica(0, second).leader
+    leader = brokers.replica(0, second).leadership
     assert leader is not None
     assert (leader.followers[1].log_end_offset, leader.high_watermark) == (None, 0)
 
@@ -439,7 +439,7 @@ async def test_partition_that_is_moved_is_copied_to_the_new_replica_and_deleted_
         )
     )
     leader = brokers.replica(0, topic_id)
-    await until(lambda: leader.leader is not None and leader.leader.isr == {0, 1, 2}, "the ISR grows")
+    await until(lambda: leader.leadership is not None and leader.leadership.isr == {0, 1, 2}, "the ISR grows")
     assert brokers.replica(2, topic_id).log.log_end_offset == 5
     await brokers.commit(
         PartitionChangeRecord(
@@ -471,7 +471,9 @@ async def test_partition_that_comes_back_to_a_broker_begins_with_an_empty_log(br
     )
     await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=(0, 1)))
     replica = brokers.replica(0, topic_id)
-    await until(lambda: replica.leader is not None and replica.leader.isr == {0, 1}, "it is in sync again")
+    await until(
+        lambda: replica.leadership is not None and replica.leadership.isr == {0, 1}, "it is in sync again"
+    )
     new_log = brokers.replica(1, topic_id).log
     assert new_log is not old_log
     assert (old_log.directory.name.endswith("-delete"), new_log.log_end_offset) == (True, 5)

@@ -110,7 +110,7 @@ async def test_leader_elected_before_its_producers_are_loaded_serves_nobody_unti
     async with cut_and_held(brokers) as (topic_id, may_go_on):
         replica = brokers.replica(0, topic_id)
         await brokers.elect(topic_id, 0, leader=0, isr=[0])
-        assert replica.leader is not None
+        assert replica.leadership is not None
         refused = ErrorCode.not_leader_or_follower
         assert (await answer(brokers, 0, topic_id, sent(0)))[0] is refused
         (row,) = rows(await (await brokers.connect(0)).request(fetch(topic_id, {0: 0})))
@@ -141,7 +141,7 @@ async def test_directory_that_fails_while_producers_are_loaded_stays_offline(bro
         broker.replicas.failures.directory_failed(broker.directory, OSError(5, "Input/output error"))
         may_go_on.set()
     await brokers.stop(0)
-    assert (replica.offline, replica.follower, replica.leader) == (True, None, None)
+    assert (replica.offline, replica.follower_state, replica.leadership) == (True, None, None)
 
 
 @asynccontextmanager

@@ -18,15 +18,15 @@ class Told(RoleListener[Replica]):
         self.events: list[str] = []
 
     def became_leader(self, replica: Replica) -> None:
-        assert replica.leader is not None
+        assert replica.leadership is not None
         self.events.append(f"{replica} leads in {replica.leader_epoch}")
 
     def became_follower(self, replica: Replica) -> None:
-        assert (replica.leader, replica.follower is None) == (None, False)
+        assert (replica.leadership, replica.follower_state is None) == (None, False)
         self.events.append(f"{replica} follows {replica.leader_id} in {replica.leader_epoch}")
 
     def stopped(self, replica: Replica) -> None:
-        assert (replica.leader, replica.follower) == (None, None)
+        assert (replica.leadership, replica.follower_state) == (None, None)
         self.events.append(f"{replica} stopped")
 
     def suspended(self, replica: Replica) -> None:
@@ -36,7 +36,7 @@ class Told(RoleListener[Replica]):
         self.events.append(f"{replica} resumed")
 
     def deleted(self, replica: Replica) -> None:
-        assert (replica.leader, replica.follower) == (None, None)
+        assert (replica.leadership, replica.follower_state) == (None, None)
         self.events.append(f"{replica} deleted")
 
 

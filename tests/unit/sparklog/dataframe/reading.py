@@ -78,7 +78,7 @@ def append(replica: Replica, *values: bytes) -> None:
     """Append records, one a batch."""
     for value in values:
         records = batch(value=value)
-        replica.leading()
+        replica.require_leader()
         replica.append(records, read_header(records), 0, 0, None)
 
 
@@ -90,13 +90,13 @@ def write(replica: Replica, producer_id: int, value: bytes, sequence: int = 0) -
     verification = replica.log.producers.begin_verification(
         producer_id, 0, sequence, 0, supports_epoch_bump=True
     )
-    replica.leading()
+    replica.require_leader()
     replica.append(records, read_header(records), 0, 0, None, verification)
 
 
 def end(replica: Replica, producer_id: int, *, committed: bool) -> None:
     """End a transaction."""
-    replica.leading()
+    replica.require_leader()
     replica.append_marker(EndTransaction(producer_id, 1, committed, 0, 2), 0, 0, None)
 
 
