@@ -8,18 +8,10 @@ from new ones.
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
+from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.metrics.names import MetricName
 from sparklog.types import BrokerId, TimestampMs
-
-
-class ReceivedMetrics(NamedTuple):
-    """The figures of one node at one time."""
-
-    received_at_ms: TimestampMs
-    """By the driver's clock, since 1970."""
-    values: Mapping[MetricName, float]
 
 
 class BrokerMetrics:

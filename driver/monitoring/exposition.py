@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from sparklog.driver.monitoring.broker_metrics import ReceivedMetrics
+from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.metrics import process
 from sparklog.metrics.catalogue import metric_of
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.clocks import wall_clock_ms
-from sparklog.driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
+from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.exposition import CONTROLLER, Rates, for_prometheus, for_sinks
+from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.metrics import process
 from sparklog.types import BrokerId
 

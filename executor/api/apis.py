@@ -19,8 +19,8 @@ from sparklog.executor.api.delete_records import DeleteRecordsHandler
 from sparklog.executor.api.describe_log_dirs import describe_log_dirs
 from sparklog.executor.api.describe_producers import DescribeProducersHandler
 from sparklog.executor.api.fetch import FetchHandler
+from sparklog.executor.api.fetch_sessions import FetchSessions
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
-from sparklog.executor.api.machine.fetch_sessions import FetchSessions
 from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from sparklog.executor.api.produce import ProduceHandler
 from sparklog.executor.api.services import BrokerServices

@@ -20,10 +20,10 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.executor.api.cold_reads import look_up, warm
 from sparklog.executor.api.fetch_authorization import MayRead, readable
+from sparklog.executor.api.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch_progress import FetchedPartition, FetchParams, FetchProgress
 from sparklog.executor.api.fetch_responses import fetch_response
-from sparklog.executor.api.machine.fetch_context import CachedPartition, FetchContext
-from sparklog.executor.api.machine.fetch_progress import FetchedPartition, FetchParams, FetchProgress
-from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch_sessions import FetchSessions
 from sparklog.executor.api.partition_reads import FetchServices, counts_for_quota, read_failed, read_partition
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota

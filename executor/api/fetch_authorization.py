@@ -10,7 +10,7 @@ from collections.abc import Callable
 from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.api.machine.fetch_context import FetchContext, PartitionKey
+from sparklog.executor.api.fetch_context import FetchContext, PartitionKey
 
 MayRead = Callable[[PartitionKey], None]
 """Raises a KafkaError for what may not be read."""

@@ -13,7 +13,7 @@ from kio.index import load_response_schema
 
 from sparklog.errors import ErrorCode
 from sparklog.executor.api.current_leaders import CurrentLeaders
-from sparklog.executor.api.machine.fetch_progress import FetchedPartition
+from sparklog.executor.api.fetch_progress import FetchedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.wire.throttling import unthrottled
 

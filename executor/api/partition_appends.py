@@ -9,7 +9,7 @@ last of them the coordinator of a transaction is asked (`transactional_appends`)
 from typing import NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
-from sparklog.executor.api.machine.delayed_produce import ACKS_ALL, ProducedPartition
+from sparklog.executor.api.delayed_produce import ACKS_ALL, ProducedPartition
 from sparklog.executor.api.produce_examination import Examination
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from sparklog.errors import KafkaError
 from sparklog.executor.api.cold_reads import ColdLookUp
-from sparklog.executor.api.machine.fetch_progress import FetchedPartition, FetchProgress
-from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch_progress import FetchedPartition, FetchProgress
+from sparklog.executor.api.fetch_sessions import FetchSessions
+from sparklog.executor.partitions.damage_search import find_damage
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
-from sparklog.executor.partitions.machine.damage import Damage, find_damage
+from sparklog.executor.partitions.machine.damage import Damage
 from sparklog.executor.partitions.machine.events import FollowerFetched
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota

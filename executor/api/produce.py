@@ -19,7 +19,7 @@ from uuid import UUID
 
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.api.machine.delayed_produce import (
+from sparklog.executor.api.delayed_produce import (
     ACKS_ALL,
     ACKS_NONE,
     DelayedProduce,

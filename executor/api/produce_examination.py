@@ -8,7 +8,7 @@ thread.
 from typing import Final, NamedTuple
 
 from sparklog.errors import KafkaError
-from sparklog.executor.api.machine.delayed_produce import ProducedPartition
+from sparklog.executor.api.delayed_produce import ProducedPartition
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import CostlyWalkError

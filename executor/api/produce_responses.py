@@ -9,7 +9,7 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from sparklog.executor.api.current_leaders import CurrentLeaders
-from sparklog.executor.api.machine.delayed_produce import DelayedProduce, ProducedPartition
+from sparklog.executor.api.delayed_produce import DelayedProduce, ProducedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.results import AppendInfo
 from sparklog.wire.requests import Response

@@ -15,7 +15,7 @@ from typing import Any
 
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.replica import Replica
 from sparklog.types import BrokerEpoch, BrokerId

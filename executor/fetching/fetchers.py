@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
-from sparklog.executor.fetching.machine.leader_fetches import FetchLimits
+from sparklog.executor.fetching.leader_fetches import FetchLimits
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from sparklog.records.batch import BatchHeader, CorruptBatchError
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file
 from sparklog.storage.machine.producer_states import CompletedTransaction, ProducerStates
 from sparklog.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot, snapshot_offsets
 from sparklog.storage.segment import Segment
-from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset, TimestampMs
 

@@ -8,25 +8,16 @@ none.
 
 import os
 from struct import Struct
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.index_file import IndexFile
-from sparklog.types import Offset, ProducerId
+from sparklog.types import Offset
 
 _VERSION: Final = 0
 _READ_AT_ONCE: Final = 120
 """Entries read at a time: about a page of the file."""
-
-
-class AbortedTransactionEntry(NamedTuple):
-    """An aborted transaction and its offsets."""
-
-    producer_id: ProducerId
-    first_offset: Offset
-    last_offset: Offset
-    """Offset of the abort marker (inclusive)."""
-    last_stable_offset: Offset
 
 
 class TransactionIndex(IndexFile):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, CleanerSchedule, LogFacts, SegmentFacts
 from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.cleaning.batch_windows import Window
 from sparklog.storage.cleaning.key_hashes import KeyHashes
 from sparklog.storage.cleaning.key_mapping import KeyMapping
@@ -22,7 +23,6 @@ from sparklog.storage.cleaning.record_filter import RecordFilter, Round
 from sparklog.storage.cleaning.request import LastBatch
 from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
 from sparklog.storage.machine.segment_groups import SealedSegment, group_segments
-from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.types import Offset, TimestampMs
 from tests.simulation.committed_table import DELETE_RETENTION_MS
 from tests.simulation.disk import MemoryLog

@@ -7,7 +7,7 @@ in.
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.errors import KafkaError
-from sparklog.executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.exponential_backoff import ExponentialBackoff

@@ -12,9 +12,9 @@ from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from sparklog.errors import ErrorCode
+from sparklog.executor.api.delayed_produce import ACKS_ALL, ACKS_LEADER
 from sparklog.executor.api.fetch import FetchHandler
-from sparklog.executor.api.machine.delayed_produce import ACKS_ALL, ACKS_LEADER
-from sparklog.executor.api.machine.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch_sessions import FetchSessions
 from sparklog.executor.api.produce import ProduceHandler
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota

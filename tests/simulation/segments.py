@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.file_region import LogFile
 from sparklog.storage.segment_list import number_of
-from sparklog.storage.transaction_index import AbortedTransactionEntry, TransactionIndex
+from sparklog.storage.transaction_index import TransactionIndex
 from sparklog.types import Offset
 
 _SCRATCH: Final = LogFile(Path("simulated.txnindex"), os.memfd_create("simulated"))

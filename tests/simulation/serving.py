@@ -12,7 +12,7 @@ from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.api.machine.delayed_produce import ACKS_ALL
+from sparklog.executor.api.delayed_produce import ACKS_ALL
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler

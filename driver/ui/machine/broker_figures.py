@@ -7,7 +7,7 @@ smaller begins anew, and gives no rate. Figures that are too old say nothing of 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sparklog.driver.monitoring.broker_metrics import ReceivedMetrics
+from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.driver.ui.machine.status import BrokerFigures, RequestFigures
 from sparklog.metrics import coordinators
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, MetricName

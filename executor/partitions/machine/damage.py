@@ -20,9 +20,6 @@ it; if it says so, `find_damage` of that region.
 from typing import Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import CorruptBatchError
-from sparklog.storage.batch_walk import walk_with_crc
-from sparklog.storage.file_region import FileRegion
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 
 _SUSPICIOUS_TIMES: Final = 3
@@ -80,28 +77,3 @@ class UnreadableRanges:
             if damage.end_offset is None or offset < damage.end_offset:
                 raise KafkaError(ErrorCode.corrupt_message, damage.reason)
         return limit
-
-
-def find_damage(region: FileRegion, offset: Offset) -> Damage | None:
-    """Return the first batch of a region that is not as it was written; `offset` is that of its first.
-
-    Blocks; off the loop.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    end = region.position + region.length
-    expected = offset
-    where = f"{region.file.path} is damaged"
-    try:
-        for position, header, crc_matches in walk_with_crc(region.file, region.position, end):
-            if not crc_matches or header.last_offset < expected:
-                return Damage(
-                    min(header.base_offset, expected),
-                    header.next_offset,
-                    f"{where} at position {position}: the CRC of offset {header.base_offset} is another one",
-                )
-            expected = header.next_offset
-    except CorruptBatchError as error:
-        return Damage(expected, None, f"{where}: {error.message}")
-    return None

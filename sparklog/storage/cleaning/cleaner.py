@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.cleaning.batch_windows import Window, windows
 from sparklog.storage.cleaning.key_hashes import KeyHashes
 from sparklog.storage.cleaning.key_mapping import KeyMapping
@@ -31,7 +32,7 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
 from sparklog.storage.machine.segment_groups import SealedSegment, group_segments
 from sparklog.storage.segment import Segment
-from sparklog.storage.transaction_index import AbortedTransactionEntry, TransactionIndex
+from sparklog.storage.transaction_index import TransactionIndex
 from sparklog.types import Offset
 
 

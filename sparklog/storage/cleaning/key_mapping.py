@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.cleaning.batch_windows import Window, records_in_groups
 from sparklog.storage.cleaning.key_hashes import KeyHashes
 from sparklog.storage.cleaning.offset_map import OffsetMap
 from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
-from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
 

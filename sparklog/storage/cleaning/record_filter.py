@@ -33,13 +33,13 @@ from sparklog.records.batch import (
 from sparklog.records.codecs import Codec, compress
 from sparklog.records.columns import LocatedRecords, binary_column
 from sparklog.records.varint_columns import Bytes, Int64s, VarintColumn, pack_columns, read_varint_column
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.cleaning.batch_windows import Window, records_in_groups
 from sparklog.storage.cleaning.key_hashes import KeyHashes
 from sparklog.storage.cleaning.offset_map import OffsetMap
 from sparklog.storage.cleaning.request import LastBatch
 from sparklog.storage.file_region import Buffer
 from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
-from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset, ProducerId, TimestampMs
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sparklog.records.batch import BatchHeader
-from sparklog.storage.transaction_index import AbortedTransactionEntry
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.types import Offset, ProducerId
 
 

@@ -5,14 +5,27 @@ the high watermark; the active one too if it is over-age or over-size (the log t
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from sparklog.storage.log_config import LogConfig
-from sparklog.storage.segment import Segment
 from sparklog.types import Offset, TimestampMs
 
 
+class RetainedSegment(Protocol):
+    """A segment, as far as retention looks at it."""
+
+    @property
+    def base_offset(self) -> Offset: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def largest_timestamp(self) -> TimestampMs:
+        """Return the largest timestamp of its records, or what stands for that of an empty one."""
+
+
 def count_deletable(
-    segments: Sequence[Segment],
+    segments: Sequence[RetainedSegment],
     config: LogConfig,
     *,
     log_start_offset: Offset,

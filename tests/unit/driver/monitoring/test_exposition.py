@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from sparklog.driver.monitoring.broker_metrics import ReceivedMetrics
 from sparklog.driver.monitoring.exposition import CONTROLLER, Rates, family_name, for_prometheus, for_sinks
+from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.metrics import controller, network, server, storage
 from sparklog.metrics.catalogue import CATALOGUE
 from sparklog.metrics.histogram import Summary

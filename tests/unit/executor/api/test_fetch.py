@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.api.machine.fetch_context import FetchContext
+from sparklog.executor.api.fetch_context import FetchContext
 from sparklog.executor.partitions.replica import Replica
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.storage.file_region import FileRegion

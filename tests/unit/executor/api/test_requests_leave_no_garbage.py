@@ -4,8 +4,8 @@ import pytest
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.api.delayed_produce import DelayedProduce
 from sparklog.executor.api.delete_records import _Deletions
-from sparklog.executor.api.machine.delayed_produce import DelayedProduce
 from sparklog.executor.api.write_txn_markers import _Writes
 from tests.garbage import uncollected
 from tests.unit.executor.api.test_write_txn_markers import marker

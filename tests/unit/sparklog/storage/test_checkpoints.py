@@ -7,10 +7,11 @@ import pytest
 
 from sparklog.errors import KafkaError
 from sparklog.storage import checkpoints
+from sparklog.storage.aborted_transaction import AbortedTransactionEntry
 from sparklog.storage.checkpoints import CorruptCheckpointError
 from sparklog.storage.files import decode_uuid, encode_uuid
 from sparklog.storage.machine.leader_epochs import EpochEndOffset, EpochEntry, LeaderEpochs
-from sparklog.storage.transaction_index import AbortedTransactionEntry, TransactionIndex
+from sparklog.storage.transaction_index import TransactionIndex
 from sparklog.types import TopicPartition
 
 

@@ -1,6 +1,6 @@
 """Rates and figures from what brokers report."""
 
-from sparklog.driver.monitoring.broker_metrics import ReceivedMetrics
+from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.driver.ui.machine.broker_figures import MAX_AGE_MS, FigureReader
 from sparklog.driver.ui.machine.status import BrokerFigures, RequestFigures
 from sparklog.metrics.names import COUNT, MEAN, VALUE, MetricName

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.api.machine.fetch_context import (
+from sparklog.executor.api.fetch_context import (
     NEVER_TOLD,
     CachedPartition,
     FetchContext,

@@ -3,7 +3,7 @@
 from kio.schema.fetch.v17.response import FetchResponse
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.exponential_backoff import ExponentialBackoff
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import MILLISECOND

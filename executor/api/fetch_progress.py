@@ -13,7 +13,7 @@ import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.errors import ErrorCode
-from sparklog.executor.api.machine.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch_context import CachedPartition, FetchContext
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 

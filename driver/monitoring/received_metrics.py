@@ -1,0 +1,15 @@
+"""The figures that a node has sent."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sparklog.metrics.names import MetricName
+from sparklog.types import TimestampMs
+
+
+class ReceivedMetrics(NamedTuple):
+    """The figures of one node at one time."""
+
+    received_at_ms: TimestampMs
+    """By the driver's clock, since 1970."""
+    values: Mapping[MetricName, float]

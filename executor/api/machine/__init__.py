@@ -1,1 +1,0 @@
-"""What handlers decide: pure; events and requests in, outcomes out."""
