@@ -4,17 +4,15 @@ acks=1 is answered after the append, acks=all when everything appended is below 
 of at least min.insync.replicas, or when the request's timeout has passed; whoever is not settled by then is
 REQUEST_TIMED_OUT, and its records may yet be committed.
 
-Pure. Order for the caller: `add` each partition and have it settled (`Replica.append`); when some
-are not after the last of them, count them in `unsettled` and set `answer`, which is called once, and have
-`expire` called at the deadline.
+Pure. Order for the caller: that of `Settling`.
 Source: Kafka's DelayedProduce.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.storage.machine.verification import Verification
 from sparklog.storage.results import AppendInfo
@@ -29,38 +27,24 @@ ACKS_ALL: Final = -1
 _UNKNOWN: Final = -1
 
 
-class ProducedPartition:
+class ProducedPartition(SettlingPart):
     """The outcome for one partition of a request."""
 
-    __slots__ = (
-        "appended",
-        "error_code",
-        "message",
-        "partition",
-        "produce",
-        "record_errors",
-        "replica",
-        "settled",
-        "topic",
-        "verification",
-    )
+    __slots__ = ("appended", "message", "partition", "record_errors", "topic", "verification")
 
     def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
-        self.produce = produce
+        super().__init__(produce)
+        self.settling: DelayedProduce
+        self.replica: Replica | None
         self.topic = topic
         self.partition = partition
-        self.error_code = ErrorCode.none
         self.message: str | None = None
         self.record_errors: tuple[RecordError, ...] = ()
         """Which of the records are to blame, where the others were good (KIP-467)."""
-        self.replica: Replica | None = None
-        """Where the records are to go, once it is found."""
         self.verification: Verification | None = None
         """What the first records of a transaction are appended with."""
         self.appended: AppendInfo | None = None
         """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
-        self.settled = True
-        """Whether there is nothing to wait for (any more)."""
 
     def fail(self, error: KafkaError) -> None:
         """The records were refused, or cannot be acknowledged."""
@@ -71,38 +55,18 @@ class ProducedPartition:
         if self.appended is not None:
             self.appended = self.appended._replace(base_offset=_UNKNOWN, log_start_offset=_UNKNOWN)
 
-    def settle(self, error: KafkaError | None) -> None:
-        """What was appended is committed, or will not be here."""
-        if self.settled:
-            return
-        self.settled = True
-        if error is not None:
-            self.fail(error)
-        produce = self.produce
-        if produce.answer is not None:
-            produce.unsettled -= 1
-            if produce.unsettled == 0:
-                produce.answer()
 
-
-class DelayedProduce:
+class DelayedProduce(Settling[ProducedPartition]):
     """One request."""
 
-    __slots__ = (
-        "acks",
-        "answer",
-        "listener_name",
-        "now_ms",
-        "partitions",
-        "refusal",
-        "unsettled",
-        "version",
-        "wall_ms",
-    )
+    __slots__ = ("acks", "listener_name", "now_ms", "refusal", "version", "wall_ms")
+
+    late = "not all replicas in sync have the records yet"
 
     def __init__(
         self, body: Any, version: int, listener_name: str, now_ms: int, wall_ms: TimestampMs
     ) -> None:
+        super().__init__()
         self.version = version
         self.listener_name = listener_name
         """By which it came."""
@@ -117,26 +81,9 @@ class DelayedProduce:
         """When it came, by the monotonic clock,"""
         self.wall_ms = wall_ms
         """and by the other."""
-        self.partitions: list[ProducedPartition] = []
-        self.unsettled = 0
-        """How many of them wait; counted while there is an `answer` to give."""
-        self.answer: Callable[[], None] | None = None
 
     def add(self, topic: UUID | str | None, partition: int) -> ProducedPartition:
         """Return the outcome of one more partition, good so far."""
         produced = ProducedPartition(self, topic, partition)
-        self.partitions.append(produced)
+        self.parts.append(produced)
         return produced
-
-    def expire(self) -> None:
-        """The request's timeout has passed."""
-        error = KafkaError(ErrorCode.request_timed_out, "not all replicas in sync have the records yet")
-        late = [produced for produced in self.partitions if not produced.settled]
-        for produced in late:
-            produced.settle(error)
-        for produced in late:
-            assert produced.replica is not None
-            produced.replica.progress.drop_settled_appends()
-
-    def recheck(self) -> None:
-        """Nothing wakes a produce; its partitions settle it."""

@@ -39,7 +39,7 @@ def append_produced(
 
     A batch of a transaction goes into `transactional`; None, where the request has no transactional id.
     """
-    produce = produced.produce
+    produce = produced.settling
     try:
         if produce.refusal is not None:
             raise produce.refusal
@@ -104,7 +104,7 @@ def append_in_epoch(
             ErrorCode.not_leader_or_follower,
             f"{replica.topic_partition} got another leader epoch while its records were looked into",
         )
-    waiting = produced if produced.produce.acks == ACKS_ALL else None
+    waiting = produced if produced.settling.acks == ACKS_ALL else None
     produced.appended = replica.append(records, header, now_ms, wall_ms, waiting, produced.verification)
 
 

@@ -13,7 +13,6 @@ overtakes it; and as a connection has one such request, those that wait are boun
 import datetime
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -38,7 +37,7 @@ from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.types import TimestampMs
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Response
+from sparklog.wire.requests import NO_RESPONSE, Request, Response
 from sparklog.wire.turns import held, turn
 
 _NONE: Final = ErrorCode.none
@@ -125,16 +124,11 @@ class ProduceHandler:
         if examination is not None and examination.later:
             return self._append_examined(body, produce, examination)
         if produce.acks == ACKS_ALL:
-            for produced in produce.partitions:
+            for produced in produce.parts:
                 if not produced.settled:
-                    produce.unsettled += 1
-            if produce.unsettled:
-                deferred = Deferred()
-                bucket = self._delayed.add(produce, produce.now_ms + body.timeout // _MILLISECOND)
-                produce.answer = partial(self._answer_later, produce, deferred, bucket)
-                return deferred
+                    return self._answer_settled(produce, produce.now_ms + body.timeout // _MILLISECOND)
         elif produce.acks == ACKS_NONE:
-            partitions, produce.partitions = produce.partitions, []  # as in `_response`
+            partitions, produce.parts = produce.parts, []  # as in `_response`
             for produced in partitions:
                 if produced.error_code is not _NONE:
                     # Nothing else can tell this client: it sees the connection end and looks for the leader.
@@ -142,29 +136,24 @@ class ProduceHandler:
             return NO_RESPONSE
         return self._response(produce)
 
-    def _answer_later(self, produce: DelayedProduce, deferred: Deferred, bucket: int) -> None:
-        """All that waited are settled."""
-        produce.answer = None
-        self._delayed.discard(produce, bucket)
-        if deferred.abandoned:
-            produce.partitions.clear()
-        else:
-            deferred.complete(self._response(produce))
+    async def _answer_settled(self, produce: DelayedProduce, deadline_ms: int) -> Response:
+        await self._delayed.until_settled(produce, deadline_ms)
+        return self._response(produce)
 
     def _response(self, produce: DelayedProduce) -> Any:
         """Return the response entity, or the steps in which it is made."""
-        if len(produce.partitions) > _PARTITIONS_AT_ONCE:
+        if len(produce.parts) > _PARTITIONS_AT_ONCE:
             return self._response_of_many(produce)
         response = produce_response(produce, self._table)
         # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
-        produce.partitions.clear()
+        produce.parts.clear()
         return response
 
     async def _response_of_many(self, produce: DelayedProduce) -> Response:
         try:
             return await produce_response_of_many(produce, self._table)
         finally:
-            produce.partitions.clear()
+            produce.parts.clear()
 
 
 def _records_of_partitions(

@@ -64,7 +64,7 @@ class Examination:
         Raises:
             KafkaError: what `examine` raises.
         """
-        demands = replica.settings.demands(produced.produce.wall_ms, self._max_decompressed_bytes)
+        demands = replica.settings.demands(produced.settling.wall_ms, self._max_decompressed_bytes)
         self._records_left -= header.record_count
         codec = header.attributes & CODEC_BITS
         if demands.codec is None or demands.codec == codec:

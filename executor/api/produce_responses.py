@@ -53,7 +53,7 @@ def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
     types = _types(produce.version)
     leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}
-    for produced in produce.partitions:
+    for produced in produce.parts:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
     return _response(produce.version, types, topics, leaders)
 
@@ -63,7 +63,7 @@ async def produce_response_of_many(produce: DelayedProduce, table: PartitionTabl
     types = _types(produce.version)
     leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}
-    for produced in produce.partitions:
+    for produced in produce.parts:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
         await turn()
     return _response(produce.version, types, topics, leaders)

@@ -8,7 +8,7 @@ Rows are by producer id, as in Kafka: of two markers of one producer for a parti
 Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from kio.schema.write_txn_markers.v2.response import (
@@ -21,12 +21,13 @@ from kio.schema.write_txn_markers.v2.response import (
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import ProducerId, TimestampMs
-from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.requests import Request, Response
 from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade_in_steps
 
@@ -47,96 +48,41 @@ class CompleteTransaction(Protocol):
         """Append the marker, and `answer` once, when it is committed or cannot be."""
 
 
-class _Write:
+class _Write(SettlingPart):
     """One marker on its way into one partition."""
 
-    __slots__ = ("error_code", "replica", "settled", "writes")
+    __slots__ = ("partition", "producer_id", "topic")
 
-    def __init__(self, writes: "_Writes") -> None:
-        self.writes = writes
-        self.error_code = ErrorCode.none
-        self.replica: Replica | None = None
-        self.settled = True
-        """Whether there is nothing to wait for (any more)."""
-
-    def settle(self, error: KafkaError | None) -> None:
-        """The marker is committed, or will not be here."""
-        if not self.settled:
-            self.settled = True
-            self.error_code = ErrorCode.none if error is None else error.error_code
-            self.writes.settled()
+    def __init__(self, writes: "_Writes", producer_id: ProducerId, topic: str, partition: int) -> None:
+        super().__init__(writes)
+        self.replica: Replica | None
+        self.producer_id = producer_id
+        self.topic = topic
+        self.partition = partition
 
 
-class _Writes:
+class _Writes(Settling[_Write]):
     """The markers of one request."""
 
-    def __init__(self, delayed: DelayedOperations) -> None:
-        self._delayed = delayed
-        self._by_producer: dict[ProducerId, dict[str, dict[int, _Write]]] = {}
-        self._all: list[_Write] = []
-        self._unsettled = 0
-        self._deferred: Deferred | None = None
-        """Set while the answer waits."""
-        self._bucket = 0
+    __slots__ = ()
 
-    def add(self, producer_id: ProducerId, topic: str, partition: int) -> _Write:
-        """Return one more, which has nothing to wait for so far."""
-        write = _Write(self)
-        self._by_producer.setdefault(producer_id, {}).setdefault(topic, {})[partition] = write
-        self._all.append(write)
-        return write
+    late = "not all replicas in sync have the marker yet"
 
-    def answer(self, timeout_ms: int) -> Awaitable[Response]:
-        """Answer when all are settled, and at the latest when the time is up."""
-        self._unsettled = sum(not write.settled for write in self._all)
-        if not self._unsettled:
-            return self._response()
-        self._deferred = Deferred()
-        self._bucket = self._delayed.add(self, self._delayed.now_ms() + timeout_ms)
-        return self._deferred
-
-    def settled(self) -> None:
-        """One more is settled."""
-        if self._deferred is None:
-            return
-        self._unsettled -= 1
-        if self._unsettled == 0:
-            deferred, self._deferred = self._deferred, None
-            self._delayed.discard(self, self._bucket)
-            deferred.complete(self._response())
-
-    def expire(self) -> None:
-        """The time is up; markers that are appended may yet be committed."""
-        error = KafkaError(ErrorCode.request_timed_out, "not all replicas in sync have the marker yet")
-        late = [write for write in self._all if not write.settled]
-        for write in late:
-            write.settle(error)
-        for write in late:
-            if write.replica is not None:
-                write.replica.progress.drop_settled_appends()
-
-    def recheck(self) -> None:
-        """Nothing wakes this; partitions settle what waits for them."""
-
-    async def _response(self) -> Response:
-        try:
-            return await self._rows()
-        finally:
-            # They hold this and their replicas; in a circle, the files of a deleted log would stay open.
-            self._all.clear()
-            self._by_producer.clear()
-
-    async def _rows(self) -> Response:
+    async def response(self) -> Response:
+        """Return the response."""
+        by_producer: dict[ProducerId, dict[str, dict[int, ErrorCode]]] = {}
+        for write in self.parts:
+            by_topic = by_producer.setdefault(write.producer_id, {})
+            by_topic.setdefault(write.topic, {})[write.partition] = write.error_code
+            await turn()
         markers = []
-        for producer_id, by_topic in self._by_producer.items():
+        for producer_id, by_topic in by_producer.items():
             topics = []
             for topic, by_partition in by_topic.items():
                 rows = []
-                for partition, write in by_partition.items():
+                for partition, error_code in by_partition.items():
                     rows.append(
-                        WritableTxnMarkerPartitionResult(
-                            partition_index=partition, error_code=write.error_code
-                        )
+                        WritableTxnMarkerPartitionResult(partition_index=partition, error_code=error_code)
                     )
                     await turn()
                 topics.append(WritableTxnMarkerTopicResult(name=topic, partitions=tuple(rows)))
@@ -167,7 +113,7 @@ class WriteTxnMarkersHandler:
     async def handle(self, request: Request) -> Response:
         """Append the markers, and answer when they are committed."""
         body = await upgrade_in_steps(request.body)
-        writes = _Writes(self._delayed)
+        writes = _Writes()
         for marker in body.markers:
             end = EndTransaction(
                 marker.producer_id,
@@ -178,20 +124,25 @@ class WriteTxnMarkersHandler:
             )
             for topic in marker.topics:
                 for partition in topic.partition_indexes:
-                    self._write(
-                        writes.add(end.producer_id, topic.name, partition), end, topic.name, partition
-                    )
+                    write = _Write(writes, end.producer_id, topic.name, partition)
+                    writes.parts.append(write)
+                    self._write(write, end)
                     await turn()
             await turn()
-        return writes.answer(self._timeout_ms)
+        await self._delayed.until_settled(writes, self._delayed.now_ms() + self._timeout_ms)
+        try:
+            return await writes.response()
+        finally:
+            # They hold this and their replicas; in a circle, the files of a deleted log would stay open.
+            writes.parts.clear()
 
-    def _write(self, write: _Write, end: EndTransaction, topic: str, partition: int) -> None:
+    def _write(self, write: _Write, end: EndTransaction) -> None:
         try:
             if end.producer_id < 0 or end.producer_epoch < 0:
                 raise KafkaError(ErrorCode.invalid_request, "a marker has a producer id and an epoch")
-            replica = write.replica = self._find(topic, partition)
-            if topic == CONSUMER_OFFSETS_TOPIC:
-                self._leave_to_coordinator(write, end, partition)
+            replica = write.replica = self._find(write.topic, write.partition)
+            if write.topic == CONSUMER_OFFSETS_TOPIC:
+                self._leave_to_coordinator(write, end)
             else:
                 replica.require_leader()
                 replica.append_marker(end, self._delayed.now_ms(), self._wall_ms(), write)
@@ -208,7 +159,7 @@ class WriteTxnMarkersHandler:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{replica} is offline")
         return replica
 
-    def _leave_to_coordinator(self, write: _Write, end: EndTransaction, partition: int) -> None:
+    def _leave_to_coordinator(self, write: _Write, end: EndTransaction) -> None:
         complete = self._complete_group_transaction
         if complete is None:
             raise KafkaError(ErrorCode.not_leader_or_follower, "there are no group coordinators here")
@@ -221,7 +172,7 @@ class WriteTxnMarkersHandler:
 
         write.settled = False
         try:
-            complete(partition, end, answer)
+            complete(write.partition, end, answer)
         except BaseException:
             write.settled = True
             raise

@@ -16,7 +16,11 @@ import heapq
 from asyncio import Future
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
+
+from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
+from sparklog.wire.requests import Deferred
 
 Result = TypeVar("Result")
 
@@ -144,6 +148,27 @@ class DelayedOperations:
         """The operation waits no more."""
         self._deadlines.discard(operation, bucket)
         self._woken.pop(operation, None)
+
+    def until_settled(self, settling: Settling[SettlingPart], deadline_ms: int) -> Deferred:
+        """Return what is completed when all parts are settled, at the latest at `deadline_ms`.
+
+        When the client goes, the parts are settled all the same.
+        """
+        deferred = Deferred()
+        if settling.begin(partial(self._settled, settling, deferred)):
+            settling.bucket = self.add(settling, deadline_ms)
+        else:
+            deferred.complete(None)
+        return deferred
+
+    def _settled(self, settling: Settling[SettlingPart], deferred: Deferred) -> None:
+        assert settling.bucket is not None, "it waits"
+        self.discard(settling, settling.bucket)
+        settling.bucket = None
+        if deferred.abandoned:
+            settling.parts.clear()  # they hold it and their replicas, and so the files of a deleted log
+        else:
+            deferred.complete(None)
 
     def wake(self, operation: Waiting) -> None:
         """Have the operation rechecked after the callbacks of this turn of the loop."""

@@ -13,7 +13,7 @@ from sparklog.executor.partitions.roles import OPENED_TOGETHER
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.turns import steps_of
 from tests.counted_work import counted_calls, counted_turns
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import delete_records, rows
@@ -169,12 +169,14 @@ async def test_deletion_of_records_that_waits_for_many_partitions_looks_at_those
         topic_id = await brokers.create_topic(f"t-{partitions}", [(0, 1)] * partitions)
         body = delete_records(f"t-{partitions}", 0, partitions=partitions)
         request = Request(ApiKey.DELETE_RECORDS, 2, 1, "test", body, memoryview(b""), Client(), "PLAINTEXT")
-        waiting = in_one_go(brokers.brokers[0].apis[ApiKey.DELETE_RECORDS].handler(request))
+        steps = steps_of(brokers.brokers[0].apis[ApiKey.DELETE_RECORDS].handler(request))
+        while (waiting := steps.send(None)) is None:
+            pass
         assert isinstance(waiting, Deferred)
         with counted_calls() as calls:
             await brokers.elect(topic_id, 0, leader=0, isr=[0])
         counts.append(calls.value)
-        waiting.abandon()
+        steps.close()
     few, many = counts
     assert many - few < (MANY - FEW) // 2
 
