@@ -19,9 +19,9 @@ from kio.static.constants import EntityType
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
 from sparklog.wire.layout import FieldLayout, default_value, entity_layout, once_per_type
+from sparklog.wire.turns import in_one_go
 
-_Converter: TypeAlias = Callable[[Any], Any]
-_SteppingConverter: TypeAlias = Callable[[Any], Generator[None, None, Any]]
+_Converter: TypeAlias = Callable[[Any], Generator[None, None, Any]]
 _Rule: TypeAlias = Callable[[Any, type[Any], type[Any]], Mapping[str, Any]]
 """(source entity, target type, newer of the two types) -> fields of the target that names do not give."""
 
@@ -34,9 +34,7 @@ def upgrade(entity: Any) -> Any:
     >>> int(newest.__version__), newest.topics  # no topics meant all of them in v0
     (13, None)
     """
-    source_type = type(entity)
-    target_type = _newest_type(source_type)
-    return entity if target_type is source_type else _converter(source_type, target_type)(entity)
+    return in_one_go(upgrade_in_steps(entity))
 
 
 def downgrade(entity: Any, version: int) -> Any:
@@ -45,10 +43,7 @@ def downgrade(entity: Any, version: int) -> Any:
     Raises:
         kio.index.KioIndexError: the API has no such version.
     """
-    source_type = type(entity)
-    if source_type.__version__ == version:
-        return entity
-    return _converter(source_type, _sibling_type(source_type, version))(entity)
+    return in_one_go(downgrade_in_steps(entity, version))
 
 
 @coroutine
@@ -58,7 +53,7 @@ def upgrade_in_steps(entity: Any) -> Generator[None, None, Any]:
     target_type = _newest_type(source_type)
     if target_type is source_type:
         return entity
-    return (yield from _converter_in_steps(source_type, target_type)(entity))
+    return (yield from _converter(source_type, target_type)(entity))
 
 
 @coroutine
@@ -71,7 +66,7 @@ def downgrade_in_steps(entity: Any, version: int) -> Generator[None, None, Any]:
     source_type = type(entity)
     if source_type.__version__ == version:
         return entity
-    return (yield from _converter_in_steps(source_type, _sibling_type(source_type, version))(entity))
+    return (yield from _converter(source_type, _sibling_type(source_type, version))(entity))
 
 
 @once_per_type
@@ -89,17 +84,6 @@ def _sibling_type(entity_type: type[Any], version: int) -> type[Any]:
 @once_per_type
 def _converter(source_type: type[Any], target_type: type[Any]) -> _Converter:
     """Compile the conversion; the types are the same struct of two versions."""
-    converter: _Converter = _compiled(source_type, target_type, in_steps=False)
-    return converter
-
-
-@once_per_type
-def _converter_in_steps(source_type: type[Any], target_type: type[Any]) -> _SteppingConverter:
-    converter: _SteppingConverter = _compiled(source_type, target_type, in_steps=True)
-    return converter
-
-
-def _compiled(source_type: type[Any], target_type: type[Any], *, in_steps: bool) -> Any:
     source_fields = {field.name: field for field in entity_layout(source_type).all_fields}
     namespace: dict[str, Any] = {"target_type": target_type}
     arguments = []
@@ -109,7 +93,7 @@ def _compiled(source_type: type[Any], target_type: type[Any], *, in_steps: bool)
         expression = (
             f"default_{field.name}"
             if source_field is None
-            else _value_expression(source_field, field, namespace, in_steps=in_steps)
+            else _value_expression(source_field, field, namespace)
         )
         arguments.append(f"{field.name}={expression}")
     direction = target_type.__module__.rpartition(".")[2]
@@ -121,32 +105,21 @@ def _compiled(source_type: type[Any], target_type: type[Any], *, in_steps: bool)
     else:
         body = f"target_type({', '.join(arguments)})"
     name = f"<{entity_layout(source_type).name} to v{int(target_type.__version__)}>"
-    lines = (
-        ["def convert(e):", "    yield", f"    return {body}"]
-        if in_steps
-        else [f"convert = lambda e: {body}"]
-    )
-    exec(compile("\n".join(lines), name, "exec"), namespace)
-    return namespace["convert"]
+    source = f"def convert(e):\n    yield\n    return {body}"
+    exec(compile(source, name, "exec"), namespace)
+    converter: _Converter = namespace["convert"]
+    return converter
 
 
-def _value_expression(
-    source: FieldLayout, target: FieldLayout, namespace: dict[str, Any], *, in_steps: bool
-) -> str:
+def _value_expression(source: FieldLayout, target: FieldLayout, namespace: dict[str, Any]) -> str:
     value = f"e.{source.name}"
     if target.entity_type is not None:
         assert source.entity_type is not None
         convert = f"convert_{target.name}"
-        if in_steps:
-            namespace[convert] = _converter_in_steps(source.entity_type, target.entity_type)
-            namespace["convert_each"] = _convert_each
-            steps = f"convert_each({convert}, {value})" if target.is_array else f"{convert}({value})"
-            converted = f"(yield from {steps})"
-        else:
-            namespace[convert] = _converter(source.entity_type, target.entity_type)
-            converted = (
-                f"tuple([{convert}(i) for i in {value}])" if target.is_array else f"{convert}({value})"
-            )
+        namespace[convert] = _converter(source.entity_type, target.entity_type)
+        namespace["convert_each"] = _convert_each
+        steps = f"convert_each({convert}, {value})" if target.is_array else f"{convert}({value})"
+        converted = f"(yield from {steps})"
         if source.nullable:
             null = "None" if target.nullable else f"default_{target.name}"
             return f"{null} if {value} is None else {converted}"
@@ -156,9 +129,7 @@ def _value_expression(
     return value
 
 
-def _convert_each(
-    convert: _SteppingConverter, items: Iterable[Any]
-) -> Generator[None, None, tuple[Any, ...]]:
+def _convert_each(convert: _Converter, items: Iterable[Any]) -> Generator[None, None, tuple[Any, ...]]:
     converted = []
     for item in items:
         converted.append((yield from convert(item)))
