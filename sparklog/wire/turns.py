@@ -8,8 +8,8 @@ done, and nothing more is read from its connection meanwhile. All connections of
 everything else: heartbeats, timers, other listeners.
 
 While a coroutine waits, the next requests of its connection are read, unless it waits by `held`, because they
-have to come behind what it waits for. After a future it goes on in a later turn; after a `Deferred` at once,
-in the call that completes it, as far as its next `turn()`.
+have to come behind what it waits for. It goes on in a later turn; but after a `Deferred` that it has awaited
+without `held` at once, in the call that completes it, as far as its next `turn()`.
 
 At most `MAX_LONG_REQUESTS` are at work at a time; the next one begins when one of them is answered, so that
 what long requests take of memory is bounded, however many connections send them. One that waits is not at
@@ -218,7 +218,7 @@ class CoroutineDriver:
     Order for the caller: `go_on` or `begin_later`, once; `abandon` when the answer has no receiver any more.
     """
 
-    __slots__ = ("_abandoned", "_admitted", "_driven", "_running", "_steps", "_turns", "is_long")
+    __slots__ = ("_abandoned", "_admitted", "_answer", "_driven", "_running", "_steps", "_turns", "is_long")
 
     def __init__(self, turns: Turns, awaitable: Awaitable[Any], driven: Driven) -> None:
         self._turns = turns
@@ -227,6 +227,8 @@ class CoroutineDriver:
         self._admitted = False
         self._abandoned = False
         self._running = False
+        self._answer: Any = None
+        """That of a `Deferred` that was waited for, until the next turn."""
         self.is_long = False
         """Whether it has yielded its turn."""
 
@@ -296,9 +298,13 @@ class CoroutineDriver:
             awaited._asyncio_future_blocking = False  # as a task does, whose part this has
             awaited.add_done_callback(self._done)
         else:
-            awaited.bind(self._completed)
+            awaited.bind(self._go_on_later if is_held else self._completed)
 
     def _done(self, _: "asyncio.Future[Any]") -> None:
+        self._turns.wait(self._take_turn)
+
+    def _go_on_later(self, answer: Any) -> None:
+        self._answer = answer
         self._turns.wait(self._take_turn)
 
     def _completed(self, answer: Any) -> None:
@@ -316,7 +322,8 @@ class CoroutineDriver:
         if not self._abandoned:
             self._driven.resume()
             began_s = perf_counter()
-            self.go_on(began_s + SHARE_S)
+            answer, self._answer = self._answer, None
+            self.go_on(began_s + SHARE_S, answer)
             self._turns.spent(perf_counter() - began_s)
 
     def _end(self) -> None:
