@@ -23,7 +23,8 @@ from sparklog.records.batch import read_header
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.fetch_metadata import FINAL_EPOCH, LARGEST
-from sparklog.wire.requests import Deferred, Handler, Request
+from sparklog.wire.requests import Handler, Request
+from sparklog.wire.turns import is_awaitable, steps_of
 from tests.simulation.loop import ProcessLoop
 from tests.simulation.network import Connection, Reply
 
@@ -169,9 +170,23 @@ class Leading:
         answered: Callable[[Any], None],
     ) -> None:
         request = Request(api_key, api_version, 0, None, body, memoryview(b""), connection, "PLAINTEXT")
-        response = handler(request)
-        if isinstance(response, Deferred):
-            response.bind(answered)
-            connection.on_close(response.abandon)
-        else:
+        self._take(connection, handler(request), answered)
+
+    def _take(self, connection: Any, response: Any, answered: Callable[[Any], None]) -> None:
+        if not is_awaitable(response):
             answered(response)
+            return
+        steps = steps_of(response)
+
+        def go_on(answer: Any = None) -> None:
+            try:
+                awaited = steps.send(answer)
+                while awaited is None:
+                    awaited = steps.send(None)
+            except StopIteration as last:
+                self._take(connection, last.value, answered)
+            else:
+                awaited.bind(go_on)
+
+        connection.on_close(steps.close)
+        go_on()
