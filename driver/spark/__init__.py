@@ -1,1 +1,1 @@
-"""What the driver asks of Spark: racks, slots, hosts, and what must be true before a start."""
+"""The driver's use of Spark: racks, slots, hosts, and the checks before a start."""

@@ -1,11 +1,11 @@
-"""The Spark jobs that belong to a cluster, so that they can be left out when a user cancels all jobs.
+"""The Spark jobs of a cluster, which `cancelAllJobs` leaves out.
 
-Whoever presses Ctrl-C, or calls `SparkContext.cancelAllJobs`, means the queries that he waits for, not the
-cluster beside them. Spark knows no "all but these", so every other job is cancelled by its id. That must miss
-none of the user's and hit none of the cluster's, however new it is; Spark's status store hears of a job a
-moment after it was submitted. So the newest ids, which the store has not heard of, count as running; they are
-looked for before the store is asked what runs, or it would hear of one in between. No job of the cluster's is
-submitted without its id being noted.
+Ctrl-C and `SparkContext.cancelAllJobs` are meant for the user's queries, not for the cluster. Spark has no
+"all but these", so every other job is cancelled by its id. That must miss none of the user's jobs and hit
+none of the cluster's, however new it is; Spark's status store learns of a job a moment after its submission.
+So the newest ids, unknown to the store, count as running; they are read before the store is asked for running
+jobs, since it could learn of one in between. The id of each of the cluster's jobs is noted with its
+submission.
 """
 
 import threading
@@ -20,16 +20,17 @@ REASON: Final = "as part of cancellation of all jobs"
 
 
 def forget_local_properties(spark_context: SparkContext) -> None:
-    """Have none from whoever started the cluster: tags by which he cancels queries may be among them.
+    """Remove the local properties of the thread that started the cluster, such as tags for cancelling
+    queries.
 
-    They are the calling thread's, and jobs that it submits have them.
+    They belong to the calling thread, and its jobs inherit them.
     """
     java_virtual_machine: Any = spark_context._jvm
     spark_context._jsc.sc().setLocalProperties(java_virtual_machine.java.util.Properties())
 
 
 class BrokerJobs:
-    """The jobs of one cluster. May be used from any thread."""
+    """The jobs of one cluster. For any thread."""
 
     def __init__(self, spark_context: SparkContext) -> None:
         self._java_context: Any = spark_context._jsc.sc()
@@ -39,7 +40,7 @@ class BrokerJobs:
 
     @contextmanager
     def running(self, submit: Callable[[], Any]) -> Iterator[Any]:
-        """Submit a job by an asynchronous action and yield its Java future; the job is the cluster's."""
+        """Submit a job of the cluster by an asynchronous action and yield its Java future."""
         with self._submitting:
             future = submit()
             job_ids = {int(job_id) for job_id in future.jobIds()}
@@ -51,7 +52,7 @@ class BrokerJobs:
                 self._job_ids -= job_ids
 
     def cancel_all_others(self) -> None:
-        """Have Spark cancel every job but the cluster's; returns before they have ended, as Spark does."""
+        """Cancel every job but the cluster's; returns before they have ended, as in Spark."""
         tracker = self._java_context.statusTracker()
         with self._submitting:
             job_ids = set()

@@ -1,7 +1,7 @@
-"""Where Spark runs a rack's brokers: which executor each task is on.
+"""The executors on which Spark runs a rack's brokers.
 
-It stands in Spark's status store as soon as a task has started. The tasks of a rack's job are numbered as its
-brokers are.
+Spark's status store lists a task as soon as it has started. The tasks of a rack's job are numbered like its
+brokers.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,6 @@ _MANY: Final = 10_000
 
 
 class RunningTask(NamedTuple):
-    """A task of a job of a rack."""
-
     stage_id: int
     number: int
     executor_id: str
@@ -20,10 +18,10 @@ class RunningTask(NamedTuple):
 
 
 def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
-    """Return the tasks of the group's jobs that run now.
+    """Return the running tasks of the group's jobs.
 
     Raises:
-        Py4JError: the application ends.
+        Py4JError: the application is ending.
     """
     tracker = java_context.statusTracker()
     running = []
@@ -40,12 +38,12 @@ def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
 
 
 def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: bool = False) -> dict[int, str]:
-    """Return on which host each task of the group's latest job was started last, whatever became of it.
+    """Return the host of the last start of each task of the group's latest job, whatever its result.
 
-    Or only where it succeeded: of a task and its speculative copy that is one.
+    With `only_successful`, the host where it succeeded: of a task and its speculative copy one does.
 
     Raises:
-        Py4JError: the application ends.
+        Py4JError: the application is ending.
     """
     tracker = java_context.statusTracker()
     job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(job_group), default=-1))
@@ -59,11 +57,11 @@ def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: boo
 
 
 def executor_logs(java_context: Any, executor_id: str) -> tuple[tuple[str, str], ...]:
-    """Return the names and URLs of an executor's logs, as Spark's own pages link them.
+    """Return the names and URLs of an executor's logs, as linked from Spark's own pages.
 
     Raises:
-        Py4JJavaError: Spark knows no such executor.
-        Py4JError: the application ends.
+        Py4JJavaError: the executor is unknown.
+        Py4JError: the application is ending.
     """
     logs = java_context.statusStore().executorSummary(executor_id).executorLogs().iterator()
     found = []
@@ -74,7 +72,7 @@ def executor_logs(java_context: Any, executor_id: str) -> tuple[tuple[str, str],
 
 
 def _tasks_of(java_context: Any, job: Any) -> Iterator[tuple[int, Any]]:
-    """Yield every task of a job that was started, each with the id of its stage."""
+    """Yield every started task of a job with the id of its stage."""
     store = java_context.statusStore()
     for stage_id in job.stageIds():
         tasks = store.taskList(stage_id, 0, _MANY)

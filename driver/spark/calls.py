@@ -1,8 +1,9 @@
-"""Calls into Spark's JVM that somebody's Ctrl-C does not end.
+"""Calls into Spark's JVM that survive a Ctrl-C in another thread.
 
-When a KeyboardInterrupt breaks off a call in one thread, py4j may have the JVM close the connections of all
+When a KeyboardInterrupt interrupts a call in one thread, py4j may have the JVM close the connections of all
 threads (`GatewayServer.shutdownSocket` closes each that has the gateway's port on the JVM's side, which all
-have). A call that waits for its answer then fails although what it called goes on, so it is to be made anew.
+have). A call that waits for its answer then fails although the called method goes on, so it has to be
+repeated.
 """
 
 import time
@@ -15,16 +16,17 @@ from pyspark import SparkContext
 Result = TypeVar("Result")
 
 JVM_GONE: Final = (Py4JError, OSError)
-"""What calls raise when the context or the JVM has ended: py4j hands a refused connection on as it is."""
+"""The errors of calls after the end of the context or the JVM: py4j passes on a refused connection as it
+is."""
 _PAUSE_S: Final = 0.01
 _NOBODY_LISTENS: Final = "trying to connect"
 
 
 def answered(call: Callable[[], Result]) -> Result:
-    """Return `call()`, called again whenever its connection is lost; it must do no harm twice.
+    """Return `call()`, repeated whenever its connection is lost; it must be idempotent.
 
     Raises:
-        Exception: what `call` raises; one of `JVM_GONE` when nobody answers any more.
+        Exception: an error of `call`; one of `JVM_GONE` when the JVM no longer answers.
     """
     while True:
         try:
@@ -36,10 +38,10 @@ def answered(call: Callable[[], Result]) -> Result:
 
 
 def is_connection_lost(error: Exception) -> bool:
-    """Return whether a call failed only for its connection, and another one may do better."""
+    """Return whether a call failed only because of its connection, so that a repetition may succeed."""
     if isinstance(error, Py4JNetworkError):
         return _NOBODY_LISTENS not in str(error)
-    # Having tried twice, py4j has no more to say than that; of all else it tells what Java said.
+    # After two attempts py4j's error says no more than that; all its other errors contain Java's.
     return type(error) is Py4JError and "while calling" in str(error) and "Trace:" not in str(error)
 
 
@@ -48,10 +50,10 @@ def is_stopped(spark_context: SparkContext) -> bool:
     java_context = spark_context._jsc
     try:
         return java_context is None or answered(lambda: bool(java_context.sc().isStopped()))
-    except (Py4JNetworkError, OSError):  # there is no JVM any more
+    except (Py4JNetworkError, OSError):  # the JVM has ended
         return True
 
 
 def is_end_of(spark_context: SparkContext, error: Exception) -> bool:
-    """Return whether a call failed because the application has ended; otherwise another one may do better."""
+    """Return whether a call failed because the application has ended; otherwise a repetition may succeed."""
     return isinstance(error, JVM_GONE) and is_stopped(spark_context)

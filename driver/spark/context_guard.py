@@ -1,10 +1,10 @@
-"""What a user's calls on the SparkContext do while a cluster runs in its application.
+"""The user's calls on the SparkContext that a running cluster intercepts.
 
-Two of them would take the brokers from under the cluster. `cancelAllJobs`, which PySpark's handler of Ctrl-C
-calls too, is to spare them; `stop`, which `SparkSession.stop` and `with` blocks call too, is to let them
-leave first. PySpark has no hook for either, so for as long as the cluster runs the context object has these
-two names of its own. Whoever goes past PySpark, straight to the JVM, gets what Spark does: cancelled brokers
-are started again (`Rack`), and a context that is gone takes the cluster along (`SparkCluster`).
+Two of them would kill the brokers. `cancelAllJobs`, which PySpark's handler of Ctrl-C calls too, must spare
+them; `stop`, which `SparkSession.stop` and `with` blocks call too, must stop the cluster first. PySpark has
+no hook for either, so while the cluster runs the context object has attributes of these names. Calls that
+bypass PySpark and go to the JVM have Spark's effect: cancelled brokers are started again (`Rack`), and the
+end of the context ends the cluster (`SparkCluster`).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from sparklog.driver.spark.broker_jobs import BrokerJobs
 
 
 class ContextGuard:
-    """Two methods of one context, from `install` to `remove`."""
+    """Replaces two methods of one context, from `install` to `remove`."""
 
     def __init__(
         self, spark_context: SparkContext, jobs: BrokerJobs, stop_cluster: Callable[[], None]
@@ -27,11 +27,11 @@ class ContextGuard:
         self._stop_cluster = stop_cluster
 
     def install(self) -> None:
-        """Have the context's calls come here first."""
+        """Replace the context's methods."""
         vars(self._context).update(cancelAllJobs=self._cancel_all_jobs, stop=self._stop)
 
     def remove(self) -> None:
-        """Give the context its own methods back; safe to call twice."""
+        """Restore the context's own methods; idempotent."""
         for name in ("cancelAllJobs", "stop"):
             vars(self._context).pop(name, None)
 
@@ -47,10 +47,10 @@ class ContextGuard:
 
 
 def _beside_a_call(action: Callable[[], None]) -> None:
-    """Do something in a thread of its own, and wait for it.
+    """Run an action in a thread of its own, and wait for it.
 
-    A signal may have come in the middle of a call to the JVM, for whose answer this thread's connection
-    waits: PySpark's own `cancelAllJobs` fails then, and cancels nothing.
+    A signal may interrupt a call to the JVM, whose answer this thread's connection waits for: PySpark's own
+    `cancelAllJobs` then fails, and cancels nothing.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="sparklog cancels") as beside:
         beside.submit(action).result()

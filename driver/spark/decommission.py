@@ -1,10 +1,10 @@
-"""Notices that Spark takes an executor away while brokers still run on it.
+"""Notices that Spark decommissions an executor while brokers still run on it.
 
-Spark decommissions an executor before it removes it: its host goes, a spot instance is wanted back,
-somebody shrinks the application. The tasks on it are told nothing, but the driver's task scheduler knows at
-once. So the executors that brokers run on are looked at a few times a second; one that is to go is reported
-once for each attempt of its rack, and the rest is a controlled shutdown and another attempt, which Spark does
-not put on that executor again.
+Spark decommissions an executor before it removes it: its host shuts down, a spot instance is reclaimed, an
+operator shrinks the application. The tasks on it get no notice, but the driver's task scheduler knows at
+once. So the executors of brokers are checked a few times a second; a decommissioned one is reported once for
+each attempt of its rack, and followed by a controlled shutdown and another attempt, which Spark does not put
+on that executor again.
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class DecommissionWatch:
-    """A thread that looks at the executors of all racks, from `start` to `stop`."""
+    """A thread that checks the executors of all racks, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -32,24 +32,23 @@ class DecommissionWatch:
         racks: Sequence[Rack],
         on_decommissioned: Callable[[Rack, str], None],
     ) -> None:
-        """`on_decommissioned` is given the rack that loses an executor, and the executor's id."""
-        # Held, since PySpark forgets it when the context is stopped, which may be in the middle of a look.
+        """`on_decommissioned` gets the rack that loses an executor, and the executor's id."""
+        # Kept, since PySpark forgets it when the context is stopped, which may happen during a check.
         self._context: Any = spark_context._jsc.sc()
         self._racks = tuple(racks)
         self._on_decommissioned = on_decommissioned
         self._stopping = threading.Event()
         self._executors: dict[Rack, tuple[int, frozenset[str]]] = {}
-        """Of each rack: the attempt, and the executors of its tasks once all have started."""
+        """By rack: the attempt, and the executors of its tasks once all have started."""
         self._reported: dict[Rack, int] = {}
-        """The attempt for which a rack was reported last."""
+        """The attempt for which a rack was last reported."""
         self._thread = InheritableThread(target=self._run, name="sparklog decommission", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; returns at once."""
+        """Stop checking; returns at once."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -60,9 +59,9 @@ class DecommissionWatch:
             except JVM_GONE as error:
                 if is_connection_lost(error):
                     continue
-                # A context that is being stopped, or a JVM that is gone.
+                # The context is being stopped, or the JVM has ended.
                 if not self._stopping.is_set():
-                    logger.info("Executors are watched for decommission no more: %s", error)
+                    logger.info("Executors are no longer watched for decommission: %s", error)
                 return
 
     def _look_at(self, rack: Rack) -> None:

@@ -1,8 +1,9 @@
-"""Finds on which hosts the directories of an earlier application lie, before the brokers are started.
+"""Finds the hosts with the directories of an earlier application, before the brokers are started.
 
-Nothing of the driver's outlives it, and where brokers ran is known to nobody but their disks. So a task looks
-on each host that has an executor. Where all executors are on one host there is nothing to ask. Who is not
-found would begin empty, and if all do, so does the cluster: a start fails where a host could not be asked.
+The driver leaves nothing behind, so only the brokers' disks show where brokers ran. A task looks on each host
+that has an executor; if all executors are on one host, no search is needed. A broker whose directories are
+not found would begin empty, and if all are not, so would the cluster: a start fails if a host could not be
+searched.
 """
 
 import pickle
@@ -31,40 +32,40 @@ _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02
 
 Found = dict[BrokerId, float]
-"""The time of the last change of each broker's directories on a host."""
+"""The last change of each broker's directories on a host, in seconds since 1970."""
 
 
 def find_directories(
     slots: BrokerSlots, jobs: BrokerJobs, job_group: str, assignments: Sequence[BrokerAssignment]
 ) -> dict[BrokerId, set[str]]:
-    """Return the hosts on which brokers' directories lie, as Spark names them; without those found nowhere.
+    """Return the hosts with brokers' directories, by Spark's names; without brokers that were not found.
 
     Raises:
-        StartError: a host could not be asked within `SLOT_WAIT_S`, as long as a start waits for slots.
+        StartError: a host could not be searched within `SLOT_WAIT_S`, as long as a start waits for slots.
     """
     search = _Search(slots, jobs, job_group, assignments)
-    # In a thread of its own: the group of its jobs is nothing for the jobs of whoever starts a cluster.
+    # A thread of its own, so that the group of its jobs does not apply to the caller's jobs.
     thread = InheritableThread(target=search.run, name="sparklog directories", daemon=True)
     thread.start()
     try:
         thread.join(SLOT_WAIT_S)
     finally:
-        if thread.is_alive():  # still, or somebody has broken it off
+        if thread.is_alive():  # timed out or interrupted
             search.stop()
     if search.failure is not None:
         first_line = str(search.failure).partition("\n")[0]
         raise StartError(f"the executors could not look for the brokers' directories: {first_line}")
     if search.unasked:
         raise StartError(
-            f"{', '.join(sorted(search.unasked))} could not be asked within {SLOT_WAIT_S:.0f} s which "
-            "brokers' directories are there: no executor there has a slot for a broker's task; end the jobs "
+            f"{', '.join(sorted(search.unasked))} could not be searched for brokers' directories within "
+            f"{SLOT_WAIT_S:.0f} s: no executor there has a slot for a broker's task; end the jobs "
             "of yours that run there, or wait for them"
         )
     return homes_of(search.found)
 
 
 def homes_of(found: Mapping[str, Found]) -> dict[BrokerId, set[str]]:
-    """Return of each broker the hosts with its latest directories, of what was `found` on each host.
+    """Return the hosts with the latest directories of each broker.
 
     >>> homes_of({"x": {7: 5.0}, "y": {7: 6.0}, "z": {8: 1.0}})
     {7: {'y'}, 8: {'z'}}
@@ -80,13 +81,13 @@ def homes_of(found: Mapping[str, Found]) -> dict[BrokerId, set[str]]:
 
 
 class _Search:
-    """Asks every host, those again whose tasks Spark has run elsewhere for want of a slot."""
+    """Searches every host; again if Spark ran its task elsewhere for want of a slot."""
 
     def __init__(
         self, slots: BrokerSlots, jobs: BrokerJobs, job_group: str, assignments: Sequence[BrokerAssignment]
     ) -> None:
         self.found: dict[str, Found] = {}
-        """Of each host that was asked."""
+        """By searched host."""
         self.unasked: set[str] = set()
         self.failure: Exception | None = None
         self._slots = slots
@@ -96,7 +97,7 @@ class _Search:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Ask until every host has been."""
+        """Search until every host has been searched."""
         context = self._slots.spark_context
         try:
             forget_local_properties(context)
@@ -114,7 +115,7 @@ class _Search:
                 self.failure = error
 
     def stop(self) -> None:
-        """Ask no more; have Spark end what is asked."""
+        """Stop searching; cancels the jobs."""
         self._stopping.set()
         self._slots.spark_context.cancelJobGroup(self._job_group)
 
@@ -132,7 +133,7 @@ class _Search:
         self.found |= {ran_on[number]: changes for number, changes in found if number in ran_on}
 
     def _ran_on(self, tasks: int) -> Mapping[int, str]:
-        # Spark's status store hears of the tasks a moment after they were run.
+        # Spark's status store learns of tasks a moment after they have run.
         deadline_s = time.monotonic() + _LISTED_WITHIN_S
         java_context = self._slots.spark_context._jsc.sc()
         while True:

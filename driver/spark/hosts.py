@@ -1,7 +1,7 @@
-"""Which hosts Spark's executors are on, and whether a host or an address is this machine's.
+"""The hosts of Spark's executors, and whether a host or an address is this machine's.
 
-Spark knows hosts by whatever name a worker was given, so names are compared by what they resolve to. A
-name that does not resolve here belongs to another machine.
+Spark knows a host by any name that a worker was given, so names are compared by their addresses. A name that
+does not resolve here belongs to another machine.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ REGISTRATION_WAIT_S: Final = 5.0
 
 
 def executor_hosts(spark_context: SparkContext, executor_count: int) -> set[str]:
-    """Return the hosts that this application runs on, the driver's included.
+    """Return the hosts of this application, the driver's included.
 
     Waits a moment for `executor_count` executors to be listed.
     """
@@ -31,10 +31,10 @@ def executor_hosts(spark_context: SparkContext, executor_count: int) -> set[str]
 
 
 def hosts_with_executors(java_context: Any) -> dict[str, int]:
-    """Return the hosts on which Spark's scheduler has executors now, as it names them, and how many.
+    """Return the number of executors of Spark's scheduler by host name.
 
     Raises:
-        Py4JError: the application ends.
+        Py4JError: the application is ending.
     """
     scheduler = java_context.taskScheduler()
     hosts = {str(executor.host()) for executor in java_context.statusTracker().getExecutorInfos()}
@@ -55,7 +55,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether no other machine can connect to `host` as it resolves here."""
+    """Return whether all addresses of `host` are loopback ones."""
     addresses = _addresses(host)
     return bool(addresses) and all(ipaddress.ip_address(address).is_loopback for _, address in addresses)
 

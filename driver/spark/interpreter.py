@@ -1,9 +1,9 @@
-"""Which Python runs Spark's workers, and what to do where it is the wrong one.
+"""The Python that runs Spark's workers, and the remedy if it is the wrong one.
 
 Spark starts workers as PYSPARK_PYTHON says and otherwise as the first `python3` on the PATH. In a virtual
 environment that is not activated, or in a notebook's kernel, that is another Python, without this package. In
-local mode workers are on the driver's machine, so the driver's interpreter can be theirs. Elsewhere each host
-has its own, and the error of the first worker says whether it fits.
+local mode workers run on the driver's machine and can use the driver's interpreter. Elsewhere each host has
+its own, and the error of the first worker shows whether it fits.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from sparklog.dataframe.source import SparklogDataSource
 from sparklog.driver.spark.slots import is_local_mode
 
 _DEFAULT: Final = "python3"
-"""PySpark's choice where nothing is set."""
+"""PySpark's default."""
 _WRONG: Final = re.compile(
     r"PYTHON_VERSION_MISMATCH|No module named|Cannot run program .*No such file"
     r"|reading the port number from |Bad data in \S+'s standard output"
@@ -34,8 +34,8 @@ _WRONG: Final = re.compile(
 def use_drivers_interpreter(spark: SparkSession | SparkContext, context: SparkContext) -> None:
     """In local mode run workers by the driver's interpreter, unless the user has chosen another one.
 
-    Spark's JVM reads formats' names, and makes sources, by an interpreter that it took from the environment
-    when it was launched. Where that is another one the format is registered in the session, and goes with it.
+    Spark's JVM resolves formats and creates sources by an interpreter from the environment of its launch. If
+    that is another one, the format is registered in the session, and ends with it.
     """
     if not is_local_mode(context):
         return
@@ -46,13 +46,13 @@ def use_drivers_interpreter(spark: SparkSession | SparkContext, context: SparkCo
         environment = java_virtual_machine.java.lang.System
         chosen = environment.getenv("PYSPARK_DRIVER_PYTHON") or environment.getenv("PYSPARK_PYTHON")
         if not _are_one(chosen or _DEFAULT, context.pythonExec):
-            # Spark 4.0 refuses it where that interpreter has the format, too, which is as good.
+            # Spark 4.0 refuses it if that interpreter has the format too, which is as good.
             with contextlib.suppress(AnalysisException):
                 spark.dataSource.register(SparklogDataSource)
 
 
 def wrong_interpreter(context: SparkContext, cause: str) -> str | None:
-    """Return the remedy if a job failed because of the Python that ran its tasks; None if not."""
+    """Return the remedy if a job failed because of its workers' Python; None if not."""
     if _WRONG.search(cause) is None:
         return None
     return (

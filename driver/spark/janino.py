@@ -1,11 +1,11 @@
-"""Java classes made in the driver's JVM from their source text, so that nobody has to deploy a jar.
+"""Java classes compiled in the driver's JVM from source text, without a jar to deploy.
 
 Janino ships with Spark, which compiles its own queries with it. It knows Java about as of version 1.4 with
-some of what came later: annotations and anonymous classes work, lambdas and inferred type arguments do not.
+some later features: annotations and anonymous classes work, lambdas and inferred type arguments do not.
 Scala's traits are interfaces to it, and their members have the names that `javap` shows.
 
-Py4j finds a method by looking at all that its class has, and so fails on a class that names another one which
-is not there (SparkEnv's, protobuf's): what has to do with such a class is done within the Java source.
+Py4j finds a method by examining all methods of its class, and so fails on a class that refers to a missing
+one (SparkEnv's, protobuf's): such classes are used within the Java source only.
 """
 
 from typing import Any, TypeAlias
@@ -23,23 +23,23 @@ class CompilationError(Exception):
 
 
 class NoPlaceError(Exception):
-    """The application has nothing that the class could be put into: no UI, no progress bar."""
+    """The application has no place for the class: no UI, no progress bar."""
 
 
 def compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:
-    """Return the class of that full name that the Java text `source` defines; it may use Spark's classes.
+    """Compile the Java text `source` and return the class of that full name; it may use Spark's classes.
 
-    Takes some 100 ms the first time. Each call makes a class of its own, even of the same source.
+    Takes some 100 ms the first time. Each call makes a new class, even of the same source.
 
     Raises:
         CompilationError: it does not compile.
-        Py4JError: the JVM is gone.
+        Py4JError: the JVM has ended.
     """
     return answered(lambda: _compiled(context, class_name, source))
 
 
 def instance_of(context: SparkContext, java_class: JavaObject, *arguments: object) -> JavaObject:
-    """Return a new object of a class that has one public constructor, which does nothing else."""
+    """Return a new object of a class with one public constructor, which must not have side effects."""
 
     def instance() -> JavaObject:
         java_virtual_machine: Any = context._jvm
@@ -67,11 +67,11 @@ def _compiled(context: SparkContext, class_name: str, source: str) -> JavaObject
 
 
 def _cook(compiler: JavaObject, source: str) -> None:
-    """Have the compiler compile, once: py4j sends a call again by itself if it loses the answer."""
+    """Compile, once: py4j repeats a call whose answer it loses."""
     try:
         compiler.cook(source)
     except Py4JJavaError as error:
-        # The compiler that was given a source has it, and takes no other.
+        # A compiler that was given a source refuses another.
         if error.java_exception.getClass().getName() != "java.lang.IllegalStateException":
             raise
 

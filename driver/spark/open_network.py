@@ -1,6 +1,6 @@
-"""Who comes from other hosts has to say who he is, at the cluster's listeners and at Spark's own ports.
+"""Clients on other hosts must authenticate, at the cluster's listeners and at Spark's own ports.
 
-Unless the configuration says that the network is trusted. Checked before a job is submitted.
+Unless the configuration declares the network trusted. Checked before a job is submitted.
 """
 
 import logging
@@ -27,14 +27,15 @@ _ENCRYPTING = (
     "spark.authenticate.enableSaslEncryption",
     "spark.ssl.rpc.enabled",
 )
-"""Any of these has Spark's RPC encrypted."""
+"""Each of these encrypts Spark's RPC."""
 
 
 def check_listeners(config: BrokerConfig) -> None:
-    """Check that whoever comes from another host has to say who he is, or may do what ACLs say alone.
+    """Check that listeners on other interfaces than loopback authenticate clients, or allow only what ACLs
+    allow.
 
     Raises:
-        OpenNetworkError: He does not, and the configuration does not trust everybody.
+        OpenNetworkError: A listener does not, and the network is not declared trusted.
     """
     if config.sparklog_trusted_network:
         return
@@ -48,13 +49,13 @@ def check_listeners(config: BrokerConfig) -> None:
 
 
 def check_spark_authenticates(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Check that Spark asks who comes, by whose ports one gets at all of the cluster, where that does.
+    """Refuse to start with spark.authenticate off if a listener is reachable from other hosts.
 
-    Where all is on loopback it is said only: there may be but one user of the machine, and a session that
-    runs can't be told any more.
+    On loopback it is a warning: the machine may have a single user, and a running session's setting cannot be
+    changed.
 
     Raises:
-        OpenNetworkError: The cluster is reached from other hosts, and Spark asks nobody.
+        OpenNetworkError: A listener is reachable from other hosts, and Spark does not authenticate.
     """
     if config.sparklog_trusted_network or _is_authenticated(spark_context):
         return
@@ -62,30 +63,30 @@ def check_spark_authenticates(spark_context: SparkContext, config: BrokerConfig)
     for name, host in bound:
         if not is_loopback(host):
             raise OpenNetworkError(
-                f"{name}://{host} is reached from other hosts, and spark.authenticate is false: whoever "
-                "reaches Spark's own ports could run code in the application, or take an executor's place "
-                "with all it is told. Set spark.authenticate=true (and a spark.authenticate.secret, but in "
+                f"{name}://{host} is reachable from other hosts, and spark.authenticate is false: any client "
+                "of Spark's own ports could run code in the application, or take an executor's place "
+                "with all its secrets. Set spark.authenticate=true (and a spark.authenticate.secret, but in "
                 "local mode, on YARN and on Kubernetes), or, in a network whose hosts you all trust, set "
                 f"{TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
             )
     if _asks_clients(config, bound):
         logger.warning(
-            "Clients have to say who they are, but at Spark's own ports nobody is asked: whoever reaches "
+            "Clients have to authenticate, but Spark's own ports do not require it: any process that reaches "
             "those can run code in the application. Set spark.authenticate=true (docs/security.md)"
         )
 
 
 def check_barrier_tasks(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Check that executors do not end with a stranger's connection, where clients have to log in.
+    """Check that unauthenticated connections cannot end executors, if clients have to log in.
 
-    The executor of a barrier task accepts connections on a loopback port, from every user of its host. One
-    that is closed at once, stays silent for 10 s or brings a wrong token raises an exception that nothing
-    catches, in a thread of the executor, and Spark ends the JVM for it (status 50). A driver in local mode
+    The executor of a barrier task accepts connections on a loopback port, from every user of its host. A
+    connection that is closed at once, stays silent for 10 s or brings a wrong token raises an uncaught
+    exception in a thread of the executor, and Spark ends the JVM for it (status 50). A driver in local mode
     only loses that thread, which brokers do not use.
     Source: Spark's BasePythonRunner (`accept-connections`), SocketAuthHelper, SparkUncaughtExceptionHandler.
 
     Raises:
-        OpenNetworkError: The cluster is reached from other hosts, and barrier tasks have ports.
+        OpenNetworkError: A listener is reachable from other hosts, and barrier tasks have ports.
     """
     if config.sparklog_trusted_network or is_local_mode(spark_context):
         return
@@ -109,7 +110,8 @@ def check_barrier_tasks(spark_context: SparkContext, config: BrokerConfig) -> No
 
 
 def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Say so if clients' connections are encrypted, and Spark's, by which secrets go to other hosts, not."""
+    """Warn if clients' connections are encrypted, but Spark's, which carry secrets to other hosts, are
+    not."""
     is_encrypted = any(endpoint.security_protocol.is_encrypted for endpoint in config.listeners)
     settings = spark_context.getConf()
     if is_encrypted and not any(settings.get(key, "false").lower() == "true" for key in _ENCRYPTING):
@@ -121,30 +123,30 @@ def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) ->
 
 
 def _bound(config: BrokerConfig) -> list[tuple[str, str]]:
-    """Return the listeners' names, and the hosts at which brokers and driver listen for each."""
+    """Return the listeners' names, and the hosts that brokers and driver bind for each."""
     bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
     servers = config.controller_quorum_bootstrap_servers
     return bound + [(server.listener_name, server.address.host) for server in servers]
 
 
 def _asks_clients(config: BrokerConfig, bound: list[tuple[str, str]]) -> bool:
-    """Whether there is an authorizer, or a listener at which clients have to log in."""
+    """Whether there is an authorizer, or a listener that authenticates clients."""
     return config.authorizer is not None or any(_why_open(config, name) is None for name, _ in bound)
 
 
 def _why_open(config: BrokerConfig, listener_name: str) -> str | None:
-    """Return why a listener lets anybody in, with the remedy; None if it does not."""
+    """Return why a listener does not authenticate clients, with the remedy; None if it does."""
     protocol = config.security_protocol(listener_name)
     if protocol.is_sasl:
         if config.of_listener(listener_name, OAUTHBEARER).takes_unsecured_tokens:
             return (
-                "takes unsecured tokens, by which anybody may say that he is anybody: remove "
+                "takes unsecured tokens, in which a client may claim any name: remove "
                 "sasl.server.callback.handler.class and set sasl.oauthbearer.jwks.endpoint.url"
             )
         return None
     if protocol is SecurityProtocol.PLAINTEXT:
         return (
-            "PLAINTEXT asks nobody who he is: give it SASL_SSL, SASL_PLAINTEXT, or SSL with "
+            "PLAINTEXT does not authenticate clients: give it SASL_SSL, SASL_PLAINTEXT, or SSL with "
             "ssl.client.auth=required in listener.security.protocol.map"
         )
     settings = listener_tls_settings(config, listener_name)
@@ -152,26 +154,28 @@ def _why_open(config: BrokerConfig, listener_name: str) -> str | None:
         return None
     client_auth = settings.client_auth
     if client_auth == "required":
-        # With neither it is the brokers' own, and takes those of the inside.
+        # Without either, it is the brokers' own listener, and accepts the cluster's internal certificates.
         if settings.truststore.is_given or not settings.keystore.is_given:
             return None
         return (
-            "without a trust store it takes a certificate of any authority that the system trusts, which "
-            f"anybody can have: set {ListenerKey(listener_name, 'ssl.truststore.location')}"
+            "without a trust store it accepts a certificate of any authority that the system trusts, which"
+            " is "
+            f"available to everyone: set {ListenerKey(listener_name, 'ssl.truststore.location')}"
         )
     key = ListenerKey(listener_name, "ssl.client.auth")
     return (
-        f"with ssl.client.auth={client_auth} SSL asks nobody who he is: give it SASL_SSL or SASL_PLAINTEXT "
-        f"in listener.security.protocol.map, or SSL with {key}=required, or have an authorizer without "
+        f"with ssl.client.auth={client_auth} SSL does not authenticate clients: give it SASL_SSL or"
+        f" SASL_PLAINTEXT "
+        f"in listener.security.protocol.map, or SSL with {key}=required, or configure an authorizer without "
         "allow.everyone.if.no.acl.found"
     )
 
 
 def _is_denied_to_strangers(config: BrokerConfig) -> bool:
-    """Whether who has not said who he is may do nothing but what ACLs allow him.
+    """Whether unauthenticated clients may do only what ACLs allow.
 
-    With allow.everyone.if.no.acl.found that is so of nothing until there are ACLs: a cluster begins without
-    any, and anybody may make topics, users and ACLs.
+    Not with allow.everyone.if.no.acl.found: a cluster begins without ACLs, and any client may then create
+    topics, users and ACLs.
     """
     settings = config.authorizer
     return (

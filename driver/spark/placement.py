@@ -1,13 +1,13 @@
-"""On which hosts brokers are to run: where their directories lie, and the racks apart.
+"""The hosts on which brokers should run: those of their directories, and different ones for different racks.
 
-Spark puts a task wherever a slot is free, and a broker away from its directories begins with an empty disk.
-So a broker's task prefers its home: the host where its directories were found before the first attempt, then
-the one where it last ran for a while. Brokers without a home prefer hosts that are no other rack's: who loses
-a host is to lose one replica of a partition with it.
+Spark puts a task on any free slot, and a broker away from its directories begins with an empty disk. So a
+broker's task prefers its home: the host where its directories were found before the first attempt, then the
+one where it last ran for a while. Brokers without a home prefer hosts without another rack: the loss of a
+host should cost one replica of a partition.
 
-These are preferences, since a copy that has to be made is better than a broker that is missing. Where a home
-has no executor it is waited for, but not long; then a slot is taken that no other rack has a home for. Where
-an executor at home has no slot Spark waits for `spark.locality.wait`.
+These are preferences, since a copy of a log costs less than a missing broker. A home without an executor is
+waited for, but not long; then a slot is taken that is no other rack's home. If an executor at home has no
+slot Spark waits for `spark.locality.wait`.
 """
 
 import threading
@@ -24,63 +24,66 @@ from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.types import BrokerId
 
 HOME_WAIT_S: Final = 5.0
-"""How long a rack waits for executors on the hosts of its directories, having lost those it had: a worker
-that lives starts another within that."""
+"""How long a rack waits for new executors on the hosts of its directories: a live worker starts another
+within that.
+"""
 
 
 class Placement:
-    """Where the brokers of one cluster are at home, and what slots its racks have. For any thread."""
+    """The homes of one cluster's brokers, and the slots of its racks. For any thread."""
 
     def __init__(
         self, slots: BrokerSlots, racks: Mapping[str, Sequence[BrokerId]], job_groups: Mapping[str, str]
     ) -> None:
-        """`racks` has the brokers of each rack, in the order of its job's tasks, `job_groups` that job's."""
-        # Held, since PySpark forgets it when the context is stopped, which may be in the middle of a look.
+        """`racks` has the brokers of each rack, in the order of its job's tasks, `job_groups` that job's
+        group.
+        """
+        # Kept, since PySpark forgets it when the context is stopped, which may happen during a check.
         self._context: Any = slots.spark_context._jsc.sc()
         self._slots = slots
         self._taken = 0
-        """Of the slots for brokers: Spark only tells how many there are, taken or not."""
+        """Of the slots for brokers: Spark only reports their total, taken or not."""
         self._brokers = {rack: tuple(node_ids) for rack, node_ids in racks.items()}
         self._racks = {node_id: rack for rack, node_ids in racks.items() for node_id in node_ids}
         self._job_groups = dict(job_groups)
         self._homes: dict[BrokerId, frozenset[str]] = {}
         self._waiting = set(self._brokers)
-        """The racks that have no slots."""
+        """The racks without slots."""
         self._leaving: set[str] = set()
-        """Those whose hosts Spark takes away."""
+        """The racks whose hosts Spark takes away."""
         self._lock = threading.Lock()
 
     def set_homes(self, homes: Mapping[BrokerId, Collection[str]]) -> None:
-        """From now on these brokers are at home on these hosts, as Spark names them."""
+        """Set the homes of brokers, by Spark's names of hosts."""
         with self._lock:
             self._homes |= {node_id: frozenset(hosts) for node_id, hosts in homes.items() if hosts}
 
     def forget_homes(self, rack: str) -> None:
-        """From now on any host will do for a rack: where it was it fails again and again."""
+        """Allow any host for a rack: it fails again and again on its own."""
         with self._lock:
             self._forget_homes(rack)
 
     def leave_hosts(self, rack: str) -> None:
-        """Spark takes an executor of the rack's away: its next attempt is not to wait for that host."""
+        """Note that Spark removes an executor of the rack: its next attempt must not wait for that host."""
         with self._lock:
             self._forget_homes(rack)
             self._leaving.add(rack)
 
     def take_slots(self, rack: str, waited_s: float) -> bool:
-        """Take slots for a rack that has waited so long, if there are; return whether there were.
+        """Take slots for a rack that has waited so long; return whether there were enough.
 
-        They are for all its brokers or none: half a rack's help nobody. Those at the homes of other racks
-        that wait are theirs: each would begin empty at the other's.
+        All its brokers get slots, or none. Slots at the homes of other waiting racks are theirs: each rack
+        would begin empty at the other's home.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
 
         def is_there(node_id: BrokerId) -> bool:
             return not hosts.keys().isdisjoint(self._homes.get(node_id, ()))
 
         brokers = self._brokers[rack]
-        # One look for both: of an executor that is new here and not there nobody would know whose it is.
+        # One look for both: a second one could count an executor whose host the first one missed.
         hosts = hosts_with_executors(self._context)
         capacity = self._slots.capacity_of(sum(hosts.values()))
         with self._lock:
@@ -94,10 +97,10 @@ class Placement:
             return True
 
     def give_back(self, rack: str, *, has_served: bool) -> None:
-        """A rack's job has ended; if it had served, its brokers are at home where it ran.
+        """Note the end of a rack's job; if it had served, its brokers are at home where it ran.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         with self._lock:
             self._taken -= len(self._brokers[rack])
@@ -109,15 +112,15 @@ class Placement:
             self.set_homes({self._brokers[rack][number]: {host} for number, host in hosts.items()})
 
     def ended(self, rack: str) -> None:
-        """A rack is not started again."""
+        """Note that a rack is not started again."""
         with self._lock:
             self._waiting.discard(rack)
 
     def preferred(self, rack: str) -> list[list[str]]:
-        """Return the hosts that each of a rack's brokers prefers now; none where all are as good.
+        """Return the preferred hosts of each of a rack's brokers; empty if all hosts are equal.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         hosts = hosts_with_executors(self._context)
         places: dict[BrokerId, Collection[str]] = {}
@@ -140,15 +143,15 @@ def preferred_hosts(
     homes: Mapping[BrokerId, Collection[str]],
     hosts: Mapping[str, int],
 ) -> list[str]:
-    """Return on which of `hosts` a broker is to run; empty if any will do.
+    """Return the preferred ones of `hosts` for a broker; empty if all are equal.
 
-    Directories that every host has, as where they mount one storage, are no reason to prefer one.
+    Directories that every host has, as on shared storage, are no reason for a preference.
 
     Args:
         node_id: The broker.
         racks: The rack of each broker.
-        homes: Where each broker is at home, or runs.
-        hosts: How many executors each has.
+        homes: The home or current host of each broker.
+        hosts: The number of executors of each host.
 
     >>> racks = {0: "a", 1: "b", 2: "c"}
     >>> [preferred_hosts(node_id, racks, {1: ["x"]}, dict.fromkeys("xyz", 1)) for node_id in racks]
@@ -166,17 +169,18 @@ def preferred_hosts(
     rack = racks[node_id]
     others = Counter(host for other, there in at_home.items() if racks[other] != rack for host in there)
     free = sorted(hosts.keys() - others.keys())
-    if not free:  # beside another rack, but not in the place of its broker
+    if not free:  # on a host of another rack, but not in the slot of its broker
         return sorted(host for host, executors in hosts.items() if executors > others[host])
     of_nowhere = sorted(set(racks.values()) - {racks[other] for other in at_home})
-    # Those of a rack that has a home elsewhere come after: it has its hosts already.
+    # Racks with a home elsewhere come last: they have their hosts already.
     return free[of_nowhere.index(rack) :: len(of_nowhere)] if rack in of_nowhere else free
 
 
 def tasks_on(slots: BrokerSlots, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
-    """Return an RDD of a partition for each of `preferred`, whose task takes a broker's slot on these hosts.
+    """Return an RDD with a partition for each of `preferred`, whose task takes a broker's slot on these
+    hosts.
 
-    They are preferred only, and what the elements are is nobody's concern.
+    The hosts are preferences only; the elements have no meaning.
     """
     tasks = _tasks_on(slots.spark_context, preferred)
     return tasks if slots.profile is None else tasks.withResources(slots.profile)
@@ -185,7 +189,7 @@ def tasks_on(slots: BrokerSlots, preferred: Sequence[Sequence[str]]) -> RDD[Any]
 def _tasks_on(spark_context: SparkContext, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
     if not any(preferred):
         return spark_context.parallelize(range(len(preferred)), len(preferred))
-    # There is no way to say so from Python.
+    # Python has no API for it.
     java_virtual_machine: Any = spark_context._jvm
     located = [
         java_virtual_machine.scala.Tuple2(b"", java_virtual_machine.PythonUtils.toSeq(list(hosts)))

@@ -1,7 +1,7 @@
-"""What must be true before a job is submitted, checked by name and with the remedy.
+"""The requirements of a start, checked before a job is submitted; errors name the remedy.
 
-Spark itself would answer most of these late or not at all: a barrier job without slots waits ten
-minutes, a directory that can't be written fails a task again and again.
+Spark itself would report most of them late or never: a barrier job without slots waits ten minutes, an
+unwritable directory fails a task again and again.
 """
 
 import logging
@@ -41,12 +41,12 @@ SLOT_WAIT_S = 30.0
 """How long executors may take to register and tasks to end; Spark's own wait has the same default."""
 _OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
 _TOLD_BESIDE_BYTES = 32 << 10
-"""What else a rack's brokers are told may have so many."""
+"""The size of the other parts of the assignments of a rack's brokers, at most."""
 _NOT_CORES = "(slots, not cores: a broker that waits takes no core)"
 
 
 def checked_context(spark: object) -> SparkContext:
-    """Return the context of what the user handed over: the session's, or his own.
+    """Return the context of the user's argument: the session's, or itself.
 
     Raises:
         StartError: It is neither, a Spark Connect session, or stopped.
@@ -80,10 +80,10 @@ def check_counts(racks: int, brokers_per_rack: int) -> None:
 
 
 def check_dynamic_allocation(spark_context: SparkContext) -> None:
-    """Check that Spark will not take executors away.
+    """Check that Spark does not remove executors.
 
     Raises:
-        DynamicAllocationError: It may.
+        DynamicAllocationError: Dynamic allocation is on.
     """
     if spark_context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true":
         raise DynamicAllocationError(
@@ -94,13 +94,13 @@ def check_dynamic_allocation(spark_context: SparkContext) -> None:
 
 
 def check_directories(directories: Sequence[Path], *, temporary: bool = False) -> None:
-    """Check that logs can be kept in every one of `directories`, making those that are missing.
+    """Check that all `directories` are writable, creating missing ones.
 
-    Only meaningful on the machine of the driver; elsewhere the brokers check their own. Those that are
-    `temporary` lie where every user of the machine may make some, and have to be this one's.
+    Only meaningful on the machine of the driver; elsewhere the brokers check their own. `temporary`
+    directories have a parent that every user of the machine can write to, and must belong to this user.
 
     Raises:
-        NoWritableDirectoryError: One can't be made or written, or is another user's.
+        NoWritableDirectoryError: One can't be created or written, or is another user's.
     """
     make = make_own_directory if temporary else make_private_directory
     for directory in directories:
@@ -121,7 +121,7 @@ def check_directories(directories: Sequence[Path], *, temporary: bool = False) -
 
 
 def check_slots(slots: BrokerSlots, broker_count: int) -> None:
-    """Check that all brokers fit at once beside what runs, waiting for executors and for tasks to end.
+    """Check that all brokers fit besides the running tasks, waiting for executors and for tasks to end.
 
     Raises:
         TooFewTaskSlotsError: They don't.
@@ -166,7 +166,7 @@ def _check_local_slots(slots: BrokerSlots, broker_count: int) -> None:
 
 
 def _wait_until(is_so: Callable[[], bool]) -> bool:
-    """Return whether it became so within `SLOT_WAIT_S`."""
+    """Return whether the condition became true within `SLOT_WAIT_S`."""
     deadline_s = time.monotonic() + SLOT_WAIT_S
     while not is_so():
         if time.monotonic() > deadline_s:
@@ -176,10 +176,10 @@ def _wait_until(is_so: Callable[[], bool]) -> bool:
 
 
 def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Check that brokers are told their configuration without a file.
+    """Check that the configuration fits into task closures.
 
-    What PySpark sends to tasks it writes into one, on their hosts too, if it is long: with the passwords that
-    are in it, and the secret of driver and brokers.
+    PySpark writes a long closure to a file, on the executors' hosts too: with its passwords, and the secret
+    of driver and brokers.
 
     Raises:
         StartError: It is too long.
@@ -199,15 +199,15 @@ def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:
 
 
 def check_certificates(config: BrokerConfig) -> None:
-    """Check what the listeners of TLS show and ask for, those of brokers alone, too.
+    """Check the certificates of the TLS listeners, those for brokers alone included.
 
-    A broker that can't read it would end, be started anew, and end again. A file that is not on this host may
-    be on theirs.
+    A broker with an unreadable one would end, be restarted, and end again. A file that is missing on this
+    host may exist on theirs.
 
     Raises:
-        ConfigError: It is of no use.
+        ConfigError: One is unusable.
     """
-    secret = ApplicationSecret.new()  # any: nobody is to be known by it
+    secret = ApplicationSecret.new()  # any one: it authenticates nothing
     for endpoint in config.listeners:
         try:
             listener_tls(config, endpoint.name, endpoint.security_protocol, secret)
@@ -223,12 +223,12 @@ def _is_of_a_missing_file(error: BaseException | None) -> bool:
 
 
 def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_count: int) -> None:
-    """Check that nothing is on loopback that executors on other hosts must reach, or be reached at.
+    """Check that executors on other hosts do not need a loopback address, of the controller or of brokers.
 
-    Only now, when the executors have registered, is it known where they are.
+    Possible only when the executors have registered.
 
     Raises:
-        LoopbackAddressError: Something is.
+        LoopbackAddressError: They do.
     """
     if is_local_mode(spark_context):
         return
@@ -244,12 +244,13 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
             f"controller.quorum.bootstrap.servers is {controller}: set it to the driver's host as the others "
             f"know it, {driver_host}:0 for instance"
         )
-    # Clients of the first address are told of its listener, followers of the inter-broker one.
+    # Clients of the first address get the addresses of its listener, followers of the inter-broker one.
     needed = {config.controller_quorum_bootstrap_servers[0].listener_name, config.inter_broker_listener}
     for endpoint in config.advertised_endpoints(config.listeners, host_name=elsewhere[0]):
         if endpoint.name in needed and is_loopback(endpoint.host):
             remedies.append(
-                f"brokers would be known as {endpoint.name}://{endpoint.host}:{endpoint.port}: set listeners "
+                f"brokers would be advertised as {endpoint.name}://{endpoint.host}:{endpoint.port}: set"
+                f" listeners "
                 f"to {endpoint.name}://0.0.0.0:0 (every interface), or name hosts in advertised.listeners"
             )
     if remedies:

@@ -1,10 +1,10 @@
-"""Whether Spark and its Python talk by loopback ports, or by socket files that only their user opens.
+"""The transport between Spark and its Python: loopback ports, or socket files that only their user can open.
 
-Every user of a host reaches its loopback ports. Most of PySpark's only refuse a stranger, but that of a
-barrier task ends its executor (`open_network.check_barrier_tasks`). Spark 4.1 has socket files instead, if a
-session is made with `spark.python.unix.domain.socket.enabled`; afterwards it cannot be changed.
+Every user of a host can connect to its loopback ports. Most of PySpark's only refuse other users, but that of
+a barrier task ends its executor (`open_network.check_barrier_tasks`). Spark 4.1 has socket files instead, if
+a session is created with `spark.python.unix.domain.socket.enabled`; it cannot be changed afterwards.
 
-This is imported before Spark is started, and imports nothing else of a cluster.
+Imported before Spark is started; imports nothing else of a cluster.
 """
 
 from typing import Final
@@ -20,10 +20,10 @@ _FIRST_VERSION: Final = (4, 1)
 
 
 def have_private_sockets(settings: SparkConf, temporary_directory: str) -> None:
-    """Have a session that is made with `settings` use socket files, unless they say otherwise.
+    """Enable socket files in the settings of a new session, unless they are set already.
 
-    They lie in the JVMs' temporary directories, the driver's being `temporary_directory`, or in /tmp if its
-    path is too long, as that of YARN's containers is. Spark 4.0 ignores all of that.
+    The files lie in the JVMs' temporary directories, the driver's being `temporary_directory`, or in /tmp if
+    its path is too long, as that of YARN's containers is. Spark 4.0 ignores these settings.
     """
     settings.setIfMissing(_ENABLED, "true")
     is_yarn = str(settings.get("spark.master", "")).startswith("yarn")
@@ -32,7 +32,7 @@ def have_private_sockets(settings: SparkConf, temporary_directory: str) -> None:
 
 
 def private_sockets_remedy(spark_context: SparkContext) -> str | None:
-    """Return what gives an application socket files in place of ports; None if it has them."""
+    """Return the setting that gives an application socket files; None if it has them."""
     version = tuple(int(part) for part in spark_context.version.split(".")[:2])
     if version < _FIRST_VERSION:
         return f"Spark {spark_context.version} has no remedy: use Spark 4.1 or later"

@@ -1,14 +1,14 @@
-"""A rack: one Spark job with one barrier stage, whose tasks are brokers, under a thread that keeps it up.
+"""A rack: one Spark job with one barrier stage, whose tasks are brokers, and the thread that supervises it.
 
-A barrier job that loses a task fails as a whole and at once, and Spark does not try it again. So each
-rack is a fault domain: its supervisor submits the job anew, with back-off, for as long as the cluster
-runs, and the other racks never notice. A task that ends without an exception left with the whole cluster,
-or was refused for a reason that no other attempt changes (`BrokerEnd.refusal`); one whose broker left alone,
-on a signal or with its executor, fails and so is started again.
+A barrier job that loses a task fails as a whole and at once, and Spark does not retry it. So each rack is a
+fault domain: its supervisor resubmits the job, with back-off, for as long as the cluster runs, and other
+racks are not affected. A task without an exception ended with the whole cluster, or with a refusal that a
+retry would not change (`BrokerEnd.refusal`); a task whose broker shut down alone, on a signal or with its
+executor, fails and is started again.
 
-A rack for which Spark has too few executors, or for a moment none where its directories are, waits for one,
-and the cluster goes on without it. While it waits, a job in Spark's UI says so: one that asks for the same
-slots and does nothing once it has one.
+A rack for which Spark has too few executors, or for a moment none at its home, waits, and the cluster goes on
+without it. While it waits, Spark's UI shows a job that asks for the same slots and does nothing once it has
+one.
 """
 
 import contextlib
@@ -33,18 +33,19 @@ from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
 logger = logging.getLogger(__name__)
 
 SLOT_POLL_S: Final = 0.1
-"""Half of it is lost, on average, of the time in which a killed executor's broker is to be back."""
+"""Half of it is lost, on average, of the time in which a killed executor's broker should be back."""
 BACKOFF: Final = ExponentialBackoff(first_ms=100, max_ms=5_000)
-"""The first failure costs next to nothing, since a killed broker is to be back soon; a rack that fails again
-and again must not keep Spark's scheduler busy."""
+"""The first pause is short, since a killed broker should be back soon; a rack that fails again and again must
+not keep Spark's scheduler busy.
+"""
 CALL_SITE: Final = "Kafka broker"
-"""How the names of the brokers' stages begin, by which they are told from the users'."""
+"""The beginning of the names of the brokers' stages, which distinguishes them from the users'."""
 _PYTHON_EXCEPTION: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 _JAVA_CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 FAILURES_AT_HOME: Final = 5
-"""After so many in a row a rack may go elsewhere: a disk has failed, maybe."""
+"""After so many in a row a rack may run elsewhere: a disk may have failed."""
 STEADY_S: Final = 10.0
-"""A job that lived this long has served: whatever ends it is not part of a series of failures."""
+"""A job that lived this long has served: its end does not belong to a series of failures."""
 
 
 class Rack:
@@ -65,13 +66,13 @@ class Rack:
         self.name = assignments[0].rack
         self.assignments = tuple(assignments)
         self.attempt = 0
-        """How often the job has been tried; it is submitted when there are slots for it."""
+        """The number of the job's attempts; it is submitted when there are slots for it."""
         self.last_failure: str | None = None
-        """Why the attempt before this one ended."""
+        """The error of the previous attempt."""
         self.failures = 0
-        """How many attempts have failed in a row."""
+        """The number of failed attempts in a row."""
         self._waits_for: str | None = None
-        """Which slots it lacks."""
+        """The missing slots."""
         self._slots = slots
         self._placement = placement
         self._jobs = jobs
@@ -85,7 +86,7 @@ class Rack:
 
     @property
     def state(self) -> str:
-        """What its job does, for an error."""
+        """The state of its job, for an error message."""
         if self._waits_for is not None:
             return f"its job waits for {self._waits_for}"
         if self.last_failure is not None:
@@ -97,7 +98,7 @@ class Rack:
         self._thread.start()
 
     def expect_end(self) -> None:
-        """From now on an ended job is not submitted again."""
+        """Do not resubmit the job after its end."""
         self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
@@ -107,7 +108,7 @@ class Rack:
         return not self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Have Spark kill what is left of the job, or is submitted yet, unless its application has ended."""
+        """Cancel the job, also one that is only now being submitted, unless the application has ended."""
         self._cancelled.set()
         with contextlib.suppress(*JVM_GONE):
             if not is_stopped(self._slots.spark_context):
@@ -144,7 +145,7 @@ class Rack:
                     self._on_refused(f"broker {end.node_id} of {self.name}: {end.refusal}")
                 if refusals or self._is_over():
                     return
-                cause = "its brokers left as if the cluster ended"
+                cause = "its brokers shut down as if the cluster ended"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self.last_failure = cause
             self.failures = failures_in_a_row(self.failures, time.monotonic() - submitted_s)
@@ -157,7 +158,7 @@ class Rack:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)
 
     def _take_slots(self) -> bool:
-        """Return when there are slots for the rack, with them taken, or False when it is to end.
+        """Take the rack's slots when there are enough; return False if the rack has to end first.
 
         Spark would check a barrier job's slots every 15 s and give it up after a while.
         """
@@ -189,7 +190,7 @@ class Rack:
 
     @property
     def _description(self) -> str:
-        # Spark's own pages make a link of it, and put before the path whatever a proxy needs.
+        # Spark's own pages make a link of it, and prefix the path as a proxy requires.
         return f'sparklog {self.name}: <a href="/log/">broker {self._brokers}</a>'
 
     def _run_job(self) -> list[BrokerEnd]:
@@ -200,7 +201,7 @@ class Rack:
         context.setJobGroup(self.job_group, description, interruptOnCancel=True)
         tasks = tasks_on(self._slots, self._placement.preferred(self.name))
         brokers_run = tasks.barrier().mapPartitionsWithIndex(partial(run_broker, self.assignments))
-        # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
+        # As RDD.collect() does, but with our name: Spark's would be this line of this file.
         context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
         with self._jobs.running(brokers_run._jrdd.collectAsync) as future:
             if self._cancelled.is_set():  # maybe before there was a job that Spark could have found
@@ -209,7 +210,7 @@ class Rack:
 
 
 def failures_in_a_row(failures_before: int, lived_s: float) -> int:
-    """Return how many failures a series has with the one of a job that lived for `lived_s`.
+    """Return the length of a series of failures with that of a job that lived for `lived_s`.
 
     >>> failures_in_a_row(3, lived_s=1.0), failures_in_a_row(3, lived_s=60.0)
     (4, 1)
@@ -218,8 +219,8 @@ def failures_in_a_row(failures_before: int, lived_s: float) -> int:
 
 
 def _cause(error: Exception) -> str:
-    # The message holds the worker's traceback between Java's; its last exception says what went wrong. Where
-    # there is none, because an executor was lost, Java's last cause does.
+    # The message holds the worker's traceback between Java's; its last exception is the cause. Without one,
+    # because an executor was lost, it is Java's last cause.
     text = str(error)
     for pattern in (_PYTHON_EXCEPTION, _JAVA_CAUSE):
         if causes := pattern.findall(text):

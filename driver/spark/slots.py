@@ -1,10 +1,10 @@
-"""Where Spark can run brokers: what a broker's task asks of an executor, and how many fit.
+"""Slots for brokers: the resources that a broker's task requests of an executor, and how many brokers fit.
 
-One broker to an executor, so that killing one executor is killing one broker. Stage-level resources
-(a `TaskResourceProfile`) say so to Spark: a broker's task asks either for the executor's only `broker`
-resource, where the application defines one (`spark.executor.resource.broker.amount=1`), which leaves
-the other slots to ordinary tasks, or else for all of the executor's cores. In local mode there are no
-executors and no profiles: each task is a Python process of its own, and takes one slot.
+One broker to an executor, so that the loss of one executor is the loss of one broker. Stage-level resources
+(a `TaskResourceProfile`) tell Spark so: a broker's task requests either the executor's only `broker`
+resource, if the application defines one (`spark.executor.resource.broker.amount=1`), which leaves the other
+slots to ordinary tasks, or else all of the executor's cores. In local mode there are no executors and no
+profiles: each task is a Python process of its own, and takes one slot.
 """
 
 import contextlib
@@ -24,21 +24,21 @@ BROKER_RESOURCE = "broker"
 
 @dataclass(frozen=True, slots=True)
 class BrokerSlots:
-    """What a broker's task asks for, and what Spark has."""
+    """The request of a broker's task, and Spark's capacity."""
 
     spark_context: SparkContext
     profile: ResourceProfile | None
     """`None` in local mode, where every task takes one slot."""
     cores_per_broker: int
     takes_resource: bool
-    """Whether a broker asks for the executor's resource of that name."""
+    """Whether a broker requests the executor's `broker` resource."""
 
     def broker_capacity(self) -> int:
-        """Return how many brokers could run at once on the executors that are registered now."""
+        """Return how many brokers could run at once on the registered executors."""
         return self._maximum_concurrent_tasks(self.profile)
 
     def capacity_of(self, executors: int) -> int:
-        """Return how many brokers could run at once on so many of the executors that are registered now.
+        """Return how many brokers could run at once on so many of the registered executors.
 
         Spark counts an executor for some time before it runs tasks.
         """
@@ -50,7 +50,7 @@ class BrokerSlots:
         return capacity * min(executors, registered) // max(registered, 1)
 
     def free_for_brokers(self) -> int:
-        """Return how many brokers could start now, beside the tasks that run, whoever they belong to."""
+        """Return how many brokers could start now, besides all running tasks."""
         java_context: Any = self.spark_context._jsc.sc()
         if self.profile is None:
             running = java_context.taskScheduler().runningTasksByExecutors().valuesIterator()
@@ -58,7 +58,7 @@ class BrokerSlots:
         backend = java_context.schedulerBackend()
         free = 0
         for executor in _iterated(backend.getExecutorIds().iterator()):
-            # As text: py4j takes Scala's decimals for integers. An executor that has just gone has none.
+            # As text: py4j takes Scala's decimals for integers. An executor that has just ended has none.
             cores = backend.getExecutorAvailableCpus(executor).iterator().mkString("")
             brokers = int(float(cores or 0)) // self.cores_per_broker
             if self.takes_resource:
@@ -68,7 +68,7 @@ class BrokerSlots:
         return free
 
     def task_capacity(self) -> int:
-        """Return how many ordinary tasks could run at once if there were no brokers."""
+        """Return how many ordinary tasks could run at once without brokers."""
         return self._maximum_concurrent_tasks(None)
 
     def _maximum_concurrent_tasks(self, profile: ResourceProfile | None) -> int:
@@ -82,10 +82,10 @@ class BrokerSlots:
 
 
 def broker_slots(spark_context: SparkContext) -> BrokerSlots:
-    """Return how brokers are placed in this application.
+    """Return the slots for brokers in this application.
 
     Raises:
-        TooFewTaskSlotsError: Nothing says how many cores an executor has, so no task can ask for all.
+        TooFewTaskSlotsError: The cores of an executor are unknown, so that no task can request all.
     """
     if is_local_mode(spark_context):
         return BrokerSlots(spark_context, profile=None, cores_per_broker=1, takes_resource=False)
@@ -100,7 +100,7 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
         cores = _executor_cores(spark_context)
         requests.cpus(cores)
     profile = ResourceProfileBuilder().require(requests).build
-    # An RDD would register it; asking for capacity comes first.
+    # An RDD would register it; the capacity is requested before there is one.
     java_context: Any = spark_context._jsc.sc()
     java_context.resourceProfileManager().addResourceProfile(profile._java_resource_profile)
     return BrokerSlots(spark_context, profile, cores_per_broker=cores, takes_resource=takes_resource)
@@ -110,9 +110,9 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
 def waiting_job(
     slots: BrokerSlots, jobs: BrokerJobs, job_group: str, description: str, call_site: str, wanted: int
 ) -> Iterator[None]:
-    """Have Spark's UI show a job that waits for `wanted` brokers' slots, for as long as the context lasts.
+    """Show a job in Spark's UI that waits for `wanted` brokers' slots, during the block.
 
-    Its tasks are Spark's own and do nothing; should one get a slot, it is gone at once.
+    Its tasks are Spark's own and do nothing; one that gets a slot ends at once.
     """
     context = slots.spark_context
     java_virtual_machine: Any = context._jvm

@@ -1,9 +1,9 @@
-"""SIGTERM and SIGINT, to this process and to the JVM that runs Spark's driver.
+"""SIGTERM and SIGINT, to this process and to the JVM of Spark's driver.
 
-Under spark-submit the process that an operator signals is the JVM, which would end at once and take Spark
-away from a cluster that has not stopped. So the JVM only remembers its signals (`java/StopSignal.java`), and
-is asked for them. It does not call this process back: Py4J's server for such calls asks for no token, and
-every user of the host could stop the application by one line to its port.
+Under spark-submit an operator signals the JVM, which would exit at once and end Spark before the cluster has
+stopped. So the JVM only records its signals (`java/StopSignal.java`), and is polled for them. It does not
+call this process back: Py4J's callback server requires no token, and every user of the host could stop the
+application by one line to its port.
 """
 
 import signal
@@ -17,14 +17,14 @@ from sparklog.driver.spark.janino import compiled, instance_of
 
 
 class StopSignal:
-    """The signals that were received since this was made, in the main thread."""
+    """The signals received since its creation, in the main thread."""
 
     def __init__(self, spark_context: SparkContext) -> None:
-        """Receive the signals from now on.
+        """Start to receive the signals.
 
         Raises:
             CompilationError: this Spark cannot compile the JVM's part.
-            Py4JError: the JVM is gone.
+            Py4JError: the JVM has ended.
         """
         self._received = threading.Event()
         source = files("sparklog.driver.spark.java").joinpath("StopSignal.java").read_text()
@@ -35,7 +35,7 @@ class StopSignal:
             self._java_signal.receive(name)
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether a signal has come.
+        """Return whether a signal was received.
 
         Returns at once for a signal to this process, and after `timeout_s` for one to the JVM or for none.
         """
@@ -44,5 +44,5 @@ class StopSignal:
     def _has_come_to_java(self) -> bool:
         try:
             return answered(lambda: bool(self._java_signal.isReceived()))
-        except JVM_GONE:  # which is no signal, and is found out by asking whether Spark has stopped
+        except JVM_GONE:  # not a signal; the caller checks whether Spark has stopped
             return False
