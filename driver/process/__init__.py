@@ -1,1 +1,1 @@
-"""The controller's process: how the driver starts it, what the two tell each other, and how it ends."""
+"""The controller's process: its start by the driver, the messages between the two, and its end."""

@@ -1,9 +1,9 @@
 """The controller's process: `main` runs in it, and ends it.
 
-It serves from the message StartController on, until the driver stops it or has gone: then
-the socket pair is at its end, or, where a process that the driver forked holds it open, this process has
-another parent. Signals do not end it (but SIGKILL does): a Ctrl-C in a terminal is for the driver, and a
-service manager that ends the whole application by SIGTERM ends it by its driver, in order.
+It serves from the message StartController on, until the driver stops it or has ended: then the socket pair is
+at its end, or, if a process that the driver forked holds it open, this process has another parent. Signals do
+not end it (except SIGKILL): a Ctrl-C in a terminal is for the driver, and a service manager that ends the
+whole application by SIGTERM ends it through its driver, in order.
 """
 
 import gc
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 MAX_LISTENERS: Final = 64
 PARENT_POLL_S: Final = 0.5
 STATE_POLL_S: Final = 0.05
-"""How often a start that waits hears of the state,"""
+"""The interval of state messages during a start."""
 QUIET_STATE_POLL_S: Final = 0.5
-"""and how often one that is over."""
+"""The interval of state messages afterwards."""
 FAREWELL_S: Final = 2.0
 """How long the driver may take for the last messages."""
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -79,7 +79,7 @@ def main(descriptor: int, parent: int) -> None:
     outgoing = Outgoing(connection)
     relay = LogRelay(outgoing)
     logging.getLogger().addHandler(relay)
-    # Modules stay: collections of garbage need not look through them.
+    # Modules are permanent: the collector need not scan them.
     gc.freeze()
     child = _Child(connection, parent, outgoing)
     status = 1
@@ -89,7 +89,7 @@ def main(descriptor: int, parent: int) -> None:
         logger.critical("The controller's process ends", exc_info=error)
     finally:
         outgoing.close(FAREWELL_S)
-        # Threads that wait for brokers hold nothing up: listeners and log are closed.
+        # Threads that wait for brokers are abandoned: listeners and log are closed.
         os._exit(status)
 
 
@@ -104,12 +104,12 @@ class _Child:
         self._make_tab: Callable[[], TabMaker] | None = None
         self._figures: FiguresWriter | None = None
         self._broker_count = 0
-        # Each has a thread of its own: a page may wait for brokers, and the metrics are wanted every second.
+        # Each has a thread of its own: a page may wait for brokers, and the metrics are needed every second.
         self._tab_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab")
         self._figures_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog figures")
 
     def run(self) -> int:
-        """Serve until the driver has stopped the controller or has gone; return the process's status."""
+        """Serve until the driver stops the controller or ends; return the process's status."""
         sockets = self._listening_sockets()
         if sockets is None:
             return 1
@@ -141,7 +141,7 @@ class _Child:
             return [socket.socket(fileno=each) for each in descriptors] if data else None
 
     def _start(self, start: StartController, sockets: list[socket.socket]) -> bool:
-        """Serve; return whether that goes."""
+        """Start the controller; return whether that succeeded."""
         logging.getLogger().setLevel(start.log_level)
         config = BrokerConfig.from_mapping(start.configuration)
         users = [decode_record(record) for record in start.first_users]
@@ -168,7 +168,7 @@ class _Child:
         return True
 
     def _tell_state(self, server: ControllerServer) -> None:
-        """Send the state whenever it has changed; end the process when the controller has failed."""
+        """Send the state after every change; end the process when the controller has failed."""
         told: ControllerState | None = None
         while (failure := server.failure) is None:
             state = _state_of(server, self._broker_count)
@@ -205,15 +205,15 @@ class _Child:
         def answer() -> None:
             try:
                 self._outgoing.send(make())
-            except Exception:  # of what only shows: the controller goes on
-                logger.exception("The driver's question has no answer")
+            except Exception:  # of metrics or a page only: the controller goes on
+                logger.exception("A request of the driver failed")
                 self._outgoing.send(NotMade(number))
 
         worker.submit(answer)
 
 
 def _tab_of(config: BrokerConfig, server: ControllerServer) -> "TabMaker":
-    # It takes a fifth of a second to load, which a start need not wait for.
+    # Importing it takes a fifth of a second, which a start does not wait for.
     from sparklog.driver.ui.tab_pages import TabMaker
 
     return TabMaker(config, server)

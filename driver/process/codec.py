@@ -1,7 +1,6 @@
 """Messages as JSON: frozen dataclasses whose fields are plain values, tuples, mappings and such dataclasses.
 
-Nothing that is read makes an object of another kind than the fields' types name, so that bytes of whatever
-origin can build nothing else. Bytes are written in base 64.
+Decoding creates objects of the fields' types only, whatever the bytes. Bytes are written in base 64.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ Message = TypeVar("Message")
 
 
 class MessageError(ValueError):
-    """Bytes that are no message; the text says what of it is wrong."""
+    """Malformed bytes; the message says what is wrong."""
 
 
 def encoded(message: Any) -> bytes:
@@ -25,23 +24,23 @@ def encoded(message: Any) -> bytes:
 
 
 def decoded(data: bytes, known: Mapping[str, type[Message]]) -> Message:
-    """Return the message in the bytes, which is one of those that are `known`.
+    """Return the message in the bytes, of one of the types in `known`.
 
     Raises:
-        MessageError: it is none of them.
+        MessageError: the bytes are not such a message.
     """
     try:
         name, fields = json.loads(data)
     except (ValueError, TypeError) as error:
-        raise MessageError(f"no pair of a name and fields in JSON: {error}") from None
+        raise MessageError(f"not a pair of a name and fields in JSON: {error}") from None
     if not isinstance(name, str) or name not in known:
-        raise MessageError(f"no message is called {name!r:.80}")
+        raise MessageError(f"unknown message {name!r:.80}")
     message: Message = _value(known[name], fields, name)
     return message
 
 
 def as_data(value: Any) -> Any:
-    """Return what `json.dumps` takes for a value of a message."""
+    """Return a value of a message as data for `json.dumps`."""
     if dataclasses.is_dataclass(value):
         return {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, bytes):

@@ -1,10 +1,11 @@
-"""The controller, as the driver holds it: a process that is started, told, asked, and started again.
+"""The driver's handle of the controller: a process that is started, queried, stopped, and restarted after a
+failure.
 
-A thread here reads what the process sends and follows `machine.supervision`. It needs the interpreter only
-when there is something to read: whatever keeps it busy meanwhile does not keep the controller.
+A thread here reads the process's messages and follows `machine.supervision`. It needs the interpreter only
+when there is something to read, so a busy interpreter does not stop the controller.
 
-The driver binds the listening sockets, and each process gets them: while there is none, connections wait in
-the kernel's queue for the next one instead of being refused, and no other program can take the port.
+The driver binds the listening sockets, and each process gets them: while there is no process, connections
+wait in the kernel's queue for the next one instead of being refused, and no other program can take the port.
 """
 
 import contextlib
@@ -61,28 +62,28 @@ from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
 
 ANSWER_WITHIN_S: Final = 1.5
-"""How long a page or figures are waited for."""
+"""The time-out for a page or metrics."""
 STOP_TIMEOUT_S: Final = 10.0
 """How long the controller may take to close before its process is killed."""
 
 MAX_QUESTIONS: Final = 4
-"""Questions that the process has not answered yet."""
+"""Queries without an answer, at most."""
 MAX_EVENTS: Final = 20
-"""Ends of processes that the tab has not shown yet."""
+"""Ends of processes that the tab has not shown yet, at most."""
 
 logger = logging.getLogger(__name__)
 
 
 class ControllerProcess:
-    """The controller of one cluster. All methods may be called from any thread.
+    """The controller of one cluster. For any thread.
 
-    Order: `launch`, `start`, anything, `stop`; `stop` may come at any time, and twice.
+    Order: `launch`, `start`, any other method, `stop`; `stop` may be called at any time, and twice.
     """
 
     def __init__(self, rack_attempts: Callable[[], Mapping[BrokerId, int]] = dict) -> None:
         """See `launch`."""
         self.rack_attempts = rack_attempts
-        """The present attempts of the racks' jobs, by broker."""
+        """The current attempts of the racks' jobs, by broker."""
         self._changed = threading.Condition()
         self._machine = Supervision()
         self._child: Child | None = None
@@ -91,7 +92,7 @@ class ControllerProcess:
         self._addresses: tuple[HostPort, ...] = ()
         self._sockets: list[socket.socket] = []
         self._state: ControllerState | None = None
-        """The last one of the present process."""
+        """The last one of the current process."""
         self._cluster_id: str | None = None
         self._failure: BaseException | None = None
         self._restart_events: list[DriverEvent] = []
@@ -104,7 +105,7 @@ class ControllerProcess:
 
     @classmethod
     def launch(cls) -> "ControllerProcess":
-        """Start the process, which loads what it is made of while the driver prepares the rest."""
+        """Start the process, which imports its modules while the driver prepares the start."""
         launched = cls()
         launched._thread.start()
         return launched
@@ -119,10 +120,10 @@ class ControllerProcess:
         new_cluster_id: str,
         first_users: Sequence[UserScramCredentialRecord] = (),
     ) -> None:
-        """Listen, and serve the cluster to which the brokers' directories belong, or a new one.
+        """Listen, and serve the cluster of the brokers' directories, or a new one.
 
-        Returns at once: brokers that come before the process listens wait in the kernel's queue. A failure
-        is raised by `wait_until_unfenced`. `directory` is empty, and has no other user.
+        Returns at once: brokers that connect before the process listens wait in the kernel's queue.
+        `wait_until_unfenced` raises a failure. `directory` is empty, and has no other user.
 
         Raises:
             CannotListenError: an address cannot be listened on.
@@ -153,44 +154,44 @@ class ControllerProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the first listener, to which brokers go."""
+        """`host:port` of the first listener, which brokers connect to."""
         return str(self._addresses[0])
 
     @property
     def process_id(self) -> int | None:
-        """The process's id; None while there is none."""
+        """None while there is no process."""
         child = self._child
         return None if child is None else child.process_id
 
     @property
     def leads(self) -> bool:
-        """Whether there is a process that has won its election."""
+        """Whether the current process has won its election."""
         return self._child is not None and self._machine.is_serving
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that is served; None before an election is won."""
+        """The id of the cluster; None before an election is won."""
         return self._cluster_id
 
     @property
     def lacks_voters(self) -> bool:
-        """Whether this is an earlier cluster, too few of whose voters have come to go on with it."""
+        """Whether this is an earlier cluster that waits for a majority of its voters."""
         state = self._state
         return state is not None and state.lacks_voters
 
     @property
     def unfenced_brokers(self) -> frozenset[BrokerId]:
-        """The brokers that are registered and not fenced, as the process said last."""
+        """The brokers that are registered and not fenced, by the last state message."""
         state = self._state
         return frozenset() if state is None else frozenset(state.unfenced)
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the controller can't go on, if it can't."""
+        """The error that ended the controller, None while it can go on."""
         return self._failure
 
     def wait_until_unfenced(self, broker_count: int, timeout_s: float) -> None:
-        """Return when `broker_count` brokers, which are all, are live and know each other.
+        """Wait until all `broker_count` brokers are unfenced and know each other.
 
         Raises:
             TimeoutError: they are not within `timeout_s`; the message says which are registered.
@@ -213,19 +214,19 @@ class ControllerProcess:
             )
 
     def broker_leaves(self, broker_id: BrokerId, rack_attempt: int, reason: str, *, is_lost: bool) -> None:
-        """Have one broker leave while the cluster goes on; `is_lost`: its task has ended. Returns at once."""
+        """Shut down one broker while the cluster goes on; `is_lost`: its task has ended. Returns at once."""
         with self._changed:
             effects = self._machine.broker_leaves(broker_id, rack_attempt, reason, is_lost=is_lost)
         self._tell(effects)
 
     def shut_down_brokers(self) -> None:
-        """From now on every heartbeat is answered with should_shut_down."""
+        """Answer every heartbeat with should_shut_down from now on."""
         with self._changed:
             effects = self._machine.cluster_leaves()
         self._tell(effects)
 
     def begin_tab(self) -> None:
-        """Note from now on what happens in the cluster, for the Log tab."""
+        """Start to record events of the cluster for the Log tab."""
         with self._changed:
             self._tab_begun = True
             child = self._child if self._machine.is_serving else None
@@ -300,7 +301,7 @@ class ControllerProcess:
         return []
 
     def _lived(self) -> list[Effect]:
-        """Start a process and hear it until it ends; return what follows from that."""
+        """Start a process and process its messages until it ends; return the effects of its end."""
         try:
             child = Child.start()
         except OSError as error:
@@ -334,7 +335,7 @@ class ControllerProcess:
         return effects
 
     def _begins(self) -> StartController | None:
-        """Return what the present attempt starts with; None before it is known."""
+        """Return the start message of the current attempt; None before `start`."""
         if self._start is None:
             return None
         directory = Path(self._start.directory)
@@ -392,7 +393,7 @@ class ControllerProcess:
         answer: Future[FromChild | None] = Future()
         with self._changed:
             child = self._child
-            # One that is behind is asked no more.
+            # A slow process gets no further queries.
             if child is None or not self._machine.is_serving or len(self._questions) >= MAX_QUESTIONS:
                 return None
             number = next(self._numbers)
@@ -406,7 +407,7 @@ class ControllerProcess:
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
-        # Connections are refused from now on, instead of waiting for a process that does not come.
+        # From now on connections are refused, instead of waiting for a process that will not come.
         self._close_sockets()
 
     def _close_sockets(self) -> None:
@@ -414,14 +415,14 @@ class ControllerProcess:
             each.close()
 
     def close_in_fork(self) -> None:
-        """Close what a process that was forked from the driver holds of it."""
+        """Close the sockets in a process that was forked from the driver."""
         self._close_sockets()
         if self._child is not None:
             self._child.close_in_fork()
 
 
 def _log(line: LogLine) -> None:
-    """Log what was logged in the controller's process."""
+    """Log a record of the controller's process."""
     target = logging.getLogger(line.name)
     if not target.isEnabledFor(line.level):
         return
@@ -431,7 +432,7 @@ def _log(line: LogLine) -> None:
     record.exc_text = line.traceback
     try:
         target.handle(record)
-    except Exception:  # of a filter of the user's: logging itself deals with handlers that fail
+    except Exception:  # of a user's filter: logging itself handles errors of handlers
         traceback.print_exc()
 
 

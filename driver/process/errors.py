@@ -1,4 +1,4 @@
-"""Errors of the controller's process, as its driver raises them: by their class, with their text."""
+"""Errors of the controller's process, raised in the driver with their class and text."""
 
 from sparklog.config import ConfigError
 from sparklog.driver.controller.errors import DeposedError
@@ -8,11 +8,12 @@ from sparklog.security.tls.errors import TlsConfigError
 
 
 class ControllerProcessError(Exception):
-    """The controller's process failed by an error that has no class in the driver, or without a word."""
+    """The controller's process failed by an error whose class the driver does not know, or without a
+    message."""
 
 
 def failed_by(error: BaseException) -> Failed:
-    """Return the message that tells of an error."""
+    """Return the message for an error."""
     match error:
         case ConfigError():
             return Failed("ConfigError", (error.key, error.value, error.reason), None)
@@ -28,7 +29,7 @@ def failed_by(error: BaseException) -> Failed:
 
 
 def error_of(failed: Failed) -> Exception:
-    """Return the error that a message tells of."""
+    """Return the error of a message."""
     match failed:
         case Failed("ConfigError", (str(key), value, str(reason))):
             return ConfigError(key, value, reason)

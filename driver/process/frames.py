@@ -11,25 +11,25 @@ _LENGTH: Final = struct.Struct("!I")
 
 
 class FrameError(OSError):
-    """The other end sends what is no frame, or has ended amid one."""
+    """A malformed frame, or the end of the connection within one."""
 
 
 def send_frame(connection: socket.socket, frame: bytes) -> None:
     """Send a frame; one thread at a time.
 
     Raises:
-        OSError: the other end has gone, or takes nothing.
+        OSError: the other end is closed, or does not read.
     """
     connection.sendall(_LENGTH.pack(len(frame)) + frame)
 
 
 def receive_frame(connection: socket.socket, goes_on: Callable[[], bool] = lambda: True) -> bytes | None:
-    """Return the next frame; None at the end, or when it no longer `goes_on`.
+    """Return the next frame; None at the end, or when `goes_on` returns False.
 
-    That is asked whenever the socket's receive timeout has passed without a byte.
+    `goes_on` is called whenever the socket's receive timeout has passed without a byte.
 
     Raises:
-        OSError: there is no next frame, and no end.
+        OSError: the connection failed.
     """
     header = _receive(connection, _LENGTH.size, goes_on)
     if header is None:
@@ -54,10 +54,10 @@ def _receive(connection: socket.socket, length: int, goes_on: Callable[[], bool]
 
 
 def with_send_timeout(connection: socket.socket, seconds: float) -> None:
-    """Have each send fail that the other end does not take for so long."""
+    """Make each send fail that the other end does not read within the time."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(seconds))
 
 
 def timeval(seconds: float) -> bytes:
-    """Return the time as socket options have it."""
+    """Return the time in the format of socket options."""
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))

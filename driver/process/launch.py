@@ -1,9 +1,9 @@
 """Starts the controller's process, and ends it.
 
 A fresh interpreter of the same kind: the driver's own executable and flags, its environment and its import
-path, which goes over the socket pair like everything else (`sys.path` may have grown since the interpreter
-started: --py-files, a notebook). It inherits the socket pair's other end, standard error, and nothing more.
-It leads a session of its own, so that a Ctrl-C in the driver's terminal does not reach it.
+path, which is sent over the socket pair (`sys.path` may have grown since the interpreter started: --py-files,
+a notebook). It inherits the socket pair's other end, standard error, and nothing more. It leads a session of
+its own, so that a Ctrl-C in the driver's terminal does not reach it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from sparklog.driver.process.frames import receive_frame, send_frame, with_send_
 from sparklog.driver.process.messages import FROM_CHILD, FromChild, FromDriver, StartController
 
 SEND_TIMEOUT_S: Final = 5.0
-"""A process that takes nothing for so long is hung: it is ended, and another one is started."""
+"""A process that reads nothing for so long hangs: it is killed, and another one is started."""
 EXIT_TIMEOUT_S: Final = 2.0
 """How long a process may take to end once it has closed its end of the socket pair."""
 _LAUNCHER: Final = """
@@ -53,7 +53,7 @@ class Child:
 
     @classmethod
     def start(cls) -> "Child":
-        """Start a process, which begins to load what it is made of.
+        """Start a process, which begins to import its modules.
 
         Raises:
             OSError: it cannot be started.
@@ -62,7 +62,7 @@ class Child:
             raise OSError("sys.executable does not name the interpreter in which the controller can run")
         ours, theirs = socket.socketpair()
         try:
-            # -P: what lies in the working directory is no module, unless the driver's sys.path says so.
+            # -P: the working directory is not on the import path, unless it is on the driver's sys.path.
             flags = [*subprocess._args_from_interpreter_flags(), "-P"]  # type: ignore[attr-defined]
             process = subprocess.Popen(
                 [sys.executable, *flags, "-c", _LAUNCHER, str(theirs.fileno()), str(os.getpid())],
@@ -83,31 +83,29 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """The process's id."""
         return self._process.pid
 
     def begin(self, start: StartController, sockets: Sequence[socket.socket]) -> None:
-        """Have it serve at these sockets, which it gets as well."""
+        """Start the controller with these sockets, which the process gets too."""
         with self._sending, contextlib.suppress(OSError):
             socket.send_fds(self._connection, [b"\0"], [each.fileno() for each in sockets])
         self.send(start)
 
     def send(self, message: FromDriver) -> None:
-        """Send a message; a process that has ended, or takes none, is not there to hear it."""
+        """Send a message; it is lost if the process has ended or does not read."""
         self._send(encoded(message))
 
     def messages(self) -> Iterator[FromChild]:
-        """Yield what it sends, until it ends."""
+        """Yield the process's messages, until it ends."""
         with contextlib.suppress(OSError):
             while (frame := receive_frame(self._connection)) is not None:
                 yield decoded(frame, FROM_CHILD)
 
     def kill(self) -> None:
-        """End it at once."""
         self._process.kill()
 
     def ended(self) -> str:
-        """End what is left of it, and say how it has ended."""
+        """Wait for the process's end, kill it if that takes too long, and return its status in words."""
         self._connection.close()
         try:
             status = self._process.wait(EXIT_TIMEOUT_S)
@@ -125,5 +123,5 @@ class Child:
             with self._sending:
                 send_frame(self._connection, frame)
         except OSError:
-            # A frame sent in part makes the rest unreadable. A process that has ended is not hit.
+            # A partial frame makes the rest unreadable. Killing a process that has ended has no effect.
             self.kill()

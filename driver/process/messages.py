@@ -1,8 +1,8 @@
-"""The messages between driver and controller's process over their socket pair.
+"""The messages between the driver and the controller's process over their socket pair.
 
 Each message is a frame: its length in four bytes, then JSON (`codec`). The driver sends instructions and
-questions; the process sends its state, its log lines and the answers, in any order. A question has a number,
-which its answer repeats.
+queries; the process sends its state, its log lines and the answers, in any order. An answer repeats the
+number of its query.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class StartController:
     """Each broker's id and rack."""
     new_cluster_id: str
     first_users: tuple[bytes, ...] = field(repr=False)
-    """Metadata records, as they lie in the log."""
+    """Encoded metadata records."""
     brokers_run: bool
     """Whether brokers of this application have had a controller before."""
     log_level: int
@@ -38,7 +38,7 @@ class StartController:
 
 @dataclass(frozen=True, slots=True)
 class BeginTab:
-    """Note from now on what happens in the cluster, for the Log tab."""
+    """Start to record events of the cluster for the Log tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class AskFigures:
 
     number: int
     restarts: tuple[tuple[int, int], ...]
-    """How often each broker was started again."""
+    """The number of restarts of each broker."""
 
 
 FromDriver: TypeAlias = (
@@ -81,7 +81,7 @@ FromDriver: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """How far the cluster is; sent whenever it changes."""
+    """The state of the cluster; sent after every change."""
 
     cluster_id: str | None
     """None before an election is won."""
@@ -90,15 +90,15 @@ class ControllerState:
     unfenced: tuple[BrokerId, ...]
     registered: tuple[BrokerId, ...]
     serves: bool
-    """Whether all brokers are live and know each other, and clients are served."""
+    """Whether all brokers are unfenced and know each other, and clients are served."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The controller can't go on, and why."""
+    """The error that ended the controller."""
 
     error: str
-    """The error's class, one of those that `errors` knows, or else its name."""
+    """The name of the error's class; `errors` knows some classes."""
     arguments: tuple[str | None, ...]
     """The arguments of the class."""
     code: int | None
@@ -153,7 +153,7 @@ class FiguresMade:
 
 @dataclass(frozen=True, slots=True)
 class NotMade:
-    """The question of that number has no answer; a log line says why."""
+    """The query of that number failed; a log line gives the error."""
 
     number: int
 

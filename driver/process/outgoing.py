@@ -1,8 +1,8 @@
 """The messages of the controller's process to its driver, written by a thread of its own.
 
-A driver whose interpreter is kept busy reads nothing for as long. So nothing here waits for it: messages wait
-in a queue. Log lines that find it full are left out, counted; of everything else there is no more than the
-driver has asked for, and of the state only the newest waits.
+A driver whose interpreter is busy does not read. So the process does not wait for it: messages wait in a
+queue. Log lines that find it full are dropped and counted; answers are bounded by the driver's queries; of
+the states only the newest waits.
 """
 
 import logging
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 MAX_WAITING_LINES: Final = 10_000
 MAX_WAITING: Final = 1_000
-"""Everything that is no line."""
+"""Other messages than log lines."""
 
 
 class Outgoing:
-    """Messages on their way; `send` may be called from any thread, and never waits."""
+    """Queued messages; `send` may be called from any thread, and never blocks."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ class Outgoing:
         self._thread.start()
 
     def send(self, message: FromChild) -> None:
-        """Have it sent."""
+        """Queue a message."""
         with self._changed:
             match message:
                 case LogLine() if len(self._lines) >= MAX_WAITING_LINES:
@@ -53,7 +53,7 @@ class Outgoing:
             self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
-        """Send what is left, if the driver takes it within the time."""
+        """Send the queued messages, if the driver reads them within the time."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -67,14 +67,14 @@ class Outgoing:
                     frame = encoded(_too_large(message, len(frame)))
                 send_frame(self._connection, frame)
         except OSError:
-            # The driver has gone: the thread that reads from it ends the process.
+            # The driver has ended: the thread that reads from it ends the process.
             with self._changed:
                 self._closed = True
 
     def _next(self) -> FromChild | None:
         with self._changed:
             while True:
-                # Lines first: they say what came before.
+                # Lines first: they are about earlier events.
                 if self._lines:
                     return self._lines.popleft()
                 if self._left_out:
@@ -85,7 +85,7 @@ class Outgoing:
                             logging.WARNING,
                             __file__,
                             0,
-                            "%d lines are left out here: the driver did not take the ones before",
+                            "%d log lines are missing here: the driver did not read them in time",
                             (left_out,),
                             None,
                         )
@@ -106,17 +106,16 @@ def _too_large(message: FromChild, length: int) -> FromChild:
 
 
 class LogRelay(logging.Handler):
-    """Sends what is logged to the driver."""
+    """Sends log records to the driver."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         super().__init__()
         self._outgoing = outgoing
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record."""
         try:
             self._outgoing.send(_line(record))
-        except Exception:  # of a record whose arguments don't fit: logging says so, and goes on
+        except Exception:  # of a record whose arguments don't fit: logging reports it, and goes on
             self.handleError(record)
 
 

@@ -1,1 +1,1 @@
-"""When the controller's process is started, and what is repeated to the next one. Pure."""
+"""Pure rules of the controller's process: restarts, and instructions repeated to the next one."""

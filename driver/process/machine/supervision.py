@@ -1,22 +1,22 @@
-"""When the controller's process is started, and what the driver repeats to the next one.
+"""The restarts of the controller's process, and the instructions that the driver repeats to the next one.
 
-A pure machine. Its caller carries out the effects that every method returns, in their order, and reports what
-becomes of the process: `child_leads`, `child_failed`, `child_ended`. A process that ended is started again
-after a pause (`RestartAt`, then `tick`).
+A pure machine. Its caller carries out the effects that every method returns, in their order, and reports the
+life of the process: `child_leads`, `child_failed`, `child_ended`. A process that ended is started again after
+a pause (`RestartAt`, then `tick`).
 
     starting   a process was started and does not lead yet
-    serving    it leads: what the driver has to say of brokers is passed on at once
+    serving    it leads: the driver's instructions about brokers are passed on at once
     lost       it has ended without being asked to; the next one starts at `restart_at_ms`
-    ended      the driver has stopped it, or it has said that no other process would do better
+    ended      the driver has stopped it, or it has reported that a restart is of no use
 
 The rules kept:
 
 - There is one process at a time: the next one is started only when the one before it has ended.
-- A broker that has to leave is named to every process that leads, until a later attempt of its rack's job has
-  taken its place: the process before it may have ended before the decision was committed. Each of these
-  instructions does nothing when it comes twice.
-- A process that says itself why it failed is not started again. One that ended without a word is, for as long
-  as the application runs; only if none of the first `FAILURES_BEFORE_START_ALLOWED` has ever led, the start
+- The shutdown of a broker is repeated to every process that leads, until a later attempt of its rack's job
+  has taken its place: the process before may have ended before the decision was committed. Each of these
+  instructions is idempotent.
+- A process that reports its failure is not started again. One that ended without a report is, for as long as
+  the application runs; only if none of the first `FAILURES_BEFORE_START_ALLOWED` has ever led, the start
   fails.
 """
 
@@ -30,13 +30,13 @@ from sparklog.types import BrokerId
 
 BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=5_000)
 STEADY_MS: Final = 10_000
-"""A process that lived this long is not part of a series of failures."""
+"""The end of a process that lived this long does not belong to a series of failures."""
 FAILURES_BEFORE_START_ALLOWED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ShutDownBroker:
-    """One broker leaves while the cluster goes on."""
+    """One broker shuts down while the cluster goes on."""
 
     broker_id: BrokerId
     reason: str
@@ -71,21 +71,21 @@ class StartChild:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Call `tick` then."""
+    """Call `tick` at that time."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send the process a message."""
+    """Send an instruction to the process."""
 
     instruction: Instruction
 
 
 @dataclass(frozen=True, slots=True)
 class KillChild:
-    """End the process without a word: it has nothing to close."""
+    """Kill the process: it has nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Supervision:
 
     def __init__(self) -> None:
         self.attempt = 0
-        """How many processes were started."""
+        """The number of started processes."""
         self.has_led = False
         """Whether one of them has led."""
         self._state = _State.LOST
@@ -134,7 +134,7 @@ class Supervision:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the present process leads."""
+        """Whether the current process leads."""
         return self._state is _State.SERVING
 
     def begin(self, now_ms: int) -> list[Effect]:
@@ -143,7 +143,9 @@ class Supervision:
         return self._start(now_ms)
 
     def child_leads(self, rack_attempts: Mapping[BrokerId, int]) -> list[Effect]:
-        """The process leads; `rack_attempts` are the present attempts of the racks' jobs, by broker."""
+        """Note that the process leads; `rack_attempts` are the current attempts of the racks' jobs, by
+        broker.
+        """
         if self._state is not _State.STARTING:
             return []
         self._state = _State.SERVING
@@ -161,12 +163,12 @@ class Supervision:
         return effects
 
     def child_failed(self) -> list[Effect]:
-        """The process has said why it can't go on: the next one could not either."""
+        """Note that the process has reported a failure, which a restart would not mend."""
         self._state = _State.ENDED
         return []
 
     def child_ended(self, how: str, now_ms: int) -> list[Effect]:
-        """The process has ended; `how` is a sentence."""
+        """Note that the process has ended; `how` is a sentence."""
         if self._state is _State.ENDED:
             return []
         self._failures = 1 if now_ms - self._started_ms >= STEADY_MS else self._failures + 1
@@ -188,17 +190,17 @@ class Supervision:
     def broker_leaves(
         self, broker_id: BrokerId, rack_attempt: int, reason: str, *, is_lost: bool
     ) -> list[Effect]:
-        """The broker has to go; `is_lost`: its job has failed, and Spark ends what is left of it."""
+        """Shut down a broker; `is_lost`: its job has failed, and Spark ends its tasks."""
         departure = self._departures[broker_id] = _Departure(rack_attempt, reason, is_lost)
         return departure.instructions(broker_id) if self.is_serving else []
 
     def cluster_leaves(self) -> list[Effect]:
-        """All brokers leave, and the cluster ends."""
+        """Shut down all brokers, for the end of the cluster."""
         self._cluster_leaves = True
         return [Tell(ShutDownBrokers())] if self.is_serving else []
 
     def stop(self) -> list[Effect]:
-        """The driver needs no controller any more."""
+        """End the controller."""
         before, self._state = self._state, _State.ENDED
         match before:
             case _State.SERVING:
