@@ -1,4 +1,4 @@
-"""Turn a Spark application into a cluster: gather its configuration, check it, start it."""
+"""Turns a Spark application into a cluster: reads its configuration, checks it, starts it."""
 
 import base64
 import contextlib
@@ -50,14 +50,14 @@ def start(
         use_drivers_interpreter(spark, context)
         return _running.get_or_start(context, shape, lambda: _made(context, shape))
     except Exception as error:
-        # Calls to a context that is stopped beside them fail in many ways.
+        # Calls to a context that another thread stops fail in many ways.
         if isinstance(error, StartError | KafkaError) or not is_stopped(context):
             raise
         raise StartError("the Spark application has ended before its cluster was up") from error
 
 
 def _made(context: SparkContext, shape: Shape) -> SparkCluster:
-    # First: while its interpreter loads what the controller is made of, Spark is looked at.
+    # First, so that its interpreter imports the controller's modules while Spark is checked.
     controller = ControllerProcess.launch()
     try:
         return _made_with(controller, context, shape)
@@ -93,9 +93,9 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
     with contextlib.ExitStack() as broken_off:
         if temporary_directory is not None or is_local_mode(context):
             preflight.check_directories(directories, temporary=temporary_directory is not None)
-        if temporary_directory is not None:  # and it is this user's own
+        if temporary_directory is not None:  # it belongs to this user
             broken_off.callback(shutil.rmtree, temporary_directory, ignore_errors=True)
-        # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
+        # Not in a log directory: its metadata log is never the only copy, and no later start looks for it.
         controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
         broken_off.callback(shutil.rmtree, controller_directory, ignore_errors=True)
         broken_off.callback(controller.stop)
@@ -144,10 +144,10 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
 
 
 def _first_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:
-    """Return those of the file that the configuration names.
+    """Return the users of the configured file.
 
     Raises:
-        StartError: It can't be read, or is no such file.
+        StartError: It can't be read, or is malformed.
     """
     path = config.sparklog_bootstrap_scram_file
     if path is None:

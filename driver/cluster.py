@@ -1,9 +1,9 @@
-"""A running cluster: one controller, its racks, and the order in which they come and go.
+"""A running cluster: one controller, its racks, and the order of their start and stop.
 
-Start: the controller, then the racks' jobs, then wait until every broker is unfenced. Stop: the
-controller tells the brokers (in its answers to their heartbeats) to leave, each flushes and leaves,
-the jobs end, the controller ends, temporary directories go. A start that fails half-way takes the
-same way out, and so does an application whose Spark context is stopped first.
+Start: the controller, then the racks' jobs, then the wait until every broker is unfenced. Stop: the
+controller answers the brokers' heartbeats with should_shut_down, each broker flushes and exits, the jobs end,
+the controller ends, temporary directories are removed. A start that fails half-way stops in the same way, and
+so does an application whose Spark context is stopped first.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ logger = logging.getLogger(__name__)
 FAILURES_BEFORE_START_ALLOWED = 5
 """A cluster whose jobs failed this often before it was up will not come up."""
 LEAVE_TIMEOUT_S = 20.0
-"""How long brokers may take to flush and leave before Spark is asked to kill their tasks."""
+"""How long brokers may take to flush and exit before Spark kills their tasks."""
 KILL_TIMEOUT_S = 10.0
-"""How long Spark may take for that before the cluster is given up as it is."""
+"""How long Spark may take for that before the cluster is abandoned."""
 
 
 LOCK_POLL_S = 0.05
@@ -63,7 +63,7 @@ class SparkCluster:
         config: BrokerConfig,
         secret: ApplicationSecret,
     ) -> None:
-        """Take over a controller that listens; `name` is for Spark's jobs, and no other cluster's."""
+        """Take over a controller that listens; `name`, unique to this cluster, is for Spark's jobs."""
         self._controller = controller
         self._config = config
         self._secret = secret
@@ -72,14 +72,14 @@ class SparkCluster:
         self._lock = threading.Lock()
         self._stopping = threading.RLock()
         self._stopped = False
-        """Whether to stop; of what `stop` does nothing may be done yet."""
+        """Whether `stop` was called; it may not have done anything yet."""
         self._ended = False
         self._starts = 1
-        """How many have been given it by `sparklog.start`, and have not left their `with` block."""
+        """The number of `sparklog.start` calls that returned it and whose `with` block has not ended."""
         self._announcement = contextlib.ExitStack()
-        """Tells sessions where the cluster is, and, when it begins to stop, that it was."""
+        """Announces the cluster to sessions, and its end when it begins to stop."""
         self._failures = 0
-        """How many jobs have failed; while voters are waited for, as many as one rack's did in a row."""
+        """The number of failed jobs; while voters are missing, the largest number in a row of one rack."""
         self._last_failure: str | None = None
         self._refusal: str | None = None
         jobs = BrokerJobs(slots.spark_context)
@@ -112,7 +112,7 @@ class SparkCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the controller's listener, which knows the brokers wherever Spark puts them."""
+        """`host:port` of the controller's listener, independent of the brokers' hosts."""
         return self._controller.bootstrap_servers
 
     @property
@@ -124,16 +124,16 @@ class SparkCluster:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the controller ended by itself, if it did."""
+        """The error that ended the controller, if any."""
         return self._controller.failure
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has begun to stop it."""
+        """Whether `stop` was called."""
         return self._stopped
 
     def share(self) -> None:
-        """Another `sparklog.start` returns this cluster: the first `with` block to end does not stop it."""
+        """Count another `sparklog.start` of this cluster: the first `with` block to end does not stop it."""
         with self._lock:
             self._starts += 1
 
@@ -141,11 +141,11 @@ class SparkCluster:
         """Submit the racks' jobs and return when every broker is unfenced.
 
         Over the directories of an earlier application it waits, for as long as it takes, for a majority of
-        the metadata log's voters; the log says which directories are missing.
+        the metadata log's voters; the log names the missing directories.
 
         Raises:
-            BrokerRefusedError: A broker ended for a reason that no other attempt changes.
-            StartError: The brokers did not come up; what did is stopped again.
+            BrokerRefusedError: A broker ended for a reason that a retry would not change.
+            StartError: The brokers did not come up; those that did are stopped again.
         """
         stop_at_exit(self)
         try:
@@ -165,11 +165,11 @@ class SparkCluster:
             raise
 
     def stop(self) -> None:
-        """Let every broker flush and leave, then end the controller; return when that is done.
+        """Shut down every broker after a flush, then the controller; return when that is done.
 
-        Idempotent, from any thread; what an exception broke off, a second Ctrl-C for instance, the next call
-        does. Returns after `LEAVE_TIMEOUT_S` and `KILL_TIMEOUT_S` at the latest, however many racks there
-        are, and however many do not leave.
+        Idempotent, from any thread; the next call continues an interrupted one (by a second Ctrl-C for
+        instance). Returns after `LEAVE_TIMEOUT_S` and `KILL_TIMEOUT_S` at the latest, independent of the
+        number of racks and of brokers that do not exit.
         """
         with self._lock:
             self._stopped = True
@@ -178,8 +178,8 @@ class SparkCluster:
                 return
             try:
                 self._announcement.close()
-            except Exception:  # the brokers are to leave all the same
-                logger.exception("Sessions were not told that the cluster is stopped")
+            except Exception:  # the brokers must stop all the same
+                logger.exception("The end of the cluster could not be announced to sessions")
             self._decommissions.stop()
             self._tab.stop()
             self._metrics.stop()
@@ -202,14 +202,14 @@ class SparkCluster:
         for rack in self._racks:
             rack.expect_end()
         if self._controller.cluster_id is None:
-            # Nobody leads, so nobody can be told to leave, and nobody has anything to write before.
+            # Without a leader brokers get no answer to heartbeats, and have nothing to write.
             self._controller.stop()
             for rack in self._racks:
                 rack.cancel()
         self._controller.shut_down_brokers()
         if late := _not_ended(self._racks, LEAVE_TIMEOUT_S):
             logger.warning(
-                "%s did not leave within %.0f s; their tasks are killed", _names(late), LEAVE_TIMEOUT_S
+                "%s did not exit within %.0f s; their tasks are killed", _names(late), LEAVE_TIMEOUT_S
             )
             for rack in late:
                 rack.cancel()
@@ -244,7 +244,7 @@ class SparkCluster:
                     raise BrokerRefusedError(self._refusal) from None
                 if self._stopped:
                     raise StartError(f"the cluster was stopped before it was up: {error}") from None
-                if self._controller.lacks_voters:  # for days, maybe, in which executors come and go
+                if self._controller.lacks_voters:  # possibly for days, in which executors come and go
                     in_a_row = max(rack.failures for rack in self._racks)
                     self._failures = in_a_row if in_a_row >= FAILURES_BEFORE_START_ALLOWED else 0
                 if remedy := wrong_interpreter(self._context, self._last_failure or ""):
@@ -262,7 +262,7 @@ class SparkCluster:
                     ) from None
 
     def _missing_brokers(self) -> Iterator[str]:
-        """Yield each broker that is not unfenced, and what is known of its job."""
+        """Yield each broker that is not unfenced, and the state of its job."""
         for rack in self._racks:
             for assignment in rack.assignments:
                 if assignment.node_id not in self._controller.unfenced_brokers:
@@ -272,7 +272,7 @@ class SparkCluster:
         self._failures += 1
         self._last_failure = cause
         for assignment in rack.assignments:
-            # Those that are still there go with the others: Spark kills their tasks in a moment.
+            # All of them: Spark kills the tasks of those that still run in a moment.
             self._controller.broker_leaves(
                 assignment.node_id, rack.attempt, f"the job of {rack.name} has failed", is_lost=True
             )
@@ -287,11 +287,11 @@ class SparkCluster:
             )
 
     def _restarts(self) -> Mapping[BrokerId, int]:
-        """Return how often each broker was started again."""
+        """Return the number of restarts of each broker."""
         return {broker_id: max(0, attempt - 1) for broker_id, attempt in self._attempts().items()}
 
     def _attempts(self) -> Mapping[BrokerId, int]:
-        """Return the present attempt of the job that runs each broker."""
+        """Return the current attempt of the job that runs each broker."""
         return {assignment.node_id: rack.attempt for rack in self._racks for assignment in rack.assignments}
 
     def _broker_refused(self, refusal: str) -> None:
@@ -312,7 +312,7 @@ class SparkCluster:
 
 
 def _wait_for_brokers(directory: Path) -> None:
-    """Wait until no process of this host holds a broker's directory: a job may end before its broker has."""
+    """Wait until no process of this host locks a broker's directory: a job may end before its broker has."""
     deadline_s = time.monotonic() + KILL_TIMEOUT_S
     for path in directory.glob("broker-*"):
         while time.monotonic() < deadline_s:
@@ -321,12 +321,12 @@ def _wait_for_brokers(directory: Path) -> None:
                 break
             except DirectoryLockedError:
                 time.sleep(LOCK_POLL_S)
-            except KafkaError:  # it is being removed by its broker
+            except KafkaError:  # its broker is removing it
                 break
 
 
 def _not_ended(racks: Sequence[Rack], timeout_s: float) -> list[Rack]:
-    """Return the racks that have not ended when all together were given `timeout_s`."""
+    """Return the racks that have not ended within `timeout_s` for all together."""
     deadline_s = time.monotonic() + timeout_s
     return [rack for rack in racks if not rack.join(max(0.0, deadline_s - time.monotonic()))]
 

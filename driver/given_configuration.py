@@ -1,7 +1,7 @@
-"""What a start is given as its configuration, as brokers are told it: Kafka's keys, and texts.
+"""The configuration of a start in the form for brokers: Kafka's keys, and texts.
 
-Properties files know text only, and so do Kafka's own parsers. Directories are told as absolute ones:
-executors have working directories of their own, which go with them.
+Properties files contain text only, and Kafka's own parsers expect text. Directories are made absolute:
+executors have temporary working directories of their own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +26,14 @@ def configuration_told(
     {'auto.create.topics.enable': 'true', 'log.dirs': '/a,/b'}
 
     Raises:
-        StartError: Directories are named that can't be meant.
-        PropertiesError: The file is none.
+        StartError: A directory's name is empty or contains a comma.
+        PropertiesError: The file is malformed.
     """
     given = read_properties(Path(config)) if isinstance(config, str | Path) else dict(config or {})
     told = {key: _as_text(value) for key, value in given.items() if value is not None}
     for key in ("log.dirs", "log.dir"):
         value = given.get(key)
-        if value is not None and value != "":  # as which Kafka has a key that is not set
+        if value is not None and value != "":  # Kafka treats an empty value as unset
             told[key] = _joined(key, value.split(",") if isinstance(value, str) else _listed(value))
     if told.get(_METADATA_DIRECTORY):
         told[_METADATA_DIRECTORY] = str(Path(told[_METADATA_DIRECTORY].strip()).absolute())
@@ -43,18 +43,17 @@ def configuration_told(
 
 
 def _joined(name: str, paths: Sequence[object]) -> str:
-    """Return directories as Kafka has them in one text."""
+    """Return directories as one text, as in Kafka."""
     texts = [str(path).strip() for path in paths]
     if not all(texts) or not texts:
         raise StartError(
-            f"{name} names no directory, or one of several without a name: name all, or leave it out for "
+            f"{name} names no directory, or an empty name among several: name all, or leave it out for "
             "temporary logs"
         )
     for text in texts:
         if "," in text:
             raise StartError(
-                f"{name}: '{text}' has a comma, which parts one directory from the next: give a list of "
-                "paths without one"
+                f"{name}: '{text}' has a comma, which separates directories: give a list of paths without one"
             )
     return ",".join(str(Path(text).absolute()) for text in texts)
 

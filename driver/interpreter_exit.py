@@ -1,9 +1,9 @@
-"""Clusters that nobody has stopped when the interpreter ends.
+"""Stops running clusters at the end of the interpreter.
 
 `atexit` comes too late: by then concurrent.futures has ended the threads with which the controller does its
-file work. It does so when the main thread has ended, by a function of `threading` that runs what was
-registered last first. Threads of the user's that go on without the main thread may need the cluster, so it is
-then left to `atexit` all the same.
+file work. It does so when the main thread has ended, by a function of `threading` that runs the callbacks
+registered last first. The user's threads that outlive the main thread may need the cluster, so it is then
+left to `atexit` all the same.
 """
 
 import atexit
@@ -21,7 +21,7 @@ _registered: Final = threading.Event()
 
 
 def stop_at_exit(cluster: _Stoppable) -> None:
-    """Have the cluster stop when the interpreter ends."""
+    """Stop the cluster when the interpreter ends."""
     _running.add(cluster)
     if not _registered.is_set():
         _registered.set()
@@ -30,7 +30,7 @@ def stop_at_exit(cluster: _Stoppable) -> None:
 
 
 def forget_at_exit(cluster: _Stoppable) -> None:
-    """The cluster has stopped."""
+    """Forget a cluster that has stopped."""
     _running.discard(cluster)
 
 

@@ -1,8 +1,9 @@
-"""The one cluster of a Spark application, and what a second start makes of it.
+"""The one cluster of a Spark application, and the effect of a second start.
 
-A notebook's cell is run twice, and two libraries in it start "the" cluster: whoever asks for what is running
-gets it, from whichever session or thread. Whoever asks for something else is told what differs. A second
-cluster would take slots that the application counts on, and the format `sparklog` can mean one cluster only.
+A notebook's cell is run twice, and two libraries in it start "the" cluster: a start with the arguments of the
+running cluster returns it, from any session or thread. A start with other arguments fails and names the
+differences. A second cluster would take slots that the application counts on, and the format `sparklog` can
+mean one cluster only.
 """
 
 import logging
@@ -23,19 +24,20 @@ from sparklog.hosting import StartError
 logger = logging.getLogger(__name__)
 
 _NOT_COMPARED: Final = frozenset({"log.dir", "log.dirs", "sparklog.start.timeout.ms"})
-"""Directories are compared by their paths; how long the start may take is no part of what runs then."""
+"""Directories are compared by their paths; the start's time-out does not matter afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a cluster is asked to be; two are alike however their configuration was written."""
+    """The requested properties of a cluster; equality does not depend on how the configuration was
+    written."""
 
     racks: int
     brokers_per_rack: int
     config: BrokerConfig
 
     def differences(self, running: "Shape") -> list[str]:
-        """Return each thing that `running` has otherwise, with both values."""
+        """Return the differences to `running`, with both values."""
         mine, theirs = self._values(), running._values()
         return [
             f"{name} is {_as_text(theirs.get(name))}, not {_as_text(mine.get(name))}"
@@ -73,12 +75,12 @@ class RunningCluster:
     ) -> SparkCluster:
         """Return the context's cluster if it has this shape; if there is none, make one and start it.
 
-        Whoever comes while another thread starts one waits for what comes of it. What a start has left that
-        was broken off, and broken off again while it cleared up, is stopped first.
+        A call while another thread starts one waits for the result. The remains of a start that was
+        interrupted twice are stopped first.
 
         Raises:
             StartError: a cluster of another shape runs.
-            Exception: what `make`, or the start, raises.
+            Exception: an error of `make`, or of the start.
         """
         with self._starting:
             cluster = self._cluster
@@ -89,7 +91,7 @@ class RunningCluster:
                     cluster.share()
                     return cluster
                 if cluster.failure is not None:
-                    logger.warning("The cluster that ran here has failed: %s", cluster.failure)
+                    logger.warning("The previous cluster of this application has failed: %s", cluster.failure)
                 cluster.stop()  # or wait until another thread has
             self._shape = None
             self._context, self._cluster = context, make()
