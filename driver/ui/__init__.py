@@ -1,1 +1,1 @@
-"""What whoever opens the Spark UI sees of the cluster: the Log tab, and the same as JSON."""
+"""The Log tab of the Spark UI, and the same content as JSON."""

@@ -1,11 +1,11 @@
-"""Which page of the tab somebody looks at."""
+"""The page of the tab that a browser requests."""
 
 from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
 
 class AskedPage(NamedTuple):
-    """A page of the tab, by the key that Java made of its address.
+    """A page of the tab, by the key that Java makes of its address.
 
     >>> asked = AskedPage("topic\\nflights%2F%0A\\n\\n007")
     >>> asked.kind, asked.name, asked.partition, asked.page
@@ -13,26 +13,26 @@ class AskedPage(NamedTuple):
     """
 
     key: str
-    """The kind of page, a name as an address has it, a partition and a page's number, parted by line ends."""
+    """The kind of page, a name as in the address, a partition and a page's number, separated by line ends."""
 
     @property
     def kind(self) -> str:
-        """Which of the tab's pages: "topics", "topic" and so on, or the overview, which has no name."""
+        """The kind of page: "topics", "topic" and so on, or "" for the overview."""
         return self._part(0)
 
     @property
     def name(self) -> str:
-        """Of what; "" for nothing."""
+        """The name of its topic, group or the like; "" for none."""
         return unquote_plus(self._part(1))
 
     @property
     def partition(self) -> int | None:
-        """Which partition of it; None for what is no number."""
+        """None if it is not a number."""
         return _number(self._part(2))
 
     @property
     def page(self) -> int:
-        """How far in; 1 for what is no number."""
+        """The number of the page; 1 if it is not a number."""
         page = _number(self._part(3))
         return 1 if page is None else page
 

@@ -1,4 +1,4 @@
-"""Where Spark runs the brokers: looked up once for each attempt of a rack's job, and remembered."""
+"""The executors of the brokers: looked up once for each attempt of a rack's job, and remembered."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,17 +16,17 @@ class BrokerPlaces:
     """The places of all racks' brokers; belongs to one thread."""
 
     def __init__(self, context: SparkContext, racks: Sequence[Rack]) -> None:
-        # Held, since PySpark forgets it when the context is stopped, which may be in the middle of a look.
+        # Kept, since PySpark forgets it when the context is stopped, which may happen during a look-up.
         self._context: Any = context._jsc.sc()
         self._racks = tuple(racks)
         self._seen: dict[str, int] = {rack.name: max(1, rack.attempt) for rack in racks}
-        """The attempt of each rack of which was told last."""
+        """The last reported attempt of each rack."""
         self._tasks: dict[str, tuple[int, tuple[BrokerTask | None, ...]]] = {}
-        """Of each rack: the attempt, and where its brokers run; kept once all of them do."""
+        """By rack: the attempt and its brokers' tasks; kept once all of them run."""
 
     @property
     def places(self) -> tuple[BrokerPlace, ...]:
-        """Every broker, by its rack, with the task as it was looked up last."""
+        """Return every broker, by its rack, with its task as of the last look-up."""
         places = []
         for rack in self._racks:
             attempt, tasks = self._tasks.get(rack.name, (0, ()))
@@ -43,11 +43,10 @@ class BrokerPlaces:
         return tuple(places)
 
     def look(self) -> list[tuple[str, str]]:
-        """Look where brokers run that were not found yet; return why each rack was restarted since, and
-        which.
+        """Look up the tasks of brokers without a known one; return rack and reason of each restart since.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         restarted = []
         for rack in self._racks:

@@ -1,7 +1,4 @@
-"""Figures on the pages of the brokers' stages, as named accumulators.
-
-How they get there stands in `java/BrokerStages.java`.
-"""
+"""Metrics on the pages of the brokers' stages, as named accumulators (see `java/BrokerStages.java`)."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Self
@@ -13,11 +10,11 @@ from sparklog.driver.ui.java import java_source
 from sparklog.driver.ui.tab_source import StageText
 
 REFRESH_MS: Final = 5_000
-"""Spark brings what is shown up to date every 10 s."""
+"""Spark refreshes the page every 10 s."""
 
 
 class BrokerStages:
-    """The stages' pages; belongs to one thread. What was shown goes with the stages."""
+    """The stages' pages; belongs to one thread. The values disappear with the stages."""
 
     def __init__(self, java_stages: Any) -> None:
         """See `attach`."""
@@ -26,21 +23,21 @@ class BrokerStages:
 
     @classmethod
     def attach(cls, context: SparkContext) -> Self:
-        """Get ready to `show`.
+        """Prepare `show`.
 
         Raises:
             CompilationError: this Spark has other classes.
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         spark_context: Any = context._jsc
         stages = compiled(context, "sparklog.ui.BrokerStages", java_source("BrokerStages"))
         return cls(instance_of(context, stages, spark_context.sc()))
 
     def show(self, stages: Iterable[StageText], now_ms: int) -> None:
-        """Show the brokers' figures on their stages' pages, unless that was done just before.
+        """Show the brokers' metrics on their stages' pages, at most once in `REFRESH_MS`.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         if self._shown_ms is not None and now_ms - self._shown_ms < REFRESH_MS:
             return

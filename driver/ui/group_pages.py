@@ -1,4 +1,4 @@
-"""Pages of groups, made when somebody looks: what their coordinators say, and where partitions end."""
+"""Pages of groups, made on request from their coordinators' answers and the partitions' end offsets."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -28,11 +28,11 @@ from sparklog.types import TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 
 MAX_PARTITIONS: Final = 20_000
-"""How many partitions leaders are asked about for a page; the lag in others is not known."""
+"""The partitions whose leaders are asked for a page, at most; the lag of others is unknown."""
 
 
 class _Groups(NamedTuple):
-    """A page of groups, and of how many."""
+    """A page of groups, and their total number."""
 
     group_count: int
     groups: tuple[GroupSummary, ...]
@@ -40,13 +40,13 @@ class _Groups(NamedTuple):
 
 
 class GroupPages:
-    """Pages of groups; belongs to one thread."""
+    """Makes pages of groups; belongs to one thread."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
 
     def groups(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
-        """Return a page of the list of groups, as HTML and as what JSON is made of."""
+        """Return a page of the list of groups, as HTML and as data for JSON."""
         answer: Answer[_Groups] = self._questions.ask(
             ("groups", asked.page), lambda client, _: _look_at_all(client, image, asked.page)
         )
@@ -113,16 +113,18 @@ def _look_at_all(client: ClusterClient, image: MetadataImage, page: int) -> _Gro
 
 
 def _look_at(client: ClusterClient, image: MetadataImage, group_id: str) -> GroupStatus | None:
-    """Return a group; None if there is none.
+    """Return a group; None if it does not exist.
 
     Raises:
-        KafkaError: its coordinator does not say.
+        KafkaError: its coordinator does not answer.
     """
     coordinator = coordinator_of(image, CONSUMER_OFFSETS_TOPIC, group_id)
     if coordinator is None:
         if CONSUMER_OFFSETS_TOPIC not in image.topics.by_name:
             return None
-        raise KafkaError(ErrorCode.coordinator_not_available, "nobody leads the partition of its coordinator")
+        raise KafkaError(
+            ErrorCode.coordinator_not_available, "the partition of its coordinator has no leader"
+        )
     of_either_type = {group_id: coordinator}
     described = describe_groups(client, of_either_type, of_either_type)
     description = described.groups.get(group_id)

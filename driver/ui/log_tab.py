@@ -1,8 +1,7 @@
-"""Puts into Spark what the controller's process makes of the tab: the overview, and pages that are asked for.
+"""Puts the pages of the controller's process into Spark: the overview, and pages on request.
 
-It says what only Spark knows, where brokers run and which queries do, and gets finished pages
-(`tab_pages`). While there is no such process, or none that answers, what was put last stays, and Java says
-how old it is.
+It observes Spark, for the places of brokers and the streaming queries, and gets finished pages (`tab_pages`).
+While the process is down or does not answer, the last pages stay, and Java shows their age.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ from sparklog.driver.ui.tab_source import DriverEvent, Observed, TabSource
 
 REFRESH_S: Final = 1.0
 MAX_EVENTS_WAITING: Final = 100
-"""Events that no process has taken yet."""
+"""The most events without a process to take them."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ Part = TypeVar("Part")
 
 
 class LogTab:
-    """The tab of one cluster; belongs to one thread, but for `wake`. Order: `attach`, `serve`, `close`."""
+    """The tab of one cluster; belongs to one thread, except for `wake`. Order: `attach`, `serve`, `close`."""
 
     def __init__(self, context: SparkContext, source: TabSource, racks: Sequence[Rack]) -> None:
         self._context = context
@@ -50,10 +49,10 @@ class LogTab:
         self._attached = contextlib.ExitStack()
 
     def attach(self) -> bool:
-        """Put into Spark what there is a place for; return whether there is one for the tab.
+        """Attach the tab, and listeners where Spark has them; return whether there is a tab.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         bar = self._put(UsersProgressBar.attach, "The console's progress bar shows brokers too")
         if bar is not None:
@@ -69,10 +68,10 @@ class LogTab:
         return True
 
     def serve(self, stopping: threading.Event) -> None:
-        """Refresh the overview once a second, and put the pages that somebody looks at; may be called again.
+        """Refresh the overview once a second, and put the requested pages; may be called again.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         assert self._tab is not None, "attach comes first"
         while not stopping.is_set():
@@ -86,7 +85,7 @@ class LogTab:
                         self._tab.put(asked, page.html, page.json)
 
     def wake(self) -> None:
-        """Have `serve` look at once whether it is to stop; from any thread.
+        """Let `serve` check at once whether to stop; from any thread.
 
         Raises:
             Py4JError: the application has ended.
@@ -96,7 +95,7 @@ class LogTab:
             tab.wake()
 
     def close(self) -> None:
-        """Take away what was put into Spark."""
+        """Remove the tab and the listeners from Spark."""
         self._attached.close()
 
     def _put(self, attach: Callable[[SparkContext], Part], without: str) -> Part | None:

@@ -1,4 +1,4 @@
-"""Offsets and sizes of the partitions that somebody looks at, from their leaders.
+"""Offsets and sizes of the partitions on a page, from their leaders.
 
 Rates come from two answers.
 """
@@ -16,7 +16,7 @@ from sparklog.types import BrokerId, Offset, TopicPartition
 
 
 class LeadersFigures(NamedTuple):
-    """What leaders said, by partition; `listed_ms` is when they listed the high watermarks."""
+    """The leaders' answers by partition; `listed_ms` is the time of their high watermarks."""
 
     listed_ms: int
     figures: Mapping[int, PartitionFigures]
@@ -25,7 +25,7 @@ class LeadersFigures(NamedTuple):
 def figures_of(
     topic: str, leaders: Mapping[int, BrokerId]
 ) -> Callable[[ClusterClient, Sample[LeadersFigures] | None], LeadersFigures]:
-    """Return how to ask about partitions of a topic; `leaders` are who leads each."""
+    """Return a function that asks about partitions of a topic; `leaders` has each one's leader."""
     partitions = [TopicPartition(topic, number) for number in sorted(leaders)]
 
     def look(client: ClusterClient, before: Sample[LeadersFigures] | None) -> LeadersFigures:

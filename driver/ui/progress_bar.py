@@ -14,7 +14,7 @@ from sparklog.driver.ui.java import java_source
 
 
 class UsersProgressBar:
-    """The bar that shows users' stages only, from `attach` to `detach`."""
+    """The bar with users' stages only, from `attach` to `detach`."""
 
     def __init__(self, java_users_stages: Any) -> None:
         """See `attach`."""
@@ -27,7 +27,7 @@ class UsersProgressBar:
         Raises:
             NoPlaceError: there is no bar (spark.ui.showConsoleProgress).
             CompilationError: this Spark has other classes.
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         spark_context: Any = context._jsc
         java_context = spark_context.sc()
@@ -43,7 +43,7 @@ class UsersProgressBar:
         return cls(users_stages)
 
     def detach(self) -> None:
-        """Let the bar show whatever runs.
+        """Show all stages again.
 
         Raises:
             Py4JError: the application has ended.

@@ -1,7 +1,7 @@
-"""The streaming queries of the application, of all its sessions, as Spark tells its listeners of them.
+"""The streaming queries of all of the application's sessions, by Spark's listener of queries.
 
-The listener is Java (`java/QueryListener.java`) and keeps each query's last progress; it is asked from here.
-Its text is read where the pages are made (`machine/queries.py`).
+The listener is Java (`java/QueryListener.java`) and keeps each query's last progress, for Python to poll.
+`machine/queries.py` parses its text.
 """
 
 from typing import Any, Self
@@ -13,7 +13,7 @@ from sparklog.driver.ui.java import java_source
 
 
 class QueryListener:
-    """A listener that hears of the queries from `attach` to `detach`."""
+    """A listener of queries, from `attach` to `detach`."""
 
     def __init__(self, java_context: Any, java_listener: Any) -> None:
         """See `attach`."""
@@ -23,12 +23,6 @@ class QueryListener:
 
     @classmethod
     def attach(cls, context: SparkContext) -> Self:
-        """Begin to listen.
-
-        Raises:
-            CompilationError: this Spark has other classes.
-            Py4JError: the application ends.
-        """
         spark_context: Any = context._jsc
         source = java_source("QueryListener")
         listener = instance_of(context, compiled(context, "sparklog.ui.QueryListener", source))
@@ -36,10 +30,10 @@ class QueryListener:
         return cls(spark_context.sc(), listener)
 
     def text(self) -> str:
-        """Return the queries by their last progress, the same object while there is no other.
+        """Return the queries by their last progress, the same object until there is a newer one.
 
         Raises:
-            Py4JError: the application ends.
+            Py4JError: the application is ending.
         """
         text = self._listener.read()
         if text is not None:
@@ -47,9 +41,4 @@ class QueryListener:
         return self._text
 
     def detach(self) -> None:
-        """Listen no more.
-
-        Raises:
-            Py4JError: the application has ended.
-        """
         self._context.removeSparkListener(self._listener)

@@ -1,9 +1,9 @@
-"""What the tab asks brokers, as any client would, and only while somebody looks.
+"""The tab's requests to brokers, those of any client, and made only while a browser shows their answers.
 
-Asking is done by a thread of its own, one question after the other: who renders a page waits a moment for
-the answer, and without one shows what was answered last. Whatever the cluster is like, that costs little:
-a question that took long rests for longer before it is asked again, an answer that is too long is not read
-and not asked for again soon, and no more questions wait than somebody may look at.
+A thread of its own makes them, one after the other: rendering waits a moment for the answer, and otherwise
+shows the last one. The cost is bounded: a request that took long pauses for longer before its repetition, a
+response that is too long is not read and not requested again soon, and the number of waiting requests is
+limited.
 """
 
 import logging
@@ -25,16 +25,16 @@ ANSWER_WITHIN_S: Final = 0.4
 """How long a page waits."""
 REQUEST_TIMEOUT_MS: Final = 2_000
 MAX_RESPONSE_BYTES: Final = 2 << 20
-"""What a broker may answer: some 40,000 groups, which take the driver a tenth of a second to read."""
+"""The longest response: some 40,000 groups, which take the driver a tenth of a second to parse."""
 MAX_REMEMBERED: Final = 32
-"""Questions whose last answer is kept."""
+"""Requests whose last answer is kept."""
 MAX_WAITING: Final = 8
 RESTS: Final = 5
-"""For how many times as long as it took a question rests,"""
+"""The pause of a request, as a multiple of its duration,"""
 MAX_REST_MS: Final = 5_000
-"""but for no longer than this,"""
+"""but at most this long,"""
 TOO_LONG_REST_MS: Final = 60_000
-"""unless it cost a broker an answer that nobody read."""
+"""unless its response was too long to be read."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ Known = TypeVar("Known")
 
 
 class Sample(NamedTuple, Generic[Known]):
-    """What was found out, and when, on the monotonic clock."""
+    """An answer, and its time on the monotonic clock."""
 
     known: Known
     taken_ms: int
 
 
 class Answer(NamedTuple, Generic[Known]):
-    """What is known at present: the last sample and its age, and why there is no newer one."""
+    """The current knowledge: the last sample and its age, and why it is not newer."""
 
     known: Known | None
     age_ms: int | None
@@ -57,13 +57,13 @@ class Answer(NamedTuple, Generic[Known]):
 
 
 Look: TypeAlias = Callable[[ClusterClient, Sample[Known] | None], Known]
-"""Asks brokers; it is given what it found out the last time."""
+"""Asks brokers; gets its last sample."""
 
 
 @dataclass(slots=True)
 class _Question:
     asking: "Future[tuple[Any, int, int]] | None" = None
-    """Gives what was found out, when, and how long that took."""
+    """Its result: the answer, its time, and its duration."""
     sample: Sample[Any] | None = None
     failure: KafkaError | None = None
     rests_until_ms: int = 0
@@ -88,10 +88,11 @@ class Questions:
         self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
 
     def ask(self, key: Hashable, look: "Look[Known]") -> Answer[Known]:
-        """Have `look` find something out, if that is due, and return what is known of `key` in a moment.
+        """Run `look` if its pause is over, and return the sample of `key`, after a moment's wait for a newer
+        one.
 
         Raises:
-            Exception: what `look` raises, if that is no KafkaError.
+            Exception: an error of `look` that is not a KafkaError.
         """
         question = self._questions.setdefault(key, _Question())
         self._questions.move_to_end(key)
@@ -100,7 +101,7 @@ class Questions:
             if forgotten.asking is not None:
                 forgotten.asking.cancel()
         _collect(question)
-        # Those of pages that were left stay uncollected, and may have been answered long ago.
+        # Answers for pages that were left stay uncollected, and may be old.
         waiting = sum(each.asking is not None and not each.asking.done() for each in self._questions.values())
         if question.asking is None and monotonic_ms() >= question.rests_until_ms and waiting < MAX_WAITING:
             question.asking = self._worker.submit(self._look, look, question.sample)
@@ -118,7 +119,7 @@ class Questions:
         return Answer(sample.known, monotonic_ms() - sample.taken_ms, question.failure)
 
     def close(self) -> None:
-        """Ask no more; returns at once."""
+        """Stop; returns at once."""
         for question in self._questions.values():
             if question.asking is not None:
                 question.asking.cancel()
@@ -127,7 +128,7 @@ class Questions:
 
     def _look(self, look: "Look[Any]", before: Sample[Any] | None) -> tuple[Any, int, int]:
         began_ms = monotonic_ms()
-        # Where brokers are, for one that was started again may be somewhere else.
+        # A restarted broker may have another address.
         self._client.find_brokers()
         known = look(self._client, before)
         taken_ms = monotonic_ms()
@@ -135,7 +136,7 @@ class Questions:
 
 
 def _collect(question: _Question) -> None:
-    """Take the answer in that has come."""
+    """Take the answer that has come."""
     if question.asking is None or not question.asking.done():
         return
     asked, question.asking = question.asking, None

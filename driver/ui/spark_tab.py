@@ -1,7 +1,7 @@
-"""The tab in Spark's UI, as the driver's Python holds it: a place to put pages, and to hear which are wanted.
+"""The tab in Spark's UI, for the driver's Python: pages in, requests for pages out.
 
-Calls go from Python to Java only. `java/LogTab.java` is compiled when the tab is attached; it says what is
-shown when nothing is put there any more.
+Calls go from Python to Java only. `java/LogTab.java` is compiled when the tab is attached; it also says what
+to show when no page comes any longer.
 """
 
 from typing import Any, Final, Self
@@ -18,7 +18,7 @@ _CLASS: Final = "sparklog.ui.LogTab"
 
 
 class SparkTab:
-    """The attached tab. Its pages may be put by one thread, which is also told what to put."""
+    """The attached tab; belongs to one thread, which puts pages and gets the requests."""
 
     def __init__(self, java_tab: Any) -> None:
         """See `attach`."""
@@ -26,12 +26,12 @@ class SparkTab:
 
     @classmethod
     def attach(cls, context: SparkContext, *, old_ms: int = OLD_MS) -> Self:
-        """Compile the tab and put it into the UI; figures older than `old_ms` are said to be old.
+        """Compile the tab and put it into the UI, which marks pages older than `old_ms` as old.
 
         Raises:
-            NoPlaceError: there is none.
-            CompilationError: this Spark has another one.
-            Py4JError: the application ends.
+            NoPlaceError: there is no UI.
+            CompilationError: this Spark has other classes.
+            Py4JError: the application is ending.
         """
         java_context: Any = context._jsc
         user_interface = java_context.sc().ui()
@@ -39,24 +39,23 @@ class SparkTab:
             raise NoPlaceError("spark.ui.enabled is false")
         source = java_for(SparkVersion.parse(context.version), java_source("LogTab"))
         java_class = compiled(context, _CLASS, source)
-        # As text, for Java to read: a small number would come there as an Integer.
+        # As text, for Java to parse: a small number would arrive as an Integer.
         tab = instance_of(context, java_class, user_interface.get(), str(old_ms))
         tab.attach()
         return cls(tab)
 
     def put(self, page: AskedPage, html: str, json: str) -> None:
-        """Show this."""
         self._java.put(page.key, html, json)
 
     def next_asked(self, timeout_s: float) -> AskedPage | None:
-        """Return a page that somebody looks at and waits for; None for none within the time, or no more."""
+        """Return a page that a browser waits for; None for none within the time, or after `wake`."""
         key = self._java.next(max(1, int(timeout_s * 1000)))
         if not key:
             return None
         return AskedPage(key)
 
     def wake(self) -> None:
-        """Have who waits in `next_asked` wait no more; from any thread.
+        """End the wait in `next_asked`; from any thread.
 
         Raises:
             Py4JError: the application has ended.
@@ -64,7 +63,7 @@ class SparkTab:
         self._java.wake()
 
     def detach(self) -> None:
-        """Take the tab away.
+        """Remove the tab.
 
         Raises:
             Py4JError: the application has ended.

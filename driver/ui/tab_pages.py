@@ -1,9 +1,9 @@
-"""Makes what the tab shows: once a second the overview, and each page that somebody looks at.
+"""Makes the tab's pages: the overview once a second, and others on request.
 
-It runs in the controller's process, on a thread of its own, and is given what only Spark knows. It reads the
-committed image that nobody changes, asks the controller's loop one short question a second, and whatever it
-can't find out is left out. Pages of topics, with offsets from the partitions' leaders, of groups and of
-transactions are made only when a browser asks for them.
+It runs in the controller's process, on a thread of its own, and gets the driver's observations of Spark. It
+reads the immutable committed image, and asks the controller's loop one short question a second; values that
+it can't get are left out. Pages of topics, with offsets from the partitions' leaders, of groups and of
+transactions are made only when a browser requests them.
 """
 
 import json
@@ -51,16 +51,16 @@ from sparklog.types import BrokerId
 ANSWER_WITHIN_S: Final = 0.2
 """How long a refresh waits for the controller."""
 MAX_IMAGES_BEHIND: Final = 200
-"""Images that are not looked at yet; of more than these in a second, events may be missing."""
+"""The most images not processed yet; with more than these in a second, events may be missing."""
 
 logger = logging.getLogger(__name__)
 
 MakePage: TypeAlias = Callable[[MetadataImage, AskedPage], tuple[Html, Any]]
-"""Returns a page as HTML, and as what its JSON is made of."""
+"""Returns a page as HTML, and as data for JSON."""
 
 
 class TabMaker:
-    """The tab of one cluster; belongs to one thread. It may be asked before `begin`, which it then does."""
+    """The tab of one cluster; belongs to one thread. Other methods call `begin` if that was not done."""
 
     def __init__(self, config: BrokerConfig, controller: ControllerServer) -> None:
         self._config = config
@@ -73,7 +73,7 @@ class TabMaker:
         self._throttles = Throttles()
         self._pages: Mapping[str, MakePage] | None = None
         self._failures: dict[str, str] = {}
-        """Why the last page of a kind could not be made."""
+        """The error of the last page of a kind, None if there was none."""
         self._overview = Overview()
         self._history = History()
         self._sampled_ms: int | None = None
@@ -82,11 +82,11 @@ class TabMaker:
         self._queries: tuple[QueryStatus, ...] = ()
 
     def begin(self) -> None:
-        """Tell what happens from here on."""
+        """Record events from now on."""
         if self._has_begun:
             return
         self._has_begun = True
-        # In this order: what is committed in between is in the next image, too.
+        # In this order: an image committed in between is in the next list, too.
         self._events = EventLog(self._controller.image)
         self._controller.subscribe(self._note_image)
 
@@ -108,12 +108,12 @@ class TabMaker:
         )
 
     def made_page(self, key: str) -> MadePage:
-        """Return a page; one that can't be made says so, and the others go on."""
+        """Return a page; an error is shown in its place."""
         asked = AskedPage(key)
         try:
             html, data = self._kinds()[asked.kind](self._controller.image, asked)
             page = MadePage(html, _json(data))
-        except Exception as error:  # of a page, which only shows
+        except Exception as error:  # of one page: the others go on
             said = repr(error)
             # A browser asks again every two seconds.
             if self._failures.get(asked.kind) != said:
@@ -145,7 +145,7 @@ class TabMaker:
 
     def _status(self, observed: Observed) -> Status:
         now_ms = wall_clock_ms()
-        # The order matters: the image that is looked at is not older than the last event.
+        # The order matters: the image must not be older than the last event.
         images = [CommittedImage(*self._committed.popleft()) for _ in range(len(self._committed))]
         image = images[-1].image if images else self._controller.image
         self._health.look_at(image)
@@ -155,7 +155,7 @@ class TabMaker:
         figures = self._figures.read(self._controller.broker_metrics.latest(), now_ms)
         for event in self._throttles.look(figures, now_ms):
             self._events.note(event)
-        # A loop that is too busy to answer leads all the same; one that has failed does not.
+        # A controller whose loop is too busy to answer leads all the same; one that has failed does not.
         described = self._controller.ask(ActiveController.describe_quorum, ANSWER_WITHIN_S)
         if described is not None or self._controller.failure is not None:
             self._quorum = described
@@ -203,7 +203,7 @@ def _controller_status(quorum: QuorumDescription) -> ControllerStatus:
 
 
 def _min_insync_replicas(config: BrokerConfig, image: MetadataImage) -> int:
-    """Return the minimum of topics that have none of their own."""
+    """Return the minimum for topics that set none."""
     told = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
     return config.min_insync_replicas if told is None else int(told)
 

@@ -1,6 +1,6 @@
-"""The driver's side of the tab: it gives what Spark says of the brokers, and gets finished pages.
+"""The driver's side of the tab: it observes brokers in Spark, and gets finished pages.
 
-The pages are made in the controller's process (`tab_pages`); the driver, which has Spark, puts them there.
+The pages are made in the controller's process (`tab_pages`); the driver puts them into Spark.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sparklog.driver.ui.machine.status_maker import BrokerPlace
 
 @dataclass(frozen=True, slots=True)
 class DriverEvent:
-    """An event that the driver has seen, and the metadata does not tell."""
+    """An event in the driver that is not in the metadata."""
 
     kind: str
     subject: str
@@ -20,18 +20,18 @@ class DriverEvent:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The driver's knowledge at one moment."""
+    """The driver's observations at one moment."""
 
     places: tuple[BrokerPlace, ...]
     events: tuple[DriverEvent, ...]
-    """Those since the last time."""
+    """Since the last time."""
     queries: str | None
-    """The streaming queries, as the listener in Java writes them; None where there is none."""
+    """The streaming queries, in the Java listener's format; None without a listener."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageText:
-    """The figures of a stage's page, as `BrokerStages.java` reads them."""
+    """The values of a stage's page, in the format of `BrokerStages.java`."""
 
     stage_id: int
     text: str
@@ -47,17 +47,17 @@ class MadePage:
 
 @dataclass(frozen=True, slots=True)
 class MadeTab:
-    """The overview, and the figures of the brokers' stages."""
+    """The overview, and the values on the brokers' stages."""
 
     overview: MadePage
     stages: tuple[StageText, ...]
 
 
 class TabSource(Protocol):
-    """Where finished pages come from; each answer is None if there is none in time."""
+    """The source of finished pages; each answer is None if it does not come in time."""
 
     def begin_tab(self) -> None:
-        """Note from now on what happens in the cluster."""
+        """Record events from now on."""
 
     def made_tab(self, observed: Observed) -> MadeTab | None:
         """Return the overview of this moment."""

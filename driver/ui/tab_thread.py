@@ -1,7 +1,7 @@
-"""The thread of the Log tab, as a cluster begins and ends it.
+"""The thread of the Log tab, which a cluster starts and stops.
 
-The tab's modules take a while to load: the thread does that, when the cluster serves already. So this module
-imports next to nothing.
+The tab's modules take a while to import: the thread does that, when the cluster serves already. So this
+module imports next to nothing.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class TabThread:
-    """The tab of one cluster, from `start` to `stop`; any thread may call these."""
+    """The tab of one cluster, from `start` to `stop`; for any thread."""
 
     def __init__(self, context: SparkContext, source: TabSource, racks: Sequence[Rack]) -> None:
         self._context = context
@@ -37,12 +37,12 @@ class TabThread:
         self._thread = InheritableThread(target=self._run, name="sparklog tab", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns at once."""
         self._source.begin_tab()
         self._thread.start()
 
     def stop(self) -> None:
-        """Have what was put into Spark taken away; waits a moment for that."""
+        """Remove the tab from Spark; waits a moment for that."""
         self._stopping.set()
         tab = self._tab
         if tab is not None:
@@ -63,12 +63,12 @@ class TabThread:
                     self._stopping.wait()
         except JVM_GONE as error:
             if not self._stopping.is_set():
-                logger.info("The Log tab is refreshed no more: %s", error)
-        except Exception:  # a thread that only shows: the cluster goes on
-            logger.exception("The Log tab is refreshed no more")
+                logger.info("The Log tab is no longer refreshed: %s", error)
+        except Exception:  # the tab only shows: the cluster goes on
+            logger.exception("The Log tab is no longer refreshed")
 
     def _serve(self, tab: "LogTab") -> None:
-        """Have the tab shown until stopped; a page or a second that fails is not the last one.
+        """Show the tab until stopped; an error does not end it.
 
         Raises:
             Py4JError: the application has ended.

@@ -1,4 +1,4 @@
-"""The page of a topic, made when somebody looks: committed metadata, leaders' offsets, settings."""
+"""The page of a topic, made on request: committed metadata, leaders' offsets, settings."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _OLD_MS = 3_000
 
 
 class TopicPages:
-    """Pages of topics; belongs to one thread."""
+    """Makes pages of topics; belongs to one thread."""
 
     def __init__(self, config: BrokerConfig, health: TopicHealth, questions: Questions) -> None:
         self._config = config
@@ -30,7 +30,7 @@ class TopicPages:
         self._questions = questions
 
     def topics(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
-        """Return a page of the list of topics, as HTML and as what JSON is made of."""
+        """Return a page of the list of topics, as HTML and as data for JSON."""
         return topics_page(self._health, asked.page)
 
     def topic(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:

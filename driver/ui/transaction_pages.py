@@ -1,4 +1,4 @@
-"""Pages of transactions and of partitions' producers, made when somebody looks: what brokers say of them."""
+"""Pages of transactions and of partitions' producers, made on request from brokers' answers."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -36,11 +36,11 @@ from sparklog.types import BrokerId, ProducerId, TopicPartition
 from sparklog.wire.blocking import ResponseTooLargeError
 
 MAX_DESCRIBED: Final = 1_000
-"""How many transactions coordinators are asked about; if more are open, only those that are so for long."""
+"""The transactions that coordinators are asked about; if more are open, only the longest open ones."""
 OPEN_FOR_MS: Final = (None, 60_000, 900_000, 86_400_000)
-"""What is tried for that, one after the other; most transactions last for moments."""
+"""Filters tried one after the other; most transactions last for moments."""
 MAX_LOOKED_UP: Final = 100
-"""How many open transactions of a partition coordinators are asked about."""
+"""The open transactions of a partition that coordinators are asked about."""
 
 
 class _Transactions(NamedTuple):
@@ -48,7 +48,7 @@ class _Transactions(NamedTuple):
     open_for_ms: int | None
     missing: str | None
     prepared_since: Mapping[Preparation, int]
-    """Since when each has been seen to be decided, on the monotonic clock."""
+    """Since when each has been observed as decided, on the monotonic clock."""
 
 
 class _Producers(NamedTuple):
@@ -57,14 +57,14 @@ class _Producers(NamedTuple):
 
 
 class TransactionPages:
-    """Pages of transactions; belongs to one thread."""
+    """Makes pages of transactions; belongs to one thread."""
 
     def __init__(self, bootstrap_servers: str, questions: Questions) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._questions = questions
 
     def transactions(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
-        """Return a page of the transactions that are open, as HTML and as what JSON is made of."""
+        """Return a page of the open transactions, as HTML and as data for JSON."""
         answer: Answer[_Transactions] = self._questions.ask(
             "transactions", lambda client, before: _look_at_open(client, image, before)
         )
@@ -93,7 +93,7 @@ class TransactionPages:
             return unknown_topic_page(asked.name), {}
         leader = leader_of(image, topic_partition)
         answer: Answer[_Producers] = Answer(None, None, None)
-        lacks: str | None = "Nobody leads this partition."
+        lacks: str | None = "This partition has no leader."
         said: Html | None = element("p", lacks, class_="alert alert-warning")
         if leader is not None:
             answer = self._questions.ask(
@@ -121,10 +121,10 @@ class TransactionPages:
 def _look_at_open(
     client: ClusterClient, image: MetadataImage, before: Sample[_Transactions] | None
 ) -> _Transactions:
-    """Return the transactions that are open, or the oldest of them.
+    """Return the open transactions, or the oldest of them.
 
     Raises:
-        ResponseTooLargeError: there are too many that are not even old.
+        ResponseTooLargeError: there are too many, even of the oldest.
     """
     asked = coordinators(image, TRANSACTION_STATE_TOPIC)
     for open_for_ms in OPEN_FOR_MS:
@@ -154,10 +154,10 @@ def _look_at_open(
 def _look_at_producers(
     client: ClusterClient, image: MetadataImage, topic_partition: TopicPartition, leader: BrokerId
 ) -> _Producers:
-    """Return the producers of a partition, and which transactions of theirs hang.
+    """Return the producers of a partition, and their hanging transactions.
 
     Raises:
-        KafkaError: its leader does not say.
+        KafkaError: its leader does not answer.
     """
     producers = describe_producers(client, topic_partition, leader)
     is_open = sorted(

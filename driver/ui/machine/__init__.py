@@ -1,1 +1,2 @@
-"""What the tab says: made of the committed image and of what is known of racks, brokers and queries."""
+"""Pure rules of the tab: its status, from the committed image and observations of racks, brokers and
+queries."""

@@ -1,7 +1,7 @@
-"""What brokers measure, as the tab shows it: rates from the counts of two reports, and figures of now.
+"""Brokers' metrics for the tab: rates from the counters of two reports, and current values.
 
-A broker's metrics have Kafka's names. Its counts grow until it is started again; a count that has become
-smaller begins anew, and gives no rate. Figures that are too old say nothing of now, and are left out.
+The metrics have Kafka's names. Counters grow until the broker restarts; a counter that has decreased starts
+over, and gives no rate. Outdated metrics are left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,14 +23,14 @@ _MOVING_GROUPS: Final = (
 
 
 class _Reports(NamedTuple):
-    """A broker's last report, the one before it, and what they say."""
+    """A broker's last report, the one before it, and their values."""
 
     last: ReceivedMetrics
     figures: BrokerFigures
 
 
 class FigureReader:
-    """Reads the newest metrics of every broker; of one that has sent nothing new nothing is read again."""
+    """Reads the newest metrics of every broker; an unchanged report is not read twice."""
 
     def __init__(self) -> None:
         self._reports: dict[BrokerId, _Reports] = {}
@@ -38,7 +38,7 @@ class FigureReader:
     def read(
         self, latest: Mapping[BrokerId, ReceivedMetrics], now_ms: TimestampMs
     ) -> Mapping[BrokerId, BrokerFigures]:
-        """Return the figures of the brokers that have sent some of late."""
+        """Return the metrics of brokers with a recent report."""
         for node_id in self._reports.keys() - latest.keys():
             del self._reports[node_id]
         for node_id, received in latest.items():
@@ -104,14 +104,14 @@ def _throttle_ms_per_s(before: ReceivedMetrics | None, now: ReceivedMetrics, api
     total_before_ms, total_ms = (
         report.values.get(mean, 0.0) * report.values.get(count, 0.0) for report in (before, now)
     )
-    # A broker that was started again has told nobody to hold back before.
+    # A restarted broker had no throttle time before.
     more_ms = total_ms - total_before_ms if total_ms >= total_before_ms else total_ms
-    # Means are rounded, so that of nothing new a trifle may seem to be.
+    # Means are rounded, so without new requests a small difference may remain.
     return more_ms * 1_000 / (now.received_at_ms - before.received_at_ms) if more_ms >= 1 else 0.0
 
 
 def _rate(before: ReceivedMetrics | None, now: ReceivedMetrics, names: Iterable[MetricName]) -> float | None:
-    """Return how much was counted in a second between two reports, over all these names."""
+    """Return the rate a second between two reports, summed over all these names."""
     if before is None:
         return None
     counted: float | None = None
@@ -119,7 +119,7 @@ def _rate(before: ReceivedMetrics | None, now: ReceivedMetrics, names: Iterable[
         count = now.values.get(name)
         if count is None:
             continue
-        # A name that was not there before has counted from nothing.
+        # A new counter started at zero.
         more = count - before.values.get(name, 0.0)
         if more < 0:
             return None

@@ -1,4 +1,4 @@
-"""Which brokers coordinate groups or transactions: the leaders of the partitions of an internal topic."""
+"""The brokers that coordinate groups or transactions: the leaders of the partitions of an internal topic."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from sparklog.types import BrokerId, TopicPartition
 
 
 class Coordinators(NamedTuple):
-    """Who coordinates, and how many partitions of the topic nobody leads."""
+    """The coordinators, and the number of partitions of the topic without a leader."""
 
     topic: str
     brokers: frozenset[BrokerId]
@@ -18,7 +18,7 @@ class Coordinators(NamedTuple):
 
 
 def coordinators(image: MetadataImage, topic: str) -> Coordinators:
-    """Return the coordinators whose state lies in an internal topic; none before there is one."""
+    """Return the coordinators of an internal topic; none before it exists."""
     found = image.topics.by_name.get(topic)
     leaders = [] if found is None else [each.leader for each in found.partitions.values()]
     return Coordinators(topic, frozenset(each for each in leaders if each is not None), leaders.count(None))
@@ -33,14 +33,14 @@ def coordinator_of(image: MetadataImage, topic: str, name: str) -> BrokerId | No
 
 
 def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> BrokerId | None:
-    """Return who leads a partition; None for nobody, or if there is no such partition."""
+    """Return the leader of a partition; None if it has none, or does not exist."""
     topic = image.topics.by_name.get(topic_partition.topic)
     partition = None if topic is None else topic.partitions.get(topic_partition.partition)
     return None if partition is None else partition.leader
 
 
 def missing(asked: Coordinators, failures: Mapping[BrokerId, KafkaError]) -> str | None:
-    """Say what is not in a list that was put together of the coordinators' answers; None if all is.
+    """Return what is missing from a list of all coordinators' answers; None if nothing is.
 
     >>> missing(Coordinators("__consumer_offsets", frozenset({1}), 2), {})
     'Not all are here: 2 partitions of __consumer_offsets have no leader.'

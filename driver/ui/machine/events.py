@@ -1,8 +1,8 @@
-"""What has happened, read off the difference between one committed image and the next.
+"""Events, computed from the difference between one committed image and the next.
 
-Partitions that fare alike at once are one event: a broker that is fenced may have led thousands. Why
-something happened stands in the image as well: who is fenced, who leaves, who is preferred. Only what a
-broker was fenced for does not, and is told by the controller.
+The same change of many partitions is one event: a fenced broker may have led thousands. The image also gives
+the reason: a fenced broker, a shutdown, a preferred replica. Only the reason of a fencing is not in it; the
+controller reports it.
 """
 
 from collections import deque
@@ -15,18 +15,18 @@ from sparklog.types import BrokerId, TimestampMs
 
 MAX_EVENTS: Final = 200
 _NAMED: Final = 3
-"""How many of the partitions or topics of one event are named."""
+"""The number of partitions or topics of one event that are named."""
 
 
 class CommittedImage(NamedTuple):
-    """An image, and why each broker was last fenced or told to leave when it was committed."""
+    """An image, and the reason of each broker's last fencing or shutdown at its commit."""
 
     image: MetadataImage
     departure_reasons: Mapping[BrokerId, str]
 
 
 class _Change(NamedTuple):
-    """One thing that one subject went through; changes that differ in the subject only are one event."""
+    """One change of one subject; changes that differ in the subject only are one event."""
 
     kind: str
     subject: str
@@ -34,21 +34,21 @@ class _Change(NamedTuple):
 
 
 class EventLog:
-    """The last events, the newest first, from the image on that it was made with."""
+    """The last events, the newest first, from the given image on."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.events: tuple[Event, ...] = ()
-        """Another object only after there was something new."""
+        """Replaced by another object when there is a new event."""
 
     def note(self, event: Event) -> None:
-        """Take in what the metadata does not tell."""
+        """Add an event that is not in the metadata."""
         self._events.appendleft(event)
         self.events = tuple(self._events)
 
     def committed(self, images: Sequence[CommittedImage], now_ms: TimestampMs) -> None:
-        """Take in images that were committed since, in order."""
+        """Add the events of newly committed images, in order."""
         changes: list[_Change] = []
         for committed in images:
             changes += _changes(self._image, committed)
@@ -63,7 +63,7 @@ class EventLog:
 
 
 def _joined(subjects: Sequence[str]) -> str:
-    """Name the first of many.
+    """Return the first of many names.
 
     >>> _joined(["a-0"]), _joined(["a-0", "a-1", "a-2", "a-3", "a-4"])
     ('a-0', 'a-0, a-1, a-2 and 2 more')

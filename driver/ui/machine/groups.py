@@ -1,8 +1,8 @@
-"""Groups as the tab shows them: those that need somebody first, and how far each is behind.
+"""Groups for the tab: those in trouble first, with their lag.
 
-A group's lag is what it has not committed of what there is: the sum, over the partitions that it has
-committed something for and whose high watermark is known, of what lies between the two. Records below the log
-start offset, which retention has removed or a client has deleted, do not count.
+A group's lag is the sum, over the partitions with a committed offset and a known high watermark, of the
+difference between the two. Records below the log start offset, removed by retention or a client, do not
+count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,20 +21,20 @@ _STATES: Final = (
     "Stable",
     "Dead",
 )
-"""Those first in which a group reads nothing, or not all, and is meant to."""
+"""First the states in which a group with members does not read all partitions."""
 _MOVING: Final = frozenset(_STATES[:4])
 
 CommittedOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 
 
 class Extent(NamedTuple):
-    """Where a partition ends, and where it begins as far as that is known."""
+    """A partition's end, and its start if known."""
 
     high_watermark: Offset
     log_start_offset: Offset = 0
 
     def lag(self, committed_offset: Offset) -> int:
-        """Return how many of its records are not committed."""
+        """Return the number of its records that are not committed."""
         return max(0, self.high_watermark - max(committed_offset, self.log_start_offset))
 
 
@@ -43,7 +43,7 @@ Extents: TypeAlias = Mapping[TopicPartition, Extent]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """A group in one line; None is what its coordinator has not said."""
+    """A group in one line; None for values that its coordinator has not given."""
 
     group_id: str
     group_type: str
@@ -53,14 +53,12 @@ class GroupSummary:
     coordinator: BrokerId
     members: int | None
     partitions: int | None
-    """How many it has committed something for."""
+    """The partitions with a committed offset."""
     lag: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMemberStatus:
-    """A member of a group."""
-
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -68,12 +66,12 @@ class GroupMemberStatus:
     member_epoch: int | None
     subscription: str | None
     assignment: tuple[TopicPartition, ...] | None
-    """None for one that is not a consumer's."""
+    """None for a member that is not a consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
-    """A partition that a group has committed something for, or that a member of it is assigned."""
+    """A partition with a committed offset of the group, or assigned to a member."""
 
     topic: str
     partition: int
@@ -87,7 +85,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """All that is known of a group."""
+    """All known facts of a group."""
 
     group_id: str
     group_type: str
@@ -100,16 +98,16 @@ class GroupStatus:
     lag: int | None
     members: tuple[GroupMemberStatus, ...]
     partitions: tuple[GroupPartition, ...]
-    """Those furthest behind first."""
+    """The largest lag first."""
 
 
 def is_moving(state: str) -> bool:
-    """Whether a group is in between: partitions go from one member to another."""
+    """Whether the group is rebalancing."""
     return state in _MOVING
 
 
 def by_trouble(groups: Iterable[ListedGroup]) -> list[ListedGroup]:
-    """Return groups by their state, in which those that are in between come first, and by name."""
+    """Return groups by state, rebalancing ones first, then by name."""
     return sorted(groups, key=lambda group: (_rank(group.state), group.group_id))
 
 
@@ -119,7 +117,7 @@ def summaries(
     committed: Mapping[str, CommittedOffsets],
     extents: Extents,
 ) -> tuple[GroupSummary, ...]:
-    """Return groups in one line each: by state as they are listed, the furthest behind of a state first."""
+    """Return the groups' summaries: by state in the order of the list, then the largest lag first."""
     made = []
     for group in groups:
         description, offsets = described.get(group.group_id), committed.get(group.group_id)
@@ -142,7 +140,7 @@ def summaries(
 def group_status(
     description: GroupDescription, coordinator: BrokerId, offsets: CommittedOffsets | None, extents: Extents
 ) -> GroupStatus:
-    """Return everything about a group; `offsets` None is what nobody has said."""
+    """Return the status of a group; `offsets` is None if unknown."""
     readers = {
         partition: member.member_id for member in description.members for partition in member.assignment or ()
     }
@@ -179,7 +177,7 @@ def group_status(
 
 
 def lag_of(offsets: CommittedOffsets, extents: Extents) -> int | None:
-    """Return how many records a group has not committed; None if of no partition that is known.
+    """Return the lag of a group; None if no partition's is known.
 
     >>> at = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> offsets = {at[0]: CommittedOffset(7, None, ""), at[1]: CommittedOffset(9, None, "")}
@@ -206,5 +204,5 @@ def _partition(
 
 
 def _rank(state: str) -> int:
-    # One that nobody here knows is looked at first.
+    # Unknown states come first.
     return _STATES.index(state) if state in _STATES else -1

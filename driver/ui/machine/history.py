@@ -1,7 +1,6 @@
-"""The last 15 minutes of a few figures, for charts: ring buffers of one size.
+"""The last 15 minutes of some metrics, for charts: ring buffers of one size.
 
-A figure that was not measured in a period leaves a gap. Series of brokers that are not sampled any more go
-with their last point.
+A period without a value is a gap. The series of a broker that sends no more values ends with its last point.
 """
 
 from collections import deque
@@ -12,7 +11,7 @@ SAMPLE_MS: Final = 5_000
 POINTS: Final = 180
 """15 minutes of them."""
 MAX_SERIES: Final = 12
-"""Lines that a chart can show and an eye can tell apart."""
+"""The lines of a chart that can be told apart."""
 
 
 class Series(NamedTuple):
@@ -23,16 +22,16 @@ class Series(NamedTuple):
 
 
 class History:
-    """The charts' figures, sampled every `SAMPLE_MS`."""
+    """The charts' values, sampled every `SAMPLE_MS`."""
 
     def __init__(self) -> None:
         self._charts: dict[str, dict[str, deque[float | None]]] = {}
         self._samples = 0
         self.charts: Mapping[str, tuple[Series, ...]] = {}
-        """By the chart's name; another object after each sample."""
+        """By the chart's name; replaced by another object at each sample."""
 
     def sample(self, figures: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Take in one figure of each series of each chart."""
+        """Add one value to each series of each chart."""
         for chart, values in figures.items():
             series = self._charts.setdefault(chart, {})
             for name in list(values)[:MAX_SERIES]:

@@ -1,8 +1,8 @@
-"""A streaming query's last progress, read as the tab shows it.
+"""A streaming query's last progress, parsed for the tab.
 
-The text is the JSON of Spark's StreamingQueryProgress. A source's lag is what it could read and has not: the
-difference between its latest offset and the end of the batch, partition by partition. Offsets are in the form
-of Spark's Kafka connector, {"topic": {"0": 12}}, which ours has too; a source of another form has no lag.
+The text is the JSON of Spark's StreamingQueryProgress. A source's lag is the difference between its latest
+offset and the end of the batch, partition by partition. Offsets have the form of Spark's Kafka connector,
+{"topic": {"0": 12}}, as ours do; a source with another form has no lag.
 """
 
 import json
@@ -36,7 +36,7 @@ def query_status(progress: str, failure: str | None = None) -> QueryStatus | Non
 
 
 def query_statuses(text: str) -> tuple[QueryStatus, ...]:
-    """Return the queries of a text of the listener in Java: of each how it ended and its last progress.
+    """Return the queries of a text of the Java listener: the end and the last progress of each.
 
     >>> query_statuses("\\x03\\x01no progress\\x02")
     ()
@@ -49,7 +49,7 @@ def query_statuses(text: str) -> tuple[QueryStatus, ...]:
 def _source(source: Mapping[str, Any]) -> SourceStatus:
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     return SourceStatus(
-        # A source in Python is described by its Java class only; whose offsets are by topic is told by these.
+        # Spark describes every Python source by the same Java class; offsets by topic identify ours.
         description=", ".join(end) if end else str(source.get("description", "")),
         lag=None if end is None or latest is None else _lag(end, latest),
         input_rows_per_s=_number(source.get("inputRowsPerSecond")),
@@ -68,12 +68,12 @@ def _offsets(value: Any) -> Mapping[str, Mapping[str, int]] | None:
         return None
     if not all(isinstance(offset, int) for each in value.values() for offset in each.values()):
         return None
-    # A stream of ours notes other things beside the topics, under what is no topic's name.
+    # Our streams note other values in the offsets, under a key that cannot be a topic's name.
     return {topic: offsets for topic, offsets in value.items() if _TOPIC_NAME.fullmatch(topic)}
 
 
 def _lag(end: Mapping[str, Mapping[str, int]], latest: Mapping[str, Mapping[str, int]]) -> int:
-    """Return how many records there were that the batch did not read.
+    """Return the number of records that were available and not read by the batch.
 
     >>> _lag({"flights": {"0": 5, "1": 7}}, {"flights": {"0": 9, "1": 7}})
     4

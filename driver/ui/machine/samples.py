@@ -1,4 +1,4 @@
-"""Which figures of a status become points of which chart."""
+"""The metrics of a status that are points of charts."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from sparklog.driver.ui.machine.status import Status
 
 
 def chart_figures(status: Status) -> Mapping[str, Mapping[str, float | None]]:
-    """Return by chart the figure of each line."""
+    """Return the value of each line by chart."""
     partitions = status.partitions
     charts: dict[str, dict[str, float | None]] = {
         "Partitions in trouble": {

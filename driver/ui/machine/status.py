@@ -1,7 +1,7 @@
-"""What the cluster is at one moment, as everything that shows it is given it.
+"""The status of the cluster at one moment, for all views.
 
-Plain values without an end open: lists are cut at the bounds that `status_maker` has, and say how many there
-are in all. A figure that nobody has measured is None.
+Bounded plain values: lists are cut at the bounds of `status_maker`, and give the total. A value that was not
+measured is None.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Timestamp
 
 
 class BrokerState(StrEnum):
-    """Whether a broker serves, in the order in which one comes and goes."""
+    """Whether a broker serves, in the order of its life."""
 
     MISSING = "not registered"
     FENCED = "fenced"
@@ -23,12 +23,12 @@ class BrokerState(StrEnum):
 
 
 class Trouble(StrEnum):
-    """What is wrong with a partition; the worst first."""
+    """The trouble of a partition; the worst first."""
 
     OFFLINE = "offline"
-    """Nobody leads it."""
+    """It has no leader."""
     UNDER_MIN_ISR = "under min.insync.replicas"
-    """It takes no record that is to be acknowledged by all."""
+    """It accepts no record with acks=all."""
     UNDER_REPLICATED = "under-replicated"
     """Not all of its replicas are in sync."""
 
@@ -41,7 +41,7 @@ class VoterStatus:
     is_voter: bool
     log_end_offset: Offset | None
     lag: int | None
-    """Records of the leader's log that it has not said to have."""
+    """Records of the leader's log that it has not fetched."""
     last_fetch_age_ms: int | None
 
 
@@ -59,7 +59,7 @@ class ControllerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTask:
-    """Where Spark runs a broker."""
+    """The task of a broker in Spark."""
 
     executor_id: str
     host: str
@@ -70,18 +70,18 @@ class BrokerTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFigures:
-    """How often an API is asked, and how long the slowest hundredth takes at least."""
+    """The rate of an API's requests, and the 99th percentile of their time."""
 
     api: str
     requests_per_s: float
     p99_ms: float | None
     throttle_ms_per_s: float = 0.0
-    """For how long clients were told to hold back, all of them together."""
+    """The throttle time of all clients together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFigures:
-    """What a broker has measured of itself."""
+    """A broker's own metrics."""
 
     bytes_in_per_s: float | None = None
     bytes_out_per_s: float | None = None
@@ -91,23 +91,21 @@ class BrokerFigures:
     free_bytes: int | None = None
     loop_lag_ms: float | None = None
     groups: int | None = None
-    """That it coordinates, by its last count."""
+    """The groups that it coordinates, by its last count."""
     groups_moving: int | None = None
-    """Of these, those in between two assignments."""
+    """The rebalancing ones of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """One broker."""
-
     node_id: BrokerId
     state: BrokerState
     rack: str
     listener: str | None
-    """`host:port` that clients are told."""
+    """`host:port` that is advertised to clients."""
     broker_epoch: BrokerEpoch | None
     restarts: int
-    """How often its rack's job was submitted again."""
+    """The restarts of its rack's job."""
     task: BrokerTask | None
     partitions_led: int
     partitions_held: int
@@ -117,7 +115,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTrouble:
-    """A partition that needs somebody."""
+    """A partition in trouble."""
 
     topic: str
     partition: int
@@ -131,7 +129,7 @@ class PartitionTrouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsStatus:
-    """All partitions in numbers, and by name the first of those that are in trouble, the worst ones first."""
+    """The numbers of all partitions, and the names of the first ones in trouble, the worst first."""
 
     count: int
     offline: int
@@ -147,7 +145,7 @@ class TopicSummary:
     name: str
     partitions: int
     replicas: int
-    """The most replicas that a partition of it has."""
+    """The most replicas of any of its partitions."""
     offline: int
     under_min_isr: int
     under_replicated: int
@@ -155,7 +153,7 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
-    """What a streaming query reads from; `lag` is in records, where the source says how far it could read."""
+    """A source of a streaming query; `lag` is in records, if the source reports its latest offset."""
 
     description: str
     lag: int | None
@@ -175,12 +173,12 @@ class QueryStatus:
     sources: tuple[SourceStatus, ...]
     sink: str
     failure: str | None = None
-    """Why it ended; None while it runs, and "" when it was stopped."""
+    """The reason of its end; None while it runs, and "" when it was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that somebody will look for after a bad night."""
+    """An event worth looking for after a bad night."""
 
     at_ms: TimestampMs
     kind: str
@@ -196,7 +194,7 @@ class Status:
     cluster_id: str
     bootstrap_servers: str
     missing: str | None
-    """What nothing can be decided without; None while nothing is missing."""
+    """The voters or brokers without which no decision is possible; None while none is missing."""
     controller: ControllerStatus | None
     brokers: tuple[BrokerStatus, ...]
     partitions: PartitionsStatus
@@ -209,7 +207,7 @@ class Status:
 
 
 def as_json(value: Any) -> Any:
-    """Return what `json.dumps` takes for a status, or for a part of one; keys are the fields' names.
+    """Return data for `json.dumps` from a status, or a part of one; keys are the fields' names.
 
     >>> as_json((Event(at_ms=7, kind="fenced", subject="broker 1", reason="silent"),))
     [{'at_ms': 7, 'kind': 'fenced', 'subject': 'broker 1', 'reason': 'silent'}]

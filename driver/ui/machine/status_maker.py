@@ -1,7 +1,7 @@
-"""Makes a `Status` of what is known: the committed image, the quorum, racks, brokers' figures, queries.
+"""Makes a `Status` of an observation: the committed image, the quorum, racks, brokers' metrics, queries.
 
-All of it is given; nothing here waits or asks. What has not changed since the last time is not looked at
-again, so that a cluster of 10,000 partitions that does nothing costs what one of ten does.
+Its input is complete; nothing here waits. Unchanged parts are not examined again, so that an idle cluster of
+10,000 partitions costs as little as one of ten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId, TimestampMs
 
 MAX_LISTED_TOPICS: Final = 20
-"""How many topics the overview names; the topics have pages of their own."""
+"""The topics named in the overview; the topics have pages of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlace:
-    """A broker as the driver means it to be: in which rack, tried how often, run where."""
+    """The driver's view of a broker: its rack, its attempts, its task."""
 
     node_id: BrokerId
     rack: str
@@ -38,7 +38,7 @@ class BrokerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """Everything that is known at one moment."""
+    """The known facts at one moment."""
 
     taken_ms: TimestampMs
     cluster_id: str
@@ -52,7 +52,7 @@ class Observation:
 
 
 def make_status(observation: Observation, health: TopicHealth, events: EventLog) -> Status:
-    """Return the cluster's status; `health` has looked at the observation's image, `events` heard of it."""
+    """Return the cluster's status; `health` and `events` have processed the observation's image."""
     image = observation.image
     return Status(
         taken_ms=observation.taken_ms,

@@ -1,7 +1,7 @@
-"""When brokers begin to hold clients back, and when they do no more.
+"""The begin and the end of throttling.
 
-A broker that throttles does so in every report for as long as somebody asks too much: what somebody looks for
-is when that began, how much it was, and when it ended.
+A broker that throttles reports it for as long as clients exceed their quotas; operators look for the begin,
+the amount, and the end.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from sparklog.types import BrokerId, TimestampMs
 
 
 class Throttles:
-    """Which brokers hold back the clients of which API."""
+    """The brokers that throttle the clients of each API."""
 
     def __init__(self) -> None:
         self._throttled: set[tuple[BrokerId, str]] = set()
 
     def look(self, figures: Mapping[BrokerId, BrokerFigures], now_ms: TimestampMs) -> list[Event]:
-        """Return what has begun or ended since the last look."""
+        """Return the begins and ends since the last call."""
         told_ms = {
             (broker_id, each.api): each.throttle_ms_per_s
             for broker_id, of_broker in figures.items()

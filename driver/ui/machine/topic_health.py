@@ -1,8 +1,7 @@
-"""How the partitions of each topic are, looked at again only where the image has changed.
+"""The state of each topic's partitions, updated only where the image has changed.
 
-An image shares with the one before it what the records in between did not touch. So of a topic that is the
-same object as last time nothing is looked at again, and of an image that is the same nothing at all. What is
-kept is as large as the newest image.
+An image shares unchanged objects with the one before. So a topic that is the same object is not examined
+again, and the same image costs nothing. The memory used is proportional to the newest image.
 """
 
 import heapq
@@ -17,13 +16,13 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistr
 from sparklog.types import BrokerId
 
 _MAX_TROUBLED: Final = 100
-"""How many partitions are named; more than anybody reads, and the topics' pages have them all."""
+"""The partitions that are named; the topics' pages have them all."""
 _WORST_FIRST: Final = tuple(Trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """How many partitions a broker has a part in."""
+    """The numbers of a broker's partitions, by role."""
 
     led: int = 0
     held: int = 0
@@ -32,7 +31,7 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was found in one topic."""
+    """The findings in one topic."""
 
     topic: TopicImage
     min_insync_replicas: int
@@ -44,13 +43,13 @@ class _Looked:
 
 
 def trouble_of(partition: PartitionRegistration, min_insync_replicas: int) -> Trouble | None:
-    """Return the worst that can be said of a partition."""
+    """Return the worst trouble of a partition."""
     if partition.leader is None:
         return Trouble.OFFLINE
-    # As in Kafka: a topic with fewer replicas than the minimum is as well off as it can be.
+    # As in Kafka: a topic with fewer replicas than the minimum cannot do better than all of them.
     if len(partition.isr) < min(min_insync_replicas, len(partition.replicas)):
         return Trouble.UNDER_MIN_ISR
-    # A replica that is being added is not missed yet.
+    # A replica that is being added is not missing yet.
     wanted = set(partition.replicas).difference(partition.adding_replicas)
     return Trouble.UNDER_REPLICATED if wanted.difference(partition.isr) else None
 
@@ -59,7 +58,7 @@ class TopicHealth:
     """The topics' partitions, image after image."""
 
     def __init__(self, min_insync_replicas: Callable[[MetadataImage], int]) -> None:
-        """`min_insync_replicas` says how many replicas a topic must have in sync that says nothing itself."""
+        """`min_insync_replicas` returns the value for topics that do not set it."""
         self._min_insync_replicas = min_insync_replicas
         self._default_minimum = min_insync_replicas(EMPTY_IMAGE)
         self._image = EMPTY_IMAGE
@@ -70,7 +69,7 @@ class TopicHealth:
         self._found: Counter[Trouble] = Counter()
         self._partition_count = 0
         self._troubled: dict[UUID, tuple[PartitionTrouble, ...]] = {}
-        """Of the topics in which some are."""
+        """Of topics with partitions in trouble."""
         self.names: tuple[str, ...] = ()
         """Of all topics, in order."""
         self.loads: Mapping[BrokerId, BrokerLoad] = {}
@@ -79,7 +78,7 @@ class TopicHealth:
         )
 
     def look_at(self, image: MetadataImage) -> int:
-        """Take a newer image in; return how many topics had to be looked at."""
+        """Take a newer image; return the number of examined topics."""
         before, self._image = self._image, image
         topics, same_configs = image.topics.by_id, image.configs is before.configs
         if same_configs and image.topics is before.topics:

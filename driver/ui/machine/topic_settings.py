@@ -1,4 +1,4 @@
-"""The configuration that a topic obeys: its own values over those of all brokers, over the defaults."""
+"""The configuration in force for a topic: its own values over those of all brokers, over the defaults."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ class Setting(NamedTuple):
 
 
 def topic_settings(config: BrokerConfig, image: MetadataImage, topic: str) -> list[Setting]:
-    """Return all settings of a topic, its own first; `config` is what brokers were started with."""
+    """Return all settings of a topic, its own first; `config` is the brokers' configuration at their
+    start."""
     own = image.topic_configs(topic)
     values = topic_config(with_dynamic(config, image.broker_configs(None), {}), own)
     return [

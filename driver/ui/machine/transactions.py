@@ -1,8 +1,8 @@
-"""Transactions as the tab shows them: the oldest first, and what is wrong with each.
+"""Transactions for the tab: the oldest first, with remarks on each.
 
-A transaction that is open holds up readers of committed records, in every partition that it has written to,
-from its first record on. One whose producer is gone ends by its time-out; one without a time-out by
-somebody's decision (KIP-939); one that no coordinator knows of by an operator (KIP-664).
+An open transaction holds up readers of committed records, in every partition that it has written to, from its
+first record on. A transaction whose producer is gone is aborted by its time-out; one without a time-out by an
+external decision (KIP-939); one that is unknown to every coordinator by an operator (KIP-664).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,18 +22,18 @@ from sparklog.types import (
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 LONG_MS: Final = 60_000
-"""The time-out that producers have by default."""
+"""The producers' default time-out."""
 GRACE_MS: Final = 20_000
 """Coordinators look every 10 s for transactions that have timed out, and then have markers written."""
 
 
 class TransactionRemark(StrEnum):
-    """What is to be said of a transaction; the worst first."""
+    """A remark on a transaction; the worst first."""
 
     OVERDUE = "past its time-out"
     """Its coordinator should have aborted it."""
     STUCK = "decided, markers missing"
-    """Some partition does not take its marker."""
+    """A partition has not accepted its marker."""
     UNDECIDED = "waits for a decision"
     """It has no time-out."""
     LONG = "open for long"
@@ -54,19 +54,19 @@ class TransactionStatus:
     timeout_ms: int | None
     """None: it has none."""
     partitions: tuple[TopicPartition, ...]
-    """Those that have no marker yet."""
+    """Those without a marker yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRow:
-    """A producer that has written to a partition, as the leader remembers it."""
+    """A producer of a partition, as the leader remembers it."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     transaction_start_offset: Offset | None
-    """Where its open transaction begins here; None for none."""
+    """The start of its open transaction here; None for none."""
     is_hanging: bool
-    """Whether no coordinator knows that this partition is in a transaction: none will ever end it."""
+    """Whether the partition's transaction is unknown to every coordinator, so that none will end it."""
     transactional_id: str | None
     state: str | None
     last_timestamp_ms: TimestampMs | None
@@ -75,13 +75,13 @@ class ProducerRow:
 
 
 Preparation: TypeAlias = tuple[str, ProducerId, ProducerEpoch, str]
-"""A transaction that is decided: transactional id, producer id and epoch, and which way."""
+"""A decided transaction: transactional id, producer id and epoch, and the decision."""
 
 
 def prepared_since(
     described: Iterable[TransactionDescription], before: Mapping[Preparation, int], now_ms: int
 ) -> dict[Preparation, int]:
-    """Return since when transactions that are decided have been seen so; no answer of a broker says it."""
+    """Return since when decided transactions have been observed as such; no broker's answer says it."""
     return {
         key: before.get(key, now_ms)
         for each in described
@@ -96,7 +96,7 @@ def oldest_first(
     prepared_for_ms: Mapping[Preparation, int],
     now_ms: TimestampMs,
 ) -> tuple[TransactionStatus, ...]:
-    """Return those that have not ended; `prepared_for_ms` is for how long each was seen to be decided."""
+    """Return those that have not ended; `prepared_for_ms` is how long each was observed as decided."""
     made = []
     for each in described:
         if each.state not in OPEN_STATES:
@@ -125,11 +125,12 @@ def unknown_to_coordinators(
     topic_partition: TopicPartition,
     now_ms: TimestampMs,
 ) -> dict[ProducerId, Offset]:
-    """Return the open transactions of a partition that no coordinator would end, by where they begin.
+    """Return the open transactions of a partition that no coordinator would end, by their start offsets.
 
-    All coordinators have been asked after the leader. A transaction that ended in between seems to be one of
-    these, so only what is still open when the leader is asked once more is hanging. And a coordinator that is
-    just replaced may not be told from one that knows nothing: nothing was appended for a minute, either.
+    All coordinators have been asked after the leader. A transaction that ended in between looks like one of
+    these, so only one that is still open when the leader is asked once more is hanging. And a coordinator
+    that was just replaced cannot be distinguished from one without the transaction: so no record may have
+    been appended for a minute, either.
 
     Source: Kafka's TransactionsCommand.FindHangingTransactionsCommand.
     """
@@ -149,7 +150,7 @@ def producer_rows(
     described: Mapping[ProducerId, TransactionDescription],
     hanging: Mapping[ProducerId, Offset],
 ) -> tuple[ProducerRow, ...]:
-    """Return producers: those with an open transaction by where it begins, then who has written last."""
+    """Return producers: those with an open transaction by its start, then the latest writers."""
     rows = []
     for each in producers:
         known = described.get(each.producer_id)

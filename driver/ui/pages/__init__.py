@@ -1,1 +1,1 @@
-"""How the tab looks: what a status says, as HTML."""
+"""The tab's pages: a status as HTML."""

@@ -1,6 +1,6 @@
-"""What a page says of brokers' answers: that there are none, that they are old, or what they lack.
+"""Notes on brokers' answers in pages: missing, outdated or incomplete ones.
 
-And what stands in place of a page that could not be made of them.
+And the page shown in place of one that could not be made.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ _OLD_MS: Final = 3_000
 
 
 def lacking(answer: Answer[Any], missing: str | None = None) -> str | None:
-    """Return why something is not in an answer, or why there is no newer one; None if all is well."""
+    """Return why a value is missing from an answer, or why the answer is old; None if all is well."""
     remarks = [each for each in (_failure(answer), missing) if each is not None]
     if answer.age_ms is None and not remarks:
         return "Brokers are being asked."
@@ -22,11 +22,11 @@ def lacking(answer: Answer[Any], missing: str | None = None) -> str | None:
 
 
 def said_of(answer: Answer[Any], missing: str | None = None) -> Html | None:
-    """Return what is to be known of an answer beside what is in it, above everything else."""
+    """Return the note above a page's content; None without one."""
     lacks = lacking(answer, missing)
     remarks = [] if lacks is None else [lacks]
     if answer.age_ms is not None and answer.age_ms > _OLD_MS:
-        remarks.append(f"What follows was answered {duration(answer.age_ms)} ago.")
+        remarks.append(f"The data below is {duration(answer.age_ms)} old.")
     if not remarks:
         return None
     is_trouble = answer.failure is not None or missing is not None
@@ -34,7 +34,7 @@ def said_of(answer: Answer[Any], missing: str | None = None) -> Html | None:
 
 
 def failed_page(failure: str) -> Html:
-    """Return what is said in place of a page."""
+    """Return the page that is shown in place of one that failed."""
     text = f"This page could not be made: {failure}. The driver's log has more, and the other pages go on."
     return element("p", text, class_="alert alert-danger")
 

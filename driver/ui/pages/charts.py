@@ -1,4 +1,4 @@
-"""Line charts as inline SVG: pictures that need no script, in colours for a light page and a dark one."""
+"""Line charts as inline SVG, without scripts, in colours for a light page and a dark one."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from sparklog.driver.ui.pages.figures import duration
 from sparklog.driver.ui.pages.html import Html, element
 
 _MIN_POINTS: Final = 2 * 60_000 // SAMPLE_MS
-"""A chart that begins shows two minutes, and grows until it has all that is kept."""
+"""A new chart shows two minutes, and grows until it has all points."""
 _WIDTH: Final = 360
 _HEIGHT: Final = 110
 _TOP: Final = 6
@@ -38,7 +38,7 @@ STYLE: Final = Html(
 
 
 def chart(title: str, lines: Sequence[Series], unit: Callable[[float | None], str]) -> Html:
-    """Return the chart; `unit` writes its figures."""
+    """Return the chart; `unit` formats its values."""
     span = max(_MIN_POINTS, *(len(line.points) for line in lines))
     since = f"{duration((span - 1) * SAMPLE_MS)} ago"
     highest = max((point for line in lines for point in line.points if point is not None), default=0.0)
@@ -89,7 +89,7 @@ def _stretches(line: Series, top: float, span: int) -> list[str]:
         x = (first + number) * _WIDTH / (span - 1)
         y = _BOTTOM - (_BOTTOM - _TOP) * point / top
         stretches[-1].append(f"{x:.1f},{y:.1f}")
-    # A line of one point is not drawn, so it is given a second one.
+    # A line of one point is not drawn, so it gets a second one.
     return [" ".join(stretch * 2 if len(stretch) == 1 else stretch) for stretch in stretches if stretch]
 
 

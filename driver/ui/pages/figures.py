@@ -1,4 +1,4 @@
-"""Figures as people read them; None is a dash."""
+"""Numbers in the format for people; None is a dash."""
 
 from datetime import UTC, datetime
 

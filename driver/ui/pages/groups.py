@@ -27,11 +27,11 @@ from sparklog.driver.ui.pages.tables import (
 )
 
 _SHOWN_PARTITIONS: Final = 20
-"""Of a member's, so that it stays a line."""
+"""Of a member's, so that it stays one line."""
 
 
 def groups_page(said: Html | None, groups: Sequence[GroupSummary], group_count: int, page: int) -> Html:
-    """Return a page of groups, of so many in all; `said` stands above them."""
+    """Return a page of groups out of `group_count`; `said` is shown above them."""
     pages = pages_of(group_count)
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("groups", page=number), page, pages)
@@ -41,8 +41,8 @@ def groups_page(said: Html | None, groups: Sequence[GroupSummary], group_count: 
             element(
                 "p",
                 link_to(log_page(), "Overview"),
-                f" \N{MIDDLE DOT} Groups: {count(group_count)}; those in between two assignments come first, "
-                "then those that nobody reads in",
+                f" \N{MIDDLE DOT} Groups: {count(group_count)}; rebalancing ones come first, "
+                "then those without members",
             ),
             said,
             steps,
@@ -53,7 +53,7 @@ def groups_page(said: Html | None, groups: Sequence[GroupSummary], group_count: 
 
 
 def group_page(said: Html | None, group: GroupStatus, page: int) -> Html:
-    """Return page number `page` of a group, or the one nearest to it."""
+    """Return page number `page` of a group, or the nearest one."""
     pages = pages_of(max(len(group.members), len(group.partitions)))
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("group", name=group.group_id, page=number), page, pages)
@@ -89,7 +89,7 @@ def group_page(said: Html | None, group: GroupStatus, page: int) -> Html:
                 table(
                     partition_columns,
                     partitions,
-                    empty="It has committed nothing, and nobody is assigned anything.",
+                    empty="It has no committed offsets and no assigned partitions.",
                 ),
                 id_="sl-lag",
             ),
@@ -106,7 +106,7 @@ def group_page(said: Html | None, group: GroupStatus, page: int) -> Html:
 
 
 def unknown_group_page(said: Html | None, group_id: str) -> Html:
-    """Return what is said of a group that nobody describes."""
+    """Return the page of a group that does not exist."""
     return joined([element("p", _ways(), element("strong", named(group_id))), said])
 
 

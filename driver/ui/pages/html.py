@@ -1,11 +1,11 @@
 """The one place where text becomes HTML.
 
-Rule kept: what is not `Html` is text, and is escaped whenever it is put into an element or an attribute. Only
-`element` and `joined` make `Html`; joining it with `+` or into an f-string gives text again, which would be
-escaped once too often and so be seen, never once too seldom.
+Rule kept: content that is not `Html` is text, and is escaped whenever it becomes part of an element or an
+attribute. Only `element` and `joined` make `Html`; joining it with `+` or in an f-string gives text again,
+which would be escaped once too often and so be visible, never once too seldom.
 
-Addresses of pages of the Spark UI are `Link`s: their beginning is not known here (a proxy may stand in
-front), so they begin with a mark that the page that is asked for replaces. Text cannot contain the mark.
+Addresses of pages of the Spark UI are `Link`s: their beginning is unknown here (a proxy may stand in front),
+so they begin with a mark that the served page replaces. Text cannot contain the mark.
 """
 
 import html
@@ -27,7 +27,7 @@ class Html(str):
 
 
 Content: TypeAlias = "Html | str | int | None"
-"""What an element may hold; None is nothing."""
+"""The content of an element; None is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def joined(content: Iterable[Content]) -> Html:
 
 
 def link_to(link: Link | str, text: Content) -> Html:
-    """Return a link; an address that is no web page's is only shown as its text."""
+    """Return a link; an address that is not a web page's is shown as text."""
     if isinstance(link, str) and not link.startswith(("http://", "https://")):
         return element("span", text)
     return element("a", text, href=link)

@@ -7,13 +7,12 @@ from sparklog.driver.ui.pages.sections import SECTIONS, Section, Shown
 
 
 class Overview:
-    """The page, and how each section looked last."""
+    """The page, and the last state of each section."""
 
     def __init__(self) -> None:
         self._rendered: dict[Section, tuple[Any, Html | None]] = {}
 
     def render(self, shown: Shown) -> Html:
-        """Return the page."""
         return joined(self._section(section, shown) for section in SECTIONS)
 
     def _section(self, section: Section, shown: Shown) -> Html | None:

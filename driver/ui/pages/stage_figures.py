@@ -1,4 +1,4 @@
-"""What the page of a stage whose tasks are brokers says of them."""
+"""Values on the page of a stage whose tasks are brokers."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ _NOT_MEASURED = BrokerFigures()
 
 
 def stage_figures(brokers: Iterable[BrokerStatus]) -> dict[int, dict[str, str]]:
-    """Return by stage the names and values of its figures; those of brokers that Spark runs."""
+    """Return by stage the names and values of its running brokers."""
     stages: dict[int, dict[str, str]] = {}
     for broker in brokers:
         if broker.task is None:

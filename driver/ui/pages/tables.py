@@ -1,4 +1,4 @@
-"""Tables as Spark's own pages have them, and the steps through a long one."""
+"""Tables in the style of Spark's own pages, and links between the pages of a long one."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -10,31 +10,30 @@ PAGE_ROWS: Final = 100
 """Lines of a page of a long table."""
 _FIGURE: Final = "text-end text-nowrap"
 _MAX_LINKED: Final = 1_000
-"""Characters of a name that an address can have (`LogTab.java` takes no more)."""
+"""The longest name in an address (`LogTab.java` accepts no longer one)."""
 _MAX_SHOWN: Final = 200
 
 Row = TypeVar("Row")
 
 
 class Cell(NamedTuple):
-    """A cell of a table, and the class that it is shown by."""
+    """A cell of a table, and its CSS class."""
 
     content: Content
     class_: str | None = None
 
 
 def plain(content: Content) -> Cell:
-    """Return a cell of text."""
     return Cell(content)
 
 
 def right(content: Content) -> Cell:
-    """Return a cell of a figure."""
+    """Return a right-aligned cell."""
     return Cell(content, _FIGURE)
 
 
 def shortened(text: str | None) -> str | None:
-    """Return the beginning of a text that may be as long, and of what characters, as somebody likes.
+    """Return the beginning of a text of any length and any characters.
 
     >>> shortened("x" * 1_000) == "x" * 200 + "\u2026"
     True
@@ -45,7 +44,7 @@ def shortened(text: str | None) -> str | None:
 
 
 def named(name: str) -> str:
-    """Return a name that may be anything, as it is shown.
+    """Return a name for display; it may contain any characters.
 
     >>> named("group-1"), named("")
     ('group-1', '(no name)')
@@ -54,7 +53,7 @@ def named(name: str) -> str:
 
 
 def is_linked(name: str) -> bool:
-    """Whether the page of something by this name has an address."""
+    """Whether the name is short enough for a page's address."""
     return 0 < len(name) <= _MAX_LINKED
 
 
@@ -77,7 +76,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty: str)
     if not rows:
         return element("p", empty, class_="text-secondary")
     headings = (
-        # A wide heading may take two lines, above figures that do not.
+        # A wide heading may take two lines, above values that do not.
         element("th", column, scope="col", class_="text-end" if cell.class_ == _FIGURE else None)
         for column, cell in zip(columns, rows[0], strict=True)
     )
@@ -102,12 +101,11 @@ def pages_of(rows: int) -> int:
 
 
 def rows_of_page(rows: Sequence[Row], page: int) -> Sequence[Row]:
-    """Return the rows that a page shows."""
     return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
 
 
 def paging(link: Callable[[int], Link], page: int, pages: int) -> Html | None:
-    """Return links to the pages beside this one, by their numbers; None where there is only one."""
+    """Return links to the neighbouring pages, by number; None if there is only one."""
     if pages <= 1:
         return None
     steps = [

@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 class PartitionFigures(NamedTuple):
-    """What a partition's leader says of it; None for what nobody has said."""
+    """The partition leader's answer; None for unknown values."""
 
     log_start_offset: Offset | None = None
     high_watermark: Offset | None = None
@@ -38,7 +38,6 @@ class PartitionFigures(NamedTuple):
 
 
 def partitions_of_page(topic: TopicImage, page: int) -> list[int]:
-    """Return the numbers of the partitions that a page shows."""
     page = min(max(1, page), pages_of(len(topic.partitions)))
     return sorted(topic.partitions)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
 
@@ -52,7 +51,7 @@ def topic_page(
     settings: Sequence[Setting],
     remark: str | None,
 ) -> Html:
-    """Return page number `page` of a topic, or the one nearest to it; `remark` is said above the table."""
+    """Return page number `page` of a topic, or the nearest one; `remark` is shown above the table."""
     pages = pages_of(len(topic.partitions))
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("topic", name=topic.name, page=number), page, pages)
@@ -79,7 +78,7 @@ def topic_page(
 
 
 def unknown_topic_page(name: str) -> Html:
-    """Return what is said of a topic that is not there."""
+    """Return the page of a topic that does not exist."""
     return element(
         "p", f"There is no topic {name!r}. ", link_to(log_page("topics", page=1), "All topics"), class_="lead"
     )

@@ -8,7 +8,7 @@ from sparklog.driver.ui.pages.tables import PAGE_ROWS, pages_of, paging
 
 
 def topics_page(health: TopicHealth, page: int) -> tuple[Html, tuple[TopicSummary, ...]]:
-    """Return page number `page` of the topics, or the one nearest to it, and which topics those are."""
+    """Return page number `page` of the topics, or the nearest one, and its topics."""
     pages = pages_of(len(health.names))
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("topics", page=number), page, pages)

@@ -1,4 +1,6 @@
-"""Transactions that have not ended, and the producers of a partition, with what ends what hangs."""
+"""Transactions that have not ended, and the producers of a partition, with the commands that end hanging
+ones.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -39,7 +41,7 @@ def transactions_page(
     open_for_ms: int | None,
     bootstrap_servers: str,
 ) -> Html:
-    """Return a page of transactions, of which there are only those that are open for so long."""
+    """Return a page of transactions, which may be only those open for a given time."""
     pages = pages_of(len(transactions))
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("transactions", page=number), page, pages)
@@ -68,7 +70,7 @@ def transactions_page(
                 empty="No transaction is open.",
             ),
             steps,
-            section("What ends them", _ends(shown, bootstrap_servers), id_="sl-ends"),
+            section("How to end them", _ends(shown, bootstrap_servers), id_="sl-ends"),
         ]
     )
 
@@ -81,7 +83,7 @@ def producers_page(
     *,
     bootstrap_servers: str,
 ) -> Html:
-    """Return page number `page` of a partition's producers, or the one nearest to it."""
+    """Return page number `page` of a partition's producers, or the nearest one."""
     topic, partition = topic_partition
     pages = pages_of(len(producers))
     page = min(max(1, page), pages)
@@ -112,7 +114,9 @@ def producers_page(
             ),
             steps,
             section(
-                "What ends what hangs", _aborts(topic_partition, hanging, bootstrap_servers), id_="sl-ends"
+                "How to end hanging transactions",
+                _aborts(topic_partition, hanging, bootstrap_servers),
+                id_="sl-ends",
             )
             if hanging
             else None,
@@ -187,7 +191,9 @@ def _ends(shown: Sequence[TransactionStatus], bootstrap_servers: str) -> Html:
 
 
 def _settles(sinks: Sequence[str], bootstrap_servers: str) -> list[Html]:
-    """Return how to end what tasks have prepared: rows that were decided must not be aborted one by one."""
+    """Return the command that ends the prepared transactions of sinks: decided rows must not be aborted one
+    by one.
+    """
     if not sinks:
         return []
     lines = [f"{_SINKS} {bootstrap_servers} --end {sink}" for sink in sinks]
@@ -202,7 +208,7 @@ def _settles(sinks: Sequence[str], bootstrap_servers: str) -> list[Html]:
 
 
 def _sink(transactional_id: str) -> str | None:
-    """Return whose an id is, if it is made as a sink's are: it becomes part of a command."""
+    """Return the sink of a transactional id, if the id has a sink's form: it becomes part of a command."""
     text = sink_of(transactional_id)
     try:
         return None if text is None else SinkId.parse(text).text

@@ -1,7 +1,7 @@
-"""The parts of the overview, in the order in which whoever is called at night needs them.
+"""The sections of the overview, in the order in which an operator on call needs them.
 
-A part is a file with a `Section`: what of the status it shows, and how. It is rendered again only when that
-has changed. To add one, write its file and name it here.
+A section is a file with a `Section`: the part of the status it shows, and its rendering. It is rendered again
+only when that part has changed. To add one, write its file and name it here.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The brokers: where each is, what it does and how busy it is."""
+"""The brokers: place, state and load."""
 
 from sparklog.driver.ui.machine.status import BrokerFigures, BrokerState, BrokerStatus
 from sparklog.driver.ui.pages.figures import count, duration, rate, size, size_rate
@@ -54,7 +54,7 @@ def _row(broker: BrokerStatus) -> list[Cell]:
 
 
 def _place(broker: BrokerStatus) -> Content:
-    """Return where clients find the broker, and where Spark runs it."""
+    """Return the broker's address for clients, and its task in Spark."""
     task = broker.task
     if task is None:
         return broker.listener

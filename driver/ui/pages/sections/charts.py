@@ -20,7 +20,7 @@ UNITS: Final[Mapping[str, Callable[[float | None], str]]] = {
     "Log size": size,
     "Lag of streaming queries": count,
 }
-"""How the figures of each chart are written; the order in which they are shown."""
+"""The formats of each chart's values; the order of the charts."""
 
 
 def _shows(shown: Shown) -> Mapping[str, tuple[Series, ...]]:

@@ -1,4 +1,4 @@
-"""How many groups there are, and the ways to what coordinators know, who are asked only there."""
+"""The number of groups, and links to the pages of coordinators, which are asked only there."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from sparklog.driver.ui.pages.tables import section
 
 
 class _Groups(NamedTuple):
-    """Of all brokers together; None is what none of them has told."""
+    """Of all brokers together; None if no broker has reported it."""
 
     number: int | None
     moving: int

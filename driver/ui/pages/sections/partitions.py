@@ -1,4 +1,4 @@
-"""Partitions that need somebody, and how many there are of each kind."""
+"""Partitions in trouble, and their number by kind."""
 
 from sparklog.driver.ui.machine.status import PartitionsStatus, PartitionTrouble, Trouble
 from sparklog.driver.ui.pages.figures import count
@@ -7,7 +7,7 @@ from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, numbers, plain, right, section, table
 
 _MAX_SHOWN = 20
-"""So many that the brokers can still be seen."""
+"""Few enough to leave the brokers visible."""
 _COLOURS = {
     Trouble.OFFLINE: "text-bg-danger",
     Trouble.UNDER_MIN_ISR: "text-bg-danger",
@@ -16,7 +16,7 @@ _COLOURS = {
 
 
 def trouble_badge(trouble: Trouble | None) -> Html | None:
-    """Return the word for it in its colour; None for a partition that is well."""
+    """Return the word for it in its colour; None without trouble."""
     return None if trouble is None else element("span", trouble, class_=f"badge {_COLOURS[trouble]}")
 
 

@@ -1,4 +1,4 @@
-"""Streaming queries of this application, with what they have not read yet."""
+"""Streaming queries of this application, with their lag."""
 
 from sparklog.driver.ui.machine.status import QueryStatus, SourceStatus
 from sparklog.driver.ui.pages.figures import count, duration, rate
@@ -19,7 +19,7 @@ def _render(queries: tuple[QueryStatus, ...]) -> Html | None:
 
 
 def _rows(query: QueryStatus) -> list[list[Cell]]:
-    """Return a line a source, with the query's own figures in the first."""
+    """Return a line a source, with the query's own values in the first."""
     page = Link(f"/StreamingQuery/statistics/?id={query.run_id}")
     own = [
         plain(link_to(page, query.name or query.run_id)),

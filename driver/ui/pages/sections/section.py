@@ -1,4 +1,4 @@
-"""A part of the overview."""
+"""A section of the overview."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ from sparklog.driver.ui.pages.html import Html
 
 
 class Shown(NamedTuple):
-    """What there is to show."""
+    """The content of the overview."""
 
     status: Status
     charts: Mapping[str, tuple[Series, ...]]
 
 
 class Section(NamedTuple):
-    """What a part of the overview shows, and how."""
+    """A section's content and rendering."""
 
     shows: Callable[[Shown], Any]
-    """Picks what the part is made of; while that is the same, so is the part."""
+    """Selects the section's content; while that is equal, the rendered section is kept."""
     render: Callable[[Any], Html | None]
-    """Returns the part; None for none."""
+    """Returns the section; None for none."""

@@ -1,4 +1,4 @@
-"""The first topics, and the way to the others."""
+"""The first topics, and a link to the others."""
 
 from sparklog.driver.ui.machine.status import TopicSummary
 from sparklog.driver.ui.pages.figures import count
@@ -8,7 +8,6 @@ from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 
 
 def topics_table(topics: tuple[TopicSummary, ...]) -> Html:
-    """Return a table of topics."""
     columns = ("Topic", "Partitions", "Replicas", "Offline", "Under min. ISR", "Under-replicated")
     return table(columns, [_row(topic) for topic in topics], empty="There are no topics.")
 
