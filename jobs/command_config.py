@@ -1,4 +1,4 @@
-"""`--command-config FILE`, as Kafka's tools have it: a client's settings in a properties file."""
+"""`--command-config FILE`, as in Kafka's tools: a client's settings in a properties file."""
 
 import argparse
 import sys
@@ -15,7 +15,6 @@ ANSWER_WITHIN_MS: Final = 4_000
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:
-    """Add the argument."""
     parser.add_argument(
         "--command-config",
         metavar="FILE",
@@ -25,11 +24,11 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def command_client(bootstrap: str, command_config: Path | None) -> ClientConfig:
-    """Return how to reach a cluster, by these arguments.
+    """Return the client configuration for a cluster, by these arguments.
 
     Raises:
-        ValueError: an address is none, or a setting is wrong, unknown, or not supported.
-        KafkaError: the file is no properties file.
+        ValueError: an address is malformed, or a setting is wrong, unknown, or not supported.
+        KafkaError: the file is not a properties file.
     """
     if command_config is None:
         return ClientConfig(bootstrap_servers=parse_bootstrap_servers(bootstrap))
@@ -41,10 +40,10 @@ def command_client(bootstrap: str, command_config: Path | None) -> ClientConfig:
 
 
 def check_answers(client: ClientConfig, within_ms: int = ANSWER_WITHIN_MS) -> None:
-    """Ask the bootstrap servers in turn what they serve, until one answers.
+    """Ask the bootstrap servers in turn for their API versions, until one answers.
 
     Raises:
-        KafkaError: NETWORK_EXCEPTION: none answers within `within_ms`; names what is wrong with each.
+        KafkaError: NETWORK_EXCEPTION: none answers within `within_ms`; names the error of each.
     """
     brief = replace(client, request_timeout_ms=within_ms // len(client.bootstrap_servers))
     failures = []

@@ -1,10 +1,10 @@
 """The cluster as a Spark application: `spark-submit jobs/serve.py [properties file]`.
 
-Prints `bootstrap.servers=...` on standard output when the cluster is up, serves until SIGTERM or Ctrl-C,
-then stops cleanly with status 0. Over the directories of an earlier run it goes on with the same cluster. If
-Spark ends under it, its JVM killed or its context stopped, or another driver takes the cluster over, it ends
-too, with status 1, so that whoever supervises it starts it again. Racks and brokers a rack are the Spark
-properties `spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.rack` (default 1).
+Prints `bootstrap.servers=...` on standard output when the cluster is up, serves until SIGTERM or Ctrl-C, then
+stops cleanly with status 0. Over the directories of an earlier run it continues the same cluster. If Spark
+ends first, its JVM killed or its context stopped, or another driver takes the cluster over, it exits with
+status 1, so that a supervisor restarts it. Racks and brokers a rack are the Spark properties
+`spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.rack` (default 1).
 """
 
 import argparse
@@ -32,7 +32,7 @@ POLL_S = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to stop; return the exit status."""
+    """Serve until stopped; return the exit status."""
     parser = argparse.ArgumentParser(description="A Kafka cluster inside this Spark application.")
     parser.add_argument(
         "properties", nargs="?", type=Path, help="Kafka's configuration keys, a properties file"
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(properties: Path | None) -> int:
-    # The JVM takes seconds to start Spark: time for this process to load its own part.
+    # The JVM takes seconds to start Spark: time for this process to import its own modules.
     threading.Thread(
         target=importlib.import_module, args=("sparklog.driver.application",), daemon=True
     ).start()
-    # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
+    # No session: Spark SQL is not needed, and takes as long to load as the rest of Spark.
     SparkContext._ensure_initialized()  # without a JVM a SparkConf has none of spark-submit's settings
     java_virtual_machine: Any = SparkContext._jvm
     configuration = SparkConf().setAppName("sparklog")
@@ -67,7 +67,7 @@ def _serve(properties: Path | None) -> int:
     with cluster:
         print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
         while not stop_signal.wait(POLL_S):
-            # Nothing else tells this process that the JVM is gone, and it has the cluster's address.
+            # Nothing else reports the end of the JVM to this process, and clients have its address.
             if is_stopped(context):
                 logger.error("Spark has ended under the cluster")
                 return 1
@@ -85,7 +85,7 @@ def _start(context: SparkContext, properties: Path | None, stop_signal: StopSign
     Raises:
         StartError: It can't be started, or was stopped first.
         KafkaError: ConfigError for an unknown key or a malformed value.
-        ValueError: A Spark property that must be a number is none.
+        ValueError: A Spark property that must be a number is not one.
     """
     configuration = context.getConf()
     with ThreadPoolExecutor(1, thread_name_prefix="sparklog start") as starter:

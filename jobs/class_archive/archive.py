@@ -1,14 +1,14 @@
 """Make the archive and the Spark properties that use it: `python -m sparklog.jobs.class_archive DIRECTORY`.
 
 Half of a Spark JVM's start is the loading of classes, the same ones each time. A dynamic class-data archive
-(JEP 350) keeps them as the JVM wants them in memory, and every JVM of the machine maps the same file. It fits
-one Java and one class path only. So the archive's name says which Java, which jars and which training
-(`training.py`) it was made of, a new one is made when that changes, and a JVM that finds that it does not fit
-goes on without it. Class paths may have no directory with files in it: SPARK_CONF_DIR has to name one that is
-not there, and what it held is given by --properties-file and -Dlog4j2.configurationFile.
+(JEP 350) keeps them in the form of the JVM's memory, and every JVM of the machine maps the same file. It fits
+one Java and one class path only. So the archive's name is a hash of the Java, the jars and the training
+(`training.py`); a change makes a new one, and a JVM that finds a mismatch ignores the archive. Class paths
+may have no directory with files in it: SPARK_CONF_DIR has to name a missing one, and --properties-file and
+-Dlog4j2.configurationFile take its place.
 
-An archive is never a reason to fail: what goes wrong is kept in DIRECTORY/spark-....log and not tried again
-with the same Java and jars, and the properties are written without it.
+A failure is never fatal: its log is kept in DIRECTORY/spark-....log, there is no retry with the same Java and
+jars, and the properties are written without an archive.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from pathlib import Path
 TRAINING = Path(__file__).with_name("training.py")
 TRAINING_TIMEOUT_S = 300.0
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.jfr.enabled=false"
-"""What the second compiler costs never comes back, nor what it takes to make netty's events known."""
+"""The costs of the second compiler and of registering netty's events are never recovered."""
 PROPERTIES = "spark-defaults.conf"
 IDENTITY_DIGITS = 16
 
 
 def prepare(directory: Path, defaults: Path | None = None, log4j: Path | None = None) -> Path:
-    """Have an archive in `directory` if it can be had, and return the path of properties that name it.
+    """Make an archive in `directory` if possible, and return the path of properties that name it.
 
     The properties begin with those of `defaults`; `log4j` is the JVMs' log configuration. The Java is that of
     JAVA_HOME, Spark that of SPARK_HOME.
 
     Raises:
-        OSError: The directory can't be written, and the properties are not there yet.
+        OSError: The directory can't be written, and has no properties yet.
     """
     properties = directory / PROPERTIES
     options = [] if log4j is None else [f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]
@@ -56,13 +56,13 @@ def prepare(directory: Path, defaults: Path | None = None, log4j: Path | None = 
 
 
 def archive_options(archive: Path) -> list[str]:
-    """Return the options with which a JVM uses `archive` where it fits, and says nothing where it doesn't."""
+    """Return the options with which a JVM uses `archive` if it fits, and silently ignores it otherwise."""
     return [f"-XX:SharedArchiveFile={archive.absolute()}", "-Xshare:auto", "-Xlog:cds*=off"]
 
 
 def identity(java_home: Path, spark_home: Path) -> str:
-    """Return what changes when an archive of this Java and these jars has to be made anew."""
-    # Java takes jars/* in the order of the directory, and tells a jar that changed by time and size.
+    """Return a hash of this Java and these jars, which changes when the archive is outdated."""
+    # Java takes jars/* in the order of the directory, and recognises a changed jar by time and size.
     files = [java_home.resolve() / "lib" / "server" / "libjvm.so"]
     with os.scandir(spark_home / "jars") as jars:
         files += [Path(jar.path) for jar in jars]
@@ -150,13 +150,13 @@ def _java_options(options: list[str]) -> str:
 
 
 def _quoted(option: str) -> str:
-    """Quote as Spark splits options: at spaces that are not within quotes."""
+    """Quote as Spark splits options: at spaces outside quotes."""
     return f'"{option}"' if " " in option else option
 
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Wait until no other process makes an archive in `directory`."""
+    """Hold the lock of `directory` against other processes."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "spark.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""The application whose classes are archived: it does a little of all that a cluster and its users do.
+"""The application whose classes are archived: it uses a little of every feature of a cluster and its clients.
 
-`jobs/class_archive/archive.py` runs it in a driver that writes the archive when it ends. An archive holds
-what one JVM has loaded and is to serve drivers and executors. So the work is done twice, by executors and
-then by the driver itself, in local mode; and at last the driver loads what only the executors' logs name.
+`jobs/class_archive/archive.py` runs it in a driver that writes the archive when it ends. An archive holds the
+classes of one JVM, and must serve drivers and executors. So the work is done twice, by executors and then by
+the driver itself, in local mode; at last the driver loads the classes that only the executors' logs name.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ GENERATED = re.compile(r"\$\$Lambda|\$Proxy|GeneratedMethodAccessor|GeneratedCon
 
 
 def main(class_logs: Path) -> None:
-    """Work; `class_logs` is where the JVMs log which classes they load."""
+    """Work; the JVMs log the classes that they load into `class_logs`."""
     with _session("local-cluster[2,1,512]", **_broker_resource(class_logs)) as spark:
         _use(spark)
     with _session("local[2]") as spark:
@@ -52,7 +52,7 @@ def _session(master: str, **properties: str) -> Iterator[SparkSession]:
 
 
 def _broker_resource(scratch: Path) -> dict[str, str]:
-    """Have workers and executors look for their resources: for that alone they load a library."""
+    """Let workers and executors discover their resources: for that alone they load a library."""
     script = scratch / "discover"
     script.write_text('#!/bin/sh\necho \'{"name": "broker", "addresses": ["0"]}\'\n')
     script.chmod(0o755)
@@ -92,7 +92,7 @@ def _load_missing(spark: SparkSession, class_logs: Path) -> None:
     loader = virtual_machine.java.lang.ClassLoader.getSystemClassLoader()
     driver, executors = _classes(class_logs.glob("driver-*")), _classes(class_logs.glob("executor-*"))
     for name in sorted(executors - driver) + list(STANDALONE_MAINS):
-        # What was made at run time under an ordinary name, or is not to be had here.
+        # Ignores classes made at run time under an ordinary name, and those missing here.
         with contextlib.suppress(Py4JJavaError):
             virtual_machine.java.lang.Class.forName(name, False, loader)
 

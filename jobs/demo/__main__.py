@@ -1,4 +1,4 @@
-"""Run the demonstration; exit status 0 only if everything that was read agrees with the source."""
+"""Run the demonstration; exit status 0 only if all that was read equals the source."""
 
 import logging
 import os
@@ -26,14 +26,14 @@ WRITE_TASKS = 12
 """More than there are slots, so that the write takes a while and has a middle."""
 ROWS_AT_ONCE = 2_000
 BATCH_BYTES = 65_536
-"""Little at once, so that a pause in what is acknowledged is the cluster's and not the writer's."""
+"""Small batches, so that a pause of acknowledgements is the cluster's and not the writer's."""
 KILL_AT_FRACTION = 0.3
 PICTURE = Path("build/demo.png")
 CATCH_UP_TIMEOUT_S = 30.0
 
 
 class Story:
-    """Says what happens, with the seconds since the start."""
+    """Prints the events, with the seconds since the start."""
 
     def __init__(self) -> None:
         self.started_s = time.monotonic()
@@ -44,7 +44,7 @@ class Story:
         print(f"[{time.monotonic() - self.started_s:5.1f} s] {text}", flush=True)
 
     def expect(self, what: str, found: object, expected: object) -> None:
-        """Print whether two results agree, and remember if they don't."""
+        """Print whether two results agree, and note a difference."""
         if found == expected:
             self.say(f"  agrees: {what}")
         else:
@@ -61,12 +61,12 @@ def spark_session() -> SparkSession:
         "spark.executor.resource.broker.discoveryScript": discovery_script,
         "spark.worker.resource.broker.amount": "1",
         "spark.worker.resource.broker.discoveryScript": discovery_script,
-        # Four JVMs that live for a minute on few cores: what the second compiler costs never comes back.
+        # Four JVMs that live for a minute on few cores: the costs of the second compiler are never recovered.
         "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.executor.extraJavaOptions": SHORT_LIVED,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
-        # What is kept in memory is read three times: packing it costs more than it saves.
+        # Data cached in memory is read three times: compressing it costs more than it saves.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
     }.items():
@@ -82,7 +82,7 @@ def create_topic(bootstrap_servers: str) -> None:
 
 
 def kill_leader(bootstrap_servers: str, partition: int) -> str:
-    """SIGKILL the process that leads `partition`; return who it was."""
+    """SIGKILL the process that leads `partition`; return its description."""
     metadata = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(TOPIC, timeout=10)
     leader = metadata.brokers[metadata.topics[TOPIC].partitions[partition].leader]
     (process,) = (
@@ -95,7 +95,7 @@ def kill_leader(bootstrap_servers: str, partition: int) -> str:
 
 
 class Saboteur:
-    """Kills a leader in the middle of the write, and says how far the write is."""
+    """Kills a leader in the middle of the write, and reports the progress of the write."""
 
     def __init__(self, story: Story, acknowledged: AcknowledgedObserver, consumer: ReadingAlong) -> None:
         self.killed: str | None = None
@@ -107,13 +107,13 @@ class Saboteur:
         self._thread = threading.Thread(target=self._run, name="saboteur", daemon=True)
 
     def start(self, bootstrap_servers: str, kill_at_records: float) -> None:
-        """Begin to watch the write."""
+        """Start to watch the write."""
         self._bootstrap_servers = bootstrap_servers
         self._kill_at_records = kill_at_records
         self._thread.start()
 
     def stop(self) -> None:
-        """The write is over."""
+        """Stop watching."""
         self._over.set()
         self._thread.join()
 
@@ -133,7 +133,7 @@ class Saboteur:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is written, and what has to be read again."""
+    """The written records, and the expected results of reading them."""
 
     records: DataFrame
     carriers: dict[str, flights.Carrier]
@@ -147,8 +147,8 @@ class Source:
 
 
 def prepare(spark: SparkSession) -> Source:
-    """Load the flights into the executors' memory, as the records that are written."""
-    # As they come, in slices: a shuffle would cost more than all that is made of them.
+    """Load the flights into the executors' memory, in the form of records."""
+    # Unordered, in slices: a shuffle would cost more than all later steps.
     records = flights.flight_records(spark).coalesce(WRITE_TASKS).persist()
     return Source(
         records.select("key", "value", "timestamp"),
@@ -158,7 +158,7 @@ def prepare(spark: SparkSession) -> Source:
 
 
 def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Observed:
-    """Write `source` while a consumer reads along, killing a leader on the way; return what was seen."""
+    """Write `source` while a consumer reads along, killing a leader on the way; return the observations."""
     expected = source.totals
     story.say(f"writing {expected.records:,} flights to {TOPIC}, {PARTITIONS} partitions, keyed by aircraft")
     story.say("  exactly once: the consumer that reads along gets them all when the batch commits")
@@ -188,7 +188,7 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Obs
 
 
 def draw_picture(observed: Observed) -> None:
-    """Draw what was seen of the write."""
+    """Draw the picture of the write."""
     from sparklog.jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
 
     PICTURE.parent.mkdir(exist_ok=True)
@@ -217,12 +217,12 @@ def read_back(story: Story, spark: SparkSession, source: Source) -> None:
 
 
 def main() -> int:
-    """Tell the whole story; return the exit status."""
+    """Run the demonstration; return the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     story = Story()
     story.say("starting Spark: three executors, then a broker in each")
     with ThreadPoolExecutor(1, thread_name_prefix="beside") as beside:
-        # Most of a start is done by one thread of one process after the other; there is a core for this.
+        # Most of a start is done by one thread of one process after the other; there is a core left for this.
         beside.submit(flights.table)
         spark = spark_session()
         prepared: Future[Source] = beside.submit(prepare, spark)

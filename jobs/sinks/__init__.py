@@ -1,1 +1,1 @@
-"""Which transactions of exactly-once writes are open in a cluster, and an end to what nobody comes for."""
+"""Open transactions of exactly-once writes: a list, and the end of abandoned ones."""

@@ -1,7 +1,7 @@
 """The command: `sparklog-sinks BOOTSTRAP` lists, `sparklog-sinks BOOTSTRAP --end SINK` ends.
 
-It ends what a query left open that nobody starts again, or a batch write whose driver died: what was decided
-is committed, the rest aborted.
+It ends the open transactions of a query that will not be restarted, or of a batch write whose driver died:
+decided ones are committed, the rest aborted.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--end",
         metavar="SINK",
-        help="commit what was decided of a sink and abort the rest; only of what does not run any more",
+        help="commit the decided transactions of a sink and abort the rest; only if its query no longer runs",
     )
     add_command_config(parser)
     options = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """Groups with their lag, for the overview: some of them, and not with every look.
 
-Which groups there are, all brokers have to put together each time; so that is asked for every few seconds,
-and no more once there were more than a terminal is for.
+A list of all groups takes an answer of every broker; so it is requested every few seconds, and not again once
+it was too long for a terminal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,18 +17,18 @@ from sparklog.wire.blocking import ResponseTooLargeError
 
 REFRESH_MS: Final = 5_000
 MAX_GROUPS: Final = 50
-"""How many are asked for what they have committed: those in between and those without members first."""
+"""The groups whose committed offsets are requested: those that rebalance and those without members first."""
 
 
 class GroupsSeen(NamedTuple):
-    """How many groups there are, None for more than are listed; and some of them, by state and lag."""
+    """The number of groups, None for more than are listed; and some of them, by state and lag."""
 
     group_count: int | None
     groups: tuple[GroupSummary, ...]
 
 
 class GroupWatch:
-    """Looks at the groups of one cluster again and again; belongs to one thread."""
+    """Watches the groups of one cluster; belongs to one thread."""
 
     def __init__(self) -> None:
         self._seen = GroupsSeen(0, ())
@@ -41,7 +41,7 @@ class GroupWatch:
         leaders: Mapping[TopicPartition, BrokerId],
         high_watermarks: Mapping[TopicPartition, Offset],
     ) -> GroupsSeen:
-        """Return the groups; what a broker does not answer is missing."""
+        """Return the groups; answers that do not come are missing."""
         if self._seen.group_count is None or monotonic_ms() < self._due_ms:
             return self._seen
         listing = list_groups(client, brokers)

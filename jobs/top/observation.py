@@ -1,4 +1,4 @@
-"""One look at a cluster by Kafka's own APIs, and what it says together with the look before it."""
+"""One look at a cluster by Kafka's own APIs, and rates since the look before."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ MAX_RESPONSE_BYTES: Final = 16 << 20
 
 
 class BrokerRow(NamedTuple):
-    """A broker; None is what it did not say."""
+    """A broker; None for values that it did not report."""
 
     node_id: BrokerId
     address: str
@@ -41,20 +41,18 @@ class BrokerRow(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic."""
-
     name: str
     partitions: int
     records: int | None
-    """Offsets from the high watermarks; those of deleted records count."""
+    """By the high watermarks; deleted records count."""
     records_in_per_s: float | None
-    """Since the look before; None if nobody told of it then."""
+    """Since the look before; None if it was unknown then."""
     log_bytes: int | None
     """Of all its replicas."""
 
 
 class Troubled(NamedTuple):
-    """A partition that nobody leads, or whose replicas are not all in sync."""
+    """A partition without a leader, or with replicas that are not in sync."""
 
     name: str
     leader: BrokerId | None
@@ -63,7 +61,7 @@ class Troubled(NamedTuple):
 
 
 class QuorumRow(NamedTuple):
-    """A voter of the metadata log but for its leader, and how many records it has not fetched."""
+    """A voter of the metadata log other than the leader, and its lag in records."""
 
     node_id: BrokerId
     lag: int | None
@@ -78,7 +76,7 @@ class Overview(NamedTuple):
     voters: tuple[QuorumRow, ...]
     brokers: tuple[BrokerRow, ...]
     topics: tuple[TopicRow, ...]
-    """Those written to most first."""
+    """By the rate of writes, the highest first."""
     partitions: int
     troubled: tuple[Troubled, ...]
     """Those without a leader first."""
@@ -91,10 +89,10 @@ class _Look(NamedTuple):
 
 
 class ClusterWatch:
-    """Looks at one cluster again and again; belongs to one thread."""
+    """Watches one cluster; belongs to one thread."""
 
     def __init__(self, client: ClientConfig) -> None:
-        """Look as a `client` that may look at it."""
+        """Look with the credentials of `client`."""
         config = replace(
             client,
             client_id="sparklog-top",
@@ -104,19 +102,19 @@ class ClusterWatch:
         )
         self._config = config
         self._known: tuple[tuple[str, int], ...] = ()
-        """Where the brokers are, by the last look: who was named first may be the one that has died."""
+        """The brokers' addresses by the last look: the bootstrap server may have died."""
         self._client = ClusterClient(config)
         self._groups = GroupWatch()
         self._before: _Look | None = None
 
     def look(self) -> Overview:
-        """Ask, and return what was answered.
+        """Return the cluster's current state.
 
         Raises:
-            KafkaError: nobody answers at the addresses that are known.
+            KafkaError: no known address answers.
         """
         with self._any_channel() as channel:
-            # Brokers that are fenced are named since Kafka 4.0 only.
+            # Fenced brokers are listed since Kafka 4.0 only.
             channel.negotiate()
             cluster = channel.request(
                 DescribeClusterRequest(
@@ -141,7 +139,6 @@ class ClusterWatch:
         return overview
 
     def close(self) -> None:
-        """Close all connections."""
         self._client.close()
 
     def _any_channel(self) -> BlockingChannel:
@@ -156,7 +153,7 @@ class ClusterWatch:
 
 
 def _quorum(channel: BlockingChannel) -> Any:
-    """Return who votes; None if who was asked does not tell."""
+    """Return the quorum's voters; None if the broker does not report them."""
     topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),))
     try:
         answer = channel.request(DescribeQuorumRequest(topics=(topic,)))

@@ -1,4 +1,4 @@
-"""The overview as a terminal shows it: no taller than the window, what needs somebody first."""
+"""The overview in a terminal: no taller than the window, troubles first."""
 
 from typing import Final
 
@@ -14,11 +14,11 @@ from sparklog.jobs.top.observation import BrokerRow, Overview, TopicRow, Trouble
 MAX_TROUBLED: Final = 10
 MAX_GROUPS: Final = 5
 _LINES_AROUND: Final = 14
-"""Of titles, headings and rules, beside the rows."""
+"""Titles, headings and rules, besides the rows."""
 
 
 def screen(overview: Overview, height: int) -> RenderableType:
-    """Return what to print into `height` lines."""
+    """Return a rendering of at most `height` lines."""
     troubled = overview.troubled[:MAX_TROUBLED]
     groups = overview.groups.groups[:MAX_GROUPS]
     left = height - _LINES_AROUND - len(overview.brokers) - len(troubled) - (len(groups) + 2 if groups else 0)
@@ -112,7 +112,7 @@ def _topics(topics: tuple[TopicRow, ...], all_of_them: int) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    """Return a table; columns whose names begin with `<` have figures."""
+    """Return a table; columns whose names begin with `<` are right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         figures = column.startswith("<")
