@@ -64,7 +64,7 @@ class BrokerPlaces:
         for task in running_tasks(self._context, rack.job_group):
             try:
                 logs = executor_logs(self._context, task.executor_id)
-            except Py4JJavaError:  # Spark does not know the executor yet, or not any more
+            except Py4JJavaError:  # Spark does not know the executor yet, or no longer
                 continue
             found[task.number] = BrokerTask(
                 executor_id=task.executor_id, host=task.host, stage_id=task.stage_id, logs=logs

@@ -175,7 +175,7 @@ class CleanerProcesses:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        """End all processes and start no more."""
+        """End all processes, for good."""
         self._is_closed = True
         for process in self._running:
             process.end()

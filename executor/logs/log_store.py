@@ -207,7 +207,7 @@ class LogStore:
     # --- moves between directories ---------------------------------------------------------------
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """Remember the directory in which a log is to be created that does not exist yet."""
+        """Remember the directory for the creation of a log that does not exist yet."""
         if len(self._preferred) >= MAX_PREFERRED:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[topic_partition] = directory

@@ -58,7 +58,7 @@ class CleanerKeys:
         "log.cleaner.min.cleanable.ratio",
         ConfigType.DOUBLE,
         0.5,
-        "What part of a compacted log must be new before it is cleaned.",
+        "The share of a compacted log that must be new before it is cleaned.",
         between(0, 1),
     )
     log_cleaner_delete_retention_ms: int = config_key(
@@ -79,6 +79,6 @@ class CleanerKeys:
         "log.cleaner.max.compaction.lag.ms",
         ConfigType.LONG,
         LONG_MAX,
-        "After how long a record is due for cleaning, however clean the rest of its log.",
+        "The age at which a record makes its log due for cleaning, however clean the rest is.",
         at_least(1),
     )

@@ -164,7 +164,7 @@ class TopicConfig:
     )
     max_compaction_lag_ms: int | None = _key(
         "max.compaction.lag.ms",
-        "After how long a record is due for cleaning, however clean the rest of its log.",
+        "The age at which a record makes its log due for cleaning, however clean the rest is.",
         "log.cleaner.max.compaction.lag.ms",
         unlimited=LONG_MAX,
     )
@@ -188,7 +188,7 @@ class TopicConfig:
     )
     min_cleanable_dirty_ratio: float = _key(
         "min.cleanable.dirty.ratio",
-        "What part of a compacted log must be new before it is cleaned.",
+        "The share of a compacted log that must be new before it is cleaned.",
         "log.cleaner.min.cleanable.ratio",
     )
     min_compaction_lag_ms: int = _key(

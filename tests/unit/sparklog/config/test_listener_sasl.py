@@ -37,9 +37,8 @@ def test_user_of_scrams_login_module_is_said_to_be_none(caplog: pytest.LogCaptur
     key = f"{OWN}.scram-sha-512.sasl.jaas.config"
     begin("SCRAM-SHA-512", {key: SCRAM})
     ((_, level, line),) = caplog.record_tuples
-    assert level == logging.WARNING and line.startswith(
-        f"{key} names the user that Kafka's brokers log in as"
-    )
+    assert level == logging.WARNING
+    assert line.startswith(f"{key} names the user that Kafka's brokers log in as")
     assert "s3cret" not in line
     caplog.clear()
     begin("SCRAM-SHA-512", {key: "org.apache.kafka.common.security.scram.ScramLoginModule required;"})
