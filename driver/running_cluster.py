@@ -29,8 +29,7 @@ _NOT_COMPARED: Final = frozenset({"log.dir", "log.dirs", "sparklog.start.timeout
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The requested properties of a cluster; equality does not depend on how the configuration was
-    written."""
+    """The requested properties of a cluster; equal for equal values, however written."""
 
     racks: int
     brokers_per_rack: int

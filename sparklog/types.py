@@ -51,8 +51,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class SnapshotId(NamedTuple):
-    """The id of a snapshot of the metadata log: its exclusive end offset and the leader epoch of its last
-    record.
+    """The id of a metadata snapshot: its exclusive end offset and its last record's leader epoch.
 
     Ids of one log are ordered as their snapshots: the later one holds more records.
     """

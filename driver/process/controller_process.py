@@ -1,5 +1,4 @@
-"""The driver's handle of the controller: a process that is started, queried, stopped, and restarted after a
-failure.
+"""The driver's handle of the controller: a process that is started, queried, stopped, and restarted.
 
 A thread here reads the process's messages and follows `machine.supervision`. It needs the interpreter only
 when there is something to read, so a busy interpreter does not stop the controller.

@@ -8,8 +8,7 @@ from sparklog.security.tls.errors import TlsConfigError
 
 
 class ControllerProcessError(Exception):
-    """The controller's process failed by an error whose class the driver does not know, or without a
-    message."""
+    """The controller's process failed by an error of unknown class, or without a message."""
 
 
 def failed_by(error: BaseException) -> Failed:

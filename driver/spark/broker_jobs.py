@@ -20,8 +20,7 @@ REASON: Final = "as part of cancellation of all jobs"
 
 
 def forget_local_properties(spark_context: SparkContext) -> None:
-    """Remove the local properties of the thread that started the cluster, such as tags for cancelling
-    queries.
+    """Remove local properties of the starting thread, such as tags for cancelling queries.
 
     They belong to the calling thread, and its jobs inherit them.
     """

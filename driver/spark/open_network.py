@@ -31,8 +31,7 @@ _ENCRYPTING = (
 
 
 def check_listeners(config: BrokerConfig) -> None:
-    """Check that listeners on other interfaces than loopback authenticate clients, or allow only what ACLs
-    allow.
+    """Check that listeners beyond loopback authenticate clients, or allow only what ACLs allow.
 
     Raises:
         OpenNetworkError: A listener does not, and the network is not declared trusted.
@@ -110,8 +109,7 @@ def check_barrier_tasks(spark_context: SparkContext, config: BrokerConfig) -> No
 
 
 def warn_of_readable_spark(spark_context: SparkContext, config: BrokerConfig) -> None:
-    """Warn if clients' connections are encrypted, but Spark's, which carry secrets to other hosts, are
-    not."""
+    """Warn if clients' connections are encrypted, but Spark's, which carry secrets, are not."""
     is_encrypted = any(endpoint.security_protocol.is_encrypted for endpoint in config.listeners)
     settings = spark_context.getConf()
     if is_encrypted and not any(settings.get(key, "false").lower() == "true" for key in _ENCRYPTING):

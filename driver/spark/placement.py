@@ -35,9 +35,7 @@ class Placement:
     def __init__(
         self, slots: BrokerSlots, racks: Mapping[str, Sequence[BrokerId]], job_groups: Mapping[str, str]
     ) -> None:
-        """`racks` has the brokers of each rack, in the order of its job's tasks, `job_groups` that job's
-        group.
-        """
+        """`racks` has each rack's brokers, in the order of its job's tasks, `job_groups` the job's group."""
         # Kept, since PySpark forgets it when the context is stopped, which may happen during a check.
         self._context: Any = slots.spark_context._jsc.sc()
         self._slots = slots
@@ -177,8 +175,7 @@ def preferred_hosts(
 
 
 def tasks_on(slots: BrokerSlots, preferred: Sequence[Sequence[str]]) -> RDD[Any]:
-    """Return an RDD with a partition for each of `preferred`, whose task takes a broker's slot on these
-    hosts.
+    """Return an RDD with a partition for each of `preferred`, in a broker's slot on these hosts.
 
     The hosts are preferences only; the elements have no meaning.
     """

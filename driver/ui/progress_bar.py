@@ -1,5 +1,4 @@
-"""The console's progress bar without the brokers' stages, which would fill it for as long as the cluster
-runs.
+"""The console's progress bar without the brokers' stages, which would fill it for ever.
 
 How that is done, and why so, stands in `java/UsersStages.java`.
 """

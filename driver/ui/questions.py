@@ -88,8 +88,7 @@ class Questions:
         self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
 
     def ask(self, key: Hashable, look: "Look[Known]") -> Answer[Known]:
-        """Run `look` if its pause is over, and return the sample of `key`, after a moment's wait for a newer
-        one.
+        """Run `look` if its pause is over, and return the sample of `key`, after a moment's wait.
 
         Raises:
             Exception: an error of `look` that is not a KafkaError.

@@ -76,9 +76,7 @@ class ControllerLink:
         return cls(*address, f"broker-{node_id}", insider=insider)
 
     def beside(self, client_id: str, name: str) -> "ControllerLink":
-        """Return a separate link to the same controller, for requests that must not wait for this one's
-        answers.
-        """
+        """Return a separate link, for requests that must not wait for this one's answers."""
         return ControllerLink(
             self.host, self.port, client_id, insider=self._insider, name=name, may_be_idle=True
         )

@@ -1,5 +1,4 @@
-"""Registration and heartbeats, from a thread of their own: a long turn of the broker's loop does not delay
-them.
+"""Registration and heartbeats, from a thread of their own: long turns of the loop do not delay them.
 
 On a machine short of processors the broker's loop turns slowly, and a heartbeat takes three turns: the timer,
 the request, the answer. So the lifecycle is stepped on another loop, in another thread, over another

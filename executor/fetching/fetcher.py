@@ -58,8 +58,7 @@ class Fetcher:
         suspicions: BrokerSuspicions,
         rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
     ) -> None:
-        """Fetch from a leader; `rest_of` returns the pause of a replica after so many bytes, in
-        milliseconds."""
+        """Fetch from a leader; `rest_of` returns a replica's pause after so many bytes, in ms."""
         self.leader_id = leader_id
         self.address = (host, port)
         self._broker_id = broker_id

@@ -84,8 +84,7 @@ class CleanerProcess:
         raise CleaningFailedError(reason)
 
     def _let_go(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill the process, so that the next request starts another: its death may be due to the log it
-        had."""
+        """Kill the process; the next request starts another: the log may be the cause of its death."""
         process.kill()
         if not self._is_ended:
             Thread(target=_bury, args=(process,), daemon=True).start()

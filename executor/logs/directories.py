@@ -98,9 +98,7 @@ class DataDirectories:
 
     @property
     def previous_broker_epoch(self) -> BrokerEpoch | None:
-        """The broker epoch of the clean shutdown of all of log.dirs; None if one of them was not shut down
-        cleanly.
-        """
+        """The broker epoch of the clean shutdown of all of log.dirs; None if one was not clean."""
         first, *others = {directory.previous_broker_epoch for directory in self.logs}
         return None if others else first
 

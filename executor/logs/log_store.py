@@ -61,8 +61,7 @@ class LogStore:
         self._volumes: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
 
     def ask_volume(self, directory: LogDirectory) -> "asyncio.Future[tuple[int, int] | None]":
-        """Run `LogDirectory.volume_bytes` in a thread; a directory that has not answered is not asked
-        again."""
+        """Run `LogDirectory.volume_bytes` in a thread, unless the last run has not ended."""
         asked = self._volumes.get(directory)
         if asked is None or asked.done():
             loop = asyncio.get_running_loop()
@@ -186,8 +185,7 @@ class LogStore:
     async def _promote(
         self, topic_partition: TopicPartition, topic_id: UUID, told_directory: UUID | None
     ) -> Log | None:
-        """Use a copy of the log as the log, if there is only the copy: the other disk failed during the
-        move."""
+        """Use a copy as the log if there is only the copy: the other disk failed during the move."""
         of_topic = [log for log in self._futures.get(topic_partition, ()) if log.topic_id == topic_id]
         if not of_topic:
             return None

@@ -262,9 +262,7 @@ class BrokerConfig(
         return replace(self, raw={}, **values) if values else self
 
     def listener_limits(self, listener_name: str) -> ListenerLimits:
-        """Return the limits on the number and rate of connections of one listener, besides those of the
-        broker.
-        """
+        """Return one listener's limits on connections, besides those of the broker."""
         own, overrides = self.of_listener(listener_name), self.listener_overrides.get(listener_name, {})
         no_limits = ListenerLimits()
         return ListenerLimits(

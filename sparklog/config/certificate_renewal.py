@@ -39,9 +39,7 @@ class CertificateRenewal:
         self._watched: dict[Listener, _Watched] = {}
 
     async def watch(self, listener: Listener, config: BrokerConfig) -> None:
-        """Watch the stores of a listener whose certificates were just read; listeners without TLS are
-        ignored.
-        """
+        """Watch the stores of a listener, just read; listeners without TLS are ignored."""
         if listener.handshakes is not None:
             files = await asyncio.to_thread(_files, config.of_listener(listener.listener_name))
             self._watched[listener] = _Watched(config, files)

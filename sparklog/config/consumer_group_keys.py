@@ -112,9 +112,7 @@ class ConsumerGroupKeys:
 
     @property
     def consumer_group_bounds(self) -> Mapping[str, tuple[int, int, int]]:
-        """Default, minimum and maximum of the keys a group may set for itself, without their prefix
-        `consumer.`.
-        """
+        """Default, minimum and maximum of the keys of single groups, without `consumer.`."""
         return {
             "heartbeat.interval.ms": (
                 self.group_consumer_heartbeat_interval_ms,

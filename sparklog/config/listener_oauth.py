@@ -35,8 +35,7 @@ class TokensTaken(NamedTuple):
 
 
 def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
-    """Return how a listener verifies tokens. Reads a file of keys; a provider is first asked when its keys
-    run.
+    """Return how a listener verifies tokens. Reads a file of keys, but no provider's.
 
     Raises:
         ConfigError: no identity provider is configured, or a file has no usable keys.

@@ -1,5 +1,4 @@
-"""leader.replication.throttled.replicas and its follower twin: the replicas that a replication quota
-throttles.
+"""leader.replication.throttled.replicas and the follower's: the replicas that a quota throttles.
 
 Written as `*` for all of them, or as `partition:broker,partition:broker`.
 

@@ -264,8 +264,7 @@ class TopicConfig:
         return getattr(self, TOPIC_ATTRIBUTES[name])
 
     def _longest_segment_ms(self) -> int:
-        """Return the longest time a segment is active: records must be in a closed segment to be
-        compacted."""
+        """Return the longest time a segment is active: records are compacted in closed segments."""
         if "compact" in self.cleanup_policy and self.max_compaction_lag_ms is not None:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms

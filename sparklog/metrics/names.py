@@ -93,8 +93,7 @@ class Metric(NamedTuple):
         return self.attribute.removesuffix("-total").removesuffix("-count") + "-rate"
 
     def __str__(self) -> str:
-        """Return the name used in documents: the ObjectName without tags, then the attribute of a nameless
-        metric.
+        """Return the name in documents: the ObjectName without tags, and a nameless metric's attribute.
 
         >>> str(Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, "", (), "current-epoch"))
         'kafka.server:type=raft-metrics current-epoch'

@@ -1,3 +1,1 @@
-"""Authentication: secrets, certificates and tokens, and the exchanges in which both ends prove their
-identity.
-"""
+"""Authentication: secrets, certificates, tokens, and the exchanges that prove an identity."""

@@ -1,7 +1,6 @@
-"""The secret with which driver and brokers of one application authenticate each other; the driver generates
-it.
+"""The secret with which driver and brokers of one application authenticate each other.
 
-It travels to the brokers with Spark's task closures and nowhere else. Every connection between them begins
+The driver generates it; it travels to brokers with Spark's task closures only. Every connection between them begins
 with a SCRAM exchange under a mechanism of its own, on any listener: neither end sends the secret, and each
 proves that it has it. Requests on such a connection come from the principal `INSIDE`, which no user's
 credentials can have: users are of the type `User`.

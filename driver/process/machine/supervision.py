@@ -143,9 +143,7 @@ class Supervision:
         return self._start(now_ms)
 
     def child_leads(self, rack_attempts: Mapping[BrokerId, int]) -> list[Effect]:
-        """Note that the process leads; `rack_attempts` are the current attempts of the racks' jobs, by
-        broker.
-        """
+        """Note that the process leads; `rack_attempts` are the racks' current attempts, by broker."""
         if self._state is not _State.STARTING:
             return []
         self._state = _State.SERVING

@@ -17,8 +17,7 @@ class Setting(NamedTuple):
 
 
 def topic_settings(config: BrokerConfig, image: MetadataImage, topic: str) -> list[Setting]:
-    """Return all settings of a topic, its own first; `config` is the brokers' configuration at their
-    start."""
+    """Return all settings of a topic, its own first; `config` is the brokers' at their start."""
     own = image.topic_configs(topic)
     values = topic_config(with_dynamic(config, image.broker_configs(None), {}), own)
     return [

@@ -1,6 +1,4 @@
-"""Transactions that have not ended, and the producers of a partition, with the commands that end hanging
-ones.
-"""
+"""Transactions that have not ended, and a partition's producers, with commands that end them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -191,9 +189,7 @@ def _ends(shown: Sequence[TransactionStatus], bootstrap_servers: str) -> Html:
 
 
 def _settles(sinks: Sequence[str], bootstrap_servers: str) -> list[Html]:
-    """Return the command that ends the prepared transactions of sinks: decided rows must not be aborted one
-    by one.
-    """
+    """Return the command for prepared transactions of sinks: decided rows must not be aborted."""
     if not sinks:
         return []
     lines = [f"{_SINKS} {bootstrap_servers} --end {sink}" for sink in sinks]

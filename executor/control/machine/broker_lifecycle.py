@@ -283,9 +283,7 @@ class BrokerLifecycle:
                 self.state = BrokerState.RECOVERY
 
     def metadata_fetched(self, sent_ms: int) -> None:
-        """Note that a fetch of the metadata log sent at `sent_ms` was answered, and all committed records are
-        applied.
-        """
+        """Note that all records committed before `sent_ms`, when a fetch was sent, are applied."""
         if self._lease_renewed_ms is not None and sent_ms > self._lease_renewed_ms:
             self._lease_renewed_ms = None
 
@@ -314,8 +312,7 @@ class BrokerLifecycle:
         self.due_ms = now_ms
 
     def controller_gone(self, for_ms: int, *, refused: bool = False) -> None:
-        """Note how long the controller has been unreachable: a shutdown then does not wait for its
-        permission.
+        """Note for how long the controller is unreachable; a shutdown then needs no permission.
 
         If a connection is `refused`, the controller's process is dead, and the shutdown does not wait at all.
         """

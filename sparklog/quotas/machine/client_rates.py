@@ -55,8 +55,7 @@ class RateQuota:
         return throttle_ms
 
     def spend(self, value: float, now_ms: int) -> tuple[bool, int]:
-        """Count `value` if the bound allows it now; return whether it does, and the throttle time in
-        milliseconds.
+        """Count `value` if the bound allows it; return whether it does, and the throttle time in ms.
 
         A value that exceeds the bound by itself is allowed when nothing else was recorded, and throttled
         afterwards. (Kafka always refuses it: a consumer never gets past a batch that is larger.)

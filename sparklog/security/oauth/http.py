@@ -21,8 +21,7 @@ class ProviderError(Exception):
 
 
 def provider_tls(options: Mapping[str, str]) -> TlsSettings:
-    """Return the trust store of a login module's options, as in Kafka; the system's authorities by
-    default."""
+    """Return the trust store of a login module's options, as in Kafka; by default the system's."""
     return TlsSettings(
         truststore=StoreSettings(
             type=options.get("ssl.truststore.type", "JKS"),

@@ -84,8 +84,7 @@ def context_of_server(
     verify_mode: ssl.VerifyMode,
     prefix: str = "ssl.",
 ) -> ssl.SSLContext:
-    """Return a server's context with its certificate and trusted clients; None trusts the system's
-    authorities.
+    """Return a server's context; `trusted` None trusts the system's authorities.
 
     Raises:
         TlsConfigError: OpenSSL refuses the certificate.

@@ -66,8 +66,7 @@ class InsideTls:
 
     @cached_property
     def server_context(self) -> ssl.SSLContext:
-        """For listeners without another certificate. A client's certificate is verified if it presents
-        one."""
+        """For listeners without another certificate. A client's certificate is optional, and verified."""
         return self._server_context(ssl.CERT_OPTIONAL)
 
     @cached_property
