@@ -1,8 +1,8 @@
 """The secret with which driver and brokers of one application authenticate each other.
 
-The driver generates it; it travels to brokers with Spark's task closures only. Every connection between them begins
-with a SCRAM exchange under a mechanism of its own, on any listener: neither end sends the secret, and each
-proves that it has it. Requests on such a connection come from the principal `INSIDE`, which no user's
+The driver generates it; it travels to brokers with Spark's task closures only. Every connection between them
+begins with a SCRAM exchange under a mechanism of its own, on any listener: neither end sends the secret, and
+each proves that it has it. Requests on such a connection come from the principal `INSIDE`, which no user's
 credentials can have: users are of the type `User`.
 
 A restarted application has another secret, so processes left over from the former one cannot authenticate.
