@@ -1,8 +1,8 @@
 """A small blocking client of a Kafka cluster, for Spark's driver and tasks.
 
 `ClusterClient` finds brokers and leaders, `list_offsets` and `PartitionFetcher` read, `Producer` writes. All
-of them move whole record batches and never look at a record. It is written for bulk transfer by one thread,
-and speaks to any Kafka since 3.7, not only to the cluster inside this application.
+of them move whole record batches and do not read records. The client is written for bulk transfer by one
+thread, and works with any Kafka since 3.7, not only with the cluster inside this application.
 """
 
 from sparklog.client.cluster_client import ClusterClient

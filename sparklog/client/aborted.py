@@ -1,8 +1,8 @@
-"""What a reader of committed records skips: batches of transactions that were aborted.
+"""Filter of aborted transactions' batches, for readers of committed records.
 
 A fetch under read_committed ends below the last stable offset, so every transaction in it has ended; the
-leader names the aborted ones by producer and first offset. From there to the producer's next abort marker
-its transactional batches are not to be seen (KIP-98).
+leader lists the aborted ones by producer and first offset. From there to the producer's next abort marker its
+transactional batches are hidden (KIP-98).
 """
 
 import heapq
@@ -14,11 +14,11 @@ from sparklog.records.builder import read_records
 from sparklog.types import AbortedTransaction
 
 _ABORT: Final = 0
-"""The type in a transaction marker's key, after two bytes of version."""
+"""Type in a transaction marker's key, behind two bytes of version."""
 
 
 def without_aborted(records: bytes | memoryview, aborted: Iterable[AbortedTransaction]) -> bytes | memoryview:
-    """Return the batches of `records` that are not of aborted transactions; a partial last one is dropped.
+    """Return `records` without the batches of aborted transactions; a partial last batch is dropped.
 
     `records` starts where the fetch started, as `aborted` does.
     """
@@ -28,7 +28,7 @@ def without_aborted(records: bytes | memoryview, aborted: Iterable[AbortedTransa
 
 
 def _kept(view: memoryview, aborted: Iterable[AbortedTransaction]) -> Iterator[memoryview]:
-    """Yield the longest stretches of batches that are kept."""
+    """Yield the longest ranges of visible batches."""
     upcoming = [(each.first_offset, each.producer_id) for each in aborted]
     heapq.heapify(upcoming)
     aborting: set[int] = set()

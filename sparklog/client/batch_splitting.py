@@ -1,6 +1,6 @@
-"""Batches that are too large for their topic: what is in them goes in smaller ones (KIP-126).
+"""Splitting batches that are too large for their topic (KIP-126).
 
-What is refused so was not appended, so the sequences that it had are those of its parts.
+A batch refused for its size was not appended, so its parts have its sequence numbers.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from sparklog.types import unless_minus_one
 
 
 class BatchPart(NamedTuple):
-    """A batch with some of another one's records."""
+    """A batch of some of another batch's records."""
 
     data: bytes
     record_count: int
@@ -19,7 +19,7 @@ class BatchPart(NamedTuple):
 
 
 def halves(data: bytes, *, level: int | None = None) -> list[BatchPart]:
-    """Return the records of a batch, of two or more, in two batches; `level` is its codec's.
+    """Return a batch of two or more records as two batches; `level` is its codec's.
 
     >>> from sparklog.records.builder import SimpleRecord
     >>> batch = build_batch([SimpleRecord(value=b"a")] * 5, base_sequence=7, producer_id=1, producer_epoch=0)

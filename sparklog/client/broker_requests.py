@@ -1,4 +1,4 @@
-"""Requests to several brokers at once: each made once, or again until it has a final answer."""
+"""Requests to several brokers at once, made once or repeated until the final answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,32 +9,32 @@ from sparklog.types import BrokerId
 
 
 class Answers(NamedTuple):
-    """Who answered what, and who did not."""
+    """Responses by broker, and the failures of brokers that did not answer."""
 
     responses: dict[BrokerId, Any]
     failures: dict[BrokerId, KafkaError]
 
 
 class Question(Protocol):
-    """Something to be asked of whoever is in charge of it."""
+    """A request to the broker that is in charge of its subject, such as a leader or a coordinator."""
 
     @property
     def request(self) -> Any:
-        """What to send; it may be sent more than once."""
+        """The request; it may be sent more than once."""
 
     def broker_id(self) -> BrokerId:
-        """Return who is in charge.
+        """Return the broker in charge.
 
         Raises:
-            KafkaError: nobody is at present, or it can't be told.
+            KafkaError: there is none at present, or it is unknown.
         """
 
     def hear(self, answer: Any | KafkaError) -> KafkaError | None:
-        """Take in an answer, or why there is none; return the failure if it is to be asked again."""
+        """Take in an answer or a failure; return the error if the question has to be repeated."""
 
 
 def ask_brokers(cluster: ClusterClient, requests: Mapping[BrokerId, Any]) -> Answers:
-    """Send each broker its request, then wait for all of them; who fails is disconnected from."""
+    """Send each broker its request, then wait for all answers; disconnect from brokers that fail."""
     answers = Answers({}, {})
     asked = list(requests.items())
     for (broker_id, _), answer in zip(asked, ask_side_by_side(cluster, asked), strict=True):
@@ -50,7 +50,7 @@ def ask_side_by_side(
 ) -> list[Any | KafkaError]:
     """Send all requests, those of a broker one after another, then wait for all answers.
 
-    Who fails is disconnected from; his failure is then the answer to all that he was to be asked.
+    A broker that fails is disconnected; the failure is then the answer to each of its requests.
     """
     failures: dict[BrokerId, KafkaError] = {}
     for broker_id, request in requests:
@@ -75,11 +75,11 @@ def ask_side_by_side(
 
 
 def ask_until_answered(cluster: ClusterClient, questions: Iterable[Question], *, doing: str) -> None:
-    """Return when every question has its answer; they are asked side by side.
+    """Ask all questions, side by side, until each has its answer.
 
     Raises:
         ApiTimeoutError: some had none within `api_timeout_ms`.
-        KafkaError: nothing can cure it.
+        KafkaError: a failure that is not retriable.
     """
     left = list(questions)
 

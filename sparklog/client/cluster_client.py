@@ -1,13 +1,13 @@
-"""A cluster as a Spark task sees it: its brokers, topics and leaders, and one connection a broker.
+"""Client's view of a cluster: brokers, topics and leaders, and one connection to each broker.
 
 Everything here blocks and belongs to one thread. Order for callers: `topic` (or `topics`) first, then
-`leader` and `channel`; after a retriable error about a partition `leader_named` if the answer says who leads
-(KIP-951), else `forget_leader`; after one about a connection `disconnect`; then try again through `retry`,
-which bounds the attempts by time. What is known of a leader never goes back to an older leader epoch, and no
-partition is lost while the topic is the same, whichever broker was asked.
+`leader` and `channel`; after a retriable error of a partition `leader_named` if the response names the leader
+(KIP-951), else `forget_leader`; after an error of a connection `disconnect`; then retry through `retry`,
+which bounds the attempts by time. A known leader is never replaced by one of an older leader epoch, and no
+partition of a topic is lost, whichever broker answered.
 
-Requests are of fixed versions that Kafka has had since 3.7; so nothing is negotiated, and a topic created
-anew under an old name is found out by its id (KIP-516).
+Requests have fixed versions that Kafka supports since 3.7, so nothing is negotiated, and a topic that was
+deleted and created again is recognised by its id (KIP-516).
 """
 
 import itertools
@@ -35,37 +35,37 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 TOPIC_MAX_AGE_MS: Final = 300_000
-"""As Kafka's clients by default (metadata.max.age.ms): it may be made anew, or have more partitions."""
+"""Kafka clients' default of metadata.max.age.ms: a topic may be created again, or get more partitions."""
 _ENDING: Final = frozenset({ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit})
 _ENDING_BACKOFF: Final = ExponentialBackoff(first_ms=2, max_ms=1_000, even_pauses=5)
 
 
 class ClusterClient:
-    """A client of the cluster at `config.bootstrap_servers`; connects when first asked something."""
+    """A client of the cluster at `config.bootstrap_servers`; connects on its first request."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._brokers: dict[BrokerId, tuple[str, int]] = {}
         self._topics: dict[str, Topic] = {}
         self._outdated: set[str] = set()
-        """Topics to ask for anew before a leader of theirs is named."""
+        """Topics whose metadata is fetched again before a leader of theirs is returned."""
         self._channels: dict[BrokerId, BlockingChannel] = {}
         self._lost: set[BrokerId] = set()
-        """Brokers whose connection was closed for a failure, and that have not been connected to since."""
+        """Brokers whose connection failed and was not made again since."""
         self._random = random.Random()
 
     def metadata(self, names: tuple[str, ...] | None = None) -> MetadataResponse:
-        """Return what a broker tells of the cluster, asking one anew; addresses are known from now on.
+        """Fetch the metadata of topics from a broker; remembers the brokers' addresses.
 
-        Of all topics, or of those of these `names`.
+        `names` None means all topics.
 
         Raises:
             ApiTimeoutError: no broker answered within `api_timeout_ms`.
         """
-        return self.retry("asking for the metadata", lambda: self._ask_any_broker(names, create=False))
+        return self.retry("fetching the metadata", lambda: self._ask_any_broker(names, create=False))
 
     def find_brokers(self) -> None:
-        """Ask a broker anew where all of them are: one that was started again may be somewhere else.
+        """Fetch the brokers' addresses again: a restarted broker may have another one.
 
         Raises:
             KafkaError: no broker answered.
@@ -73,7 +73,7 @@ class ClusterClient:
         self._ask_any_broker((), create=False)
 
     def topics(self) -> Mapping[str, Topic]:
-        """Return all topics, internal ones included, asking a broker anew.
+        """Fetch all topics from a broker, internal ones included.
 
         Raises:
             ApiTimeoutError: no broker answered within `api_timeout_ms`.
@@ -89,10 +89,10 @@ class ClusterClient:
         return self.retry("listing the topics", ask)
 
     def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> Topic:
-        """Return a topic, from memory when it was asked for within `TOPIC_MAX_AGE_MS`.
+        """Return a topic, from memory if its metadata is younger than `TOPIC_MAX_AGE_MS`.
 
-        With `create` the broker is allowed to create it (auto.create.topics.enable) and its partitions are
-        waited for until one has a leader: one that has lost its own keeps nobody from the others.
+        With `create` the broker may create it (auto.create.topics.enable), and the call waits until one
+        partition has a leader: a partition without a leader does not block the others.
 
         Raises:
             UnknownTopicError: it did not appear within `timeout_ms` (else `unknown_topic_timeout_ms`).
@@ -115,13 +115,13 @@ class ClusterClient:
         )
 
     def leader(self, topic_partition: TopicPartition, *, learned_after_ms: int | None = None) -> Leader:
-        """Return who leads a partition, asking a broker when that is not known or was forgotten.
+        """Return a partition's leader; ask a broker if it is unknown or was forgotten.
 
-        It is also asked when what is known is older than `learned_after_ms` (monotonic): a partition that
-        failed may have been asked for already, together with its topic's others, when there was no news.
+        A broker is also asked if the leader was learned before `learned_after_ms` (monotonic): after a
+        failure, the topic may have been refreshed for another partition before the leader changed.
 
         Raises:
-            KafkaError: LEADER_NOT_AVAILABLE (retriable) while there is none; what `topic` raises.
+            KafkaError: LEADER_NOT_AVAILABLE (retriable) while there is none; the errors of `topic`.
         """
         topic = None
         if topic_partition.topic not in self._outdated:
@@ -143,15 +143,15 @@ class ClusterClient:
         return leader
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
-        """Ask anew who leads `topic_partition`, and its topic's other partitions, when it matters next."""
+        """Fetch the leaders of the partition's topic again on next use."""
         self.forget(topic_partition.topic)
 
     def forget(self, topic: str) -> None:
-        """Ask anew about a topic, its partitions and who leads them, when it matters next."""
+        """Fetch the metadata of a topic again on next use."""
         self._outdated.add(topic)
 
     def forget_older(self, age_ms: int) -> None:
-        """Ask anew about topics that were asked about longer ago than that, when it matters next."""
+        """Fetch the metadata of topics that is older than `age_ms` again on next use."""
         since_ms = monotonic_ms() - age_ms
         self._outdated.update(name for name, topic in self._topics.items() if topic.learned_ms < since_ms)
 
@@ -163,10 +163,11 @@ class ClusterClient:
         *,
         refused_by: BrokerId,
     ) -> bool:
-        """Take in who leads a partition, as the broker that does not says it, with brokers' addresses.
+        """Take in a partition's leader, and brokers' addresses, from the refusal of a broker that does not
+        lead it.
 
-        Return whether another broker than that one is now known to lead: only then is there somebody to
-        turn to at once. One that has not heard of its own leadership yet refuses as well.
+        Returns whether the known leader is now another broker than `refused_by`, so that it can be asked at
+        once. A new leader that has not learned of its leadership refuses as well.
         """
         topic = self._topics.get(topic_partition.topic)
         known = None if topic is None else topic.leaders.get(topic_partition.partition)
@@ -180,7 +181,7 @@ class ClusterClient:
         return known.broker_id != refused_by
 
     def channel(self, broker_id: BrokerId) -> BlockingChannel:
-        """Return the connection to a broker, made when there is none.
+        """Return the connection to a broker; connect if there is none.
 
         Raises:
             KafkaError: NETWORK_EXCEPTION, it cannot be reached; LEADER_NOT_AVAILABLE, its address is unknown.
@@ -197,28 +198,28 @@ class ClusterClient:
         return channel
 
     def broker_ids(self) -> list[BrokerId]:
-        """Return the brokers of the cluster, asking for them when they are not known.
+        """Return the brokers of the cluster; fetch them if they are unknown.
 
         Raises:
-            KafkaError: nobody answered.
+            KafkaError: no broker answered.
         """
         if not self._brokers:
             self._ask_any_broker((), create=False)
         return sorted(self._brokers)
 
     def broker_named(self, broker_id: BrokerId, address: tuple[str, int]) -> None:
-        """Take in where a broker is, as another one says that has just named it.
+        """Take in a broker's address from another broker's answer that named it.
 
-        What the metadata said before may be older: of a broker that was away then, or was somewhere else.
+        The metadata may be older: from before the broker returned, or moved.
         """
         self._brokers[broker_id] = address
 
     def forget_brokers(self) -> None:
-        """Ask anew which brokers there are when it matters next; connections stay."""
+        """Fetch the list of brokers again on next use; connections stay open."""
         self._brokers = {}
 
     def disconnect(self, broker_id: BrokerId) -> None:
-        """Close the connection to a broker after a failure, if there is one, and forget what it leads."""
+        """Close the connection to a broker after a failure, if there is one, and forget its leaderships."""
         self._lost.add(broker_id)
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
@@ -228,10 +229,10 @@ class ClusterClient:
                 self._outdated.add(name)
 
     def any_channel(self) -> tuple[BrokerId, BlockingChannel]:
-        """Return a connection to some broker, an existing one if possible.
+        """Return a connection to any broker, an existing one if possible.
 
         Raises:
-            KafkaError: NETWORK_EXCEPTION, none can be reached.
+            KafkaError: NETWORK_EXCEPTION, no broker can be reached.
         """
         if not self._brokers:
             self._ask_any_broker((), create=False)
@@ -254,13 +255,13 @@ class ClusterClient:
         timeout_ms: int | None = None,
         unknown_topic_ms: int | None = None,
     ) -> Result:
-        """Return `attempt()`, called again with growing pauses while it fails retriably and time remains.
+        """Return `attempt()`, repeated with growing pauses while it fails retriably and time remains.
 
         Raises:
-            UnknownTopicError: so it was for `unknown_topic_ms` (else `unknown_topic_timeout_ms`), in which
-                the metadata of a new topic would have spread.
+            UnknownTopicError: it failed so for `unknown_topic_ms` (else `unknown_topic_timeout_ms`), in
+                which the metadata of a new topic would have spread.
             ApiTimeoutError: time is up; its cause is the last failure.
-            KafkaError: what `attempt` raised and cannot be cured by trying again.
+            KafkaError: `attempt` raised an error that is not retriable.
         """
         limit_ms = self.config.api_timeout_ms if timeout_ms is None else timeout_ms
         unknown_ms = self.config.unknown_topic_timeout_ms if unknown_topic_ms is None else unknown_topic_ms
@@ -282,10 +283,10 @@ class ClusterClient:
         raise AssertionError("counting does not end")
 
     def pause_ms(self, failures: int, error: KafkaError) -> int:
-        """Return how long to wait after `error`, which had so many failures before it; it is jittered.
+        """Return the jittered pause after `error`, which followed `failures` others.
 
-        Not at all after a connection that was lost when all was well: only asking can tell what that means.
-        And not long at first where a transaction is ending, which is a few milliseconds' work.
+        There is none after the first lost connection: only another request can find out its cause. It is
+        short at first while a transaction is ending, which takes milliseconds.
         """
         if not failures and error.error_code is ErrorCode.network_exception:
             return 0
@@ -295,7 +296,7 @@ class ClusterClient:
         return int(pause_ms * self._random.uniform(0.8, 1.2))
 
     def close(self) -> None:
-        """Close every connection; unanswered requests are given up."""
+        """Close every connection; unanswered requests are abandoned."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -307,8 +308,8 @@ class ClusterClient:
         self.close()
 
     def _refreshed(self, name: str, *, create: bool) -> Topic:
-        """Ask for a topic and remember it, and in the same request for all that are outdated."""
-        # What may be created is not asked for unasked: a topic that was deleted would be there again.
+        """Fetch and remember the metadata of a topic, and in the same request that of all outdated ones."""
+        # Topics that may be created are not refreshed on the side: a deleted topic would be created again.
         names = (name,) if create else (name, *sorted(self._outdated - {name}))
         response = self._ask_any_broker(names, create=create)
         learned_ms = monotonic_ms()
@@ -328,11 +329,12 @@ class ClusterClient:
         return self._topics[name]
 
     def _ask_any_broker(self, names: tuple[str, ...] | None, *, create: bool) -> MetadataResponse:
-        """Ask for metadata: connected brokers first, known ones, the bootstrap servers, lost brokers last.
+        """Fetch metadata: from connected brokers, then known ones, the bootstrap servers, failed brokers
+        last.
 
         Raises:
             ClusterStoppedError: the cluster is this application's own, and stopped.
-            KafkaError: nobody answered.
+            KafkaError: no broker answered.
         """
         request = MetadataRequest(
             topics=None
@@ -361,13 +363,13 @@ class ClusterClient:
         raise failure
 
     def _ask(self, asked: BrokerId | tuple[str, int], request: MetadataRequest) -> MetadataResponse:
-        """Ask a broker, or whoever is at an address."""
+        """Ask a broker by id or address."""
         if isinstance(asked, tuple):
             with connected(self.config, asked) as channel:
                 return channel.request(request)
         busy = self._channels.get(asked)
         if busy is not None and busy.outstanding:
-            # A connection with answers outstanding cannot be asked in between; it stays as it is.
+            # A connection with outstanding answers can't be used; another one is opened.
             return self._ask(self._brokers[asked], request)
         try:
             return self.channel(asked).request(request)
@@ -381,5 +383,5 @@ class ClusterClient:
 
 
 def _is_refused(error: KafkaError) -> bool:
-    """Return whether a connection was refused, which proves that nobody listens there."""
+    """Return whether a connection was refused, which proves that no process listens there."""
     return isinstance(error.__cause__, ConnectionRefusedError)

@@ -1,10 +1,10 @@
-"""What a client of a cluster can be told, as typed values with Kafka's defaults.
+"""Configuration of a client, as typed values with Kafka's defaults.
 
 The names are Kafka's option names with dots as underscores; four defaults differ. A Spark task moves bulk
 data: larger fetches (`max.partition.fetch.bytes`) and larger batches (`batch.size`). A dead broker's
-partitions have new leaders within tens of milliseconds: `retry.backoff.ms` is such a pause, the first ones
-are alike, and only what goes on failing is asked for less and less often; `default.api.timeout.ms` covers the
-fencing of a broker that only hangs.
+partitions have new leaders within tens of milliseconds: `retry.backoff.ms` matches that, the first pauses are
+equal, and only continued failures make them grow; `default.api.timeout.ms` covers the fencing of a broker
+that hangs.
 """
 
 from dataclasses import dataclass, field
@@ -23,25 +23,23 @@ _EVEN_RETRY_PAUSES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How to reach a cluster, and how long to try."""
-
     bootstrap_servers: tuple[tuple[str, int], ...]
     of_this_application: bool = False
-    """It runs in the Spark application that asks, and the bootstrap server is its controller, in the driver.
-    That listens for as long as the cluster runs: where a connection is refused there is none to wait for."""
+    """Whether the cluster belongs to this Spark application, and the bootstrap server is its controller,
+    in the driver. That one listens while the cluster runs: a refused connection means that it was stopped."""
     client_id: str = "sparklog"
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
     unknown_topic_timeout_ms: int = 3_000
-    """How long a topic that should exist may be missing from the metadata before it is an error."""
+    """Time for which an expected topic may be missing from the metadata before it is an error."""
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
     tls: TlsSettings | ClientTls | None = None
-    """How connections are encrypted; None: they are not."""
+    """Encryption of connections; None for plain text."""
     max_response_bytes: int = 1 << 30
-    """Longer answers are not read."""
+    """Limit for a response."""
     login: Login | None = field(default=None, repr=False)
-    """Says who this client is; None where it is not asked."""
+    """Identity of this client; None without SASL."""
 
     @property
     def retry_backoff(self) -> ExponentialBackoff:
@@ -50,21 +48,17 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """How much to ask a leader for at once, and how long to wait for it."""
-
     max_bytes: int = 50 * 1024 * 1024
     max_partition_bytes: int = DEFAULT_MAX_PARTITION_FETCH_BYTES
     max_wait_ms: int = 500
     poll_timeout_ms: int = 120_000
-    """How long a committed offset may stay unreadable, across changes of leader, before it is an error."""
+    """Time for which a committed offset may stay unreadable, across leader changes, before it is an error."""
     check_crcs: bool = True
     read_committed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """How records are batched, sent and retried."""
-
     acks: int = -1
     idempotent: bool = True
     batch_size_bytes: int = DEFAULT_BATCH_SIZE_BYTES

@@ -1,4 +1,4 @@
-"""A client's connections: how each is made, to whatever address."""
+"""Creation of a client's connections."""
 
 from sparklog.client.config import ClientConfig
 from sparklog.wire.blocking import BlockingChannel
@@ -8,8 +8,7 @@ def connected(config: ClientConfig, address: tuple[str, int]) -> BlockingChannel
     """Return a new connection.
 
     Raises:
-        KafkaError: there is none to be had, or the two sides do not trust each other, or do not know
-            each other.
+        KafkaError: the broker can't be reached, or one side does not authenticate or trust the other.
     """
     return BlockingChannel(
         *address,

@@ -1,12 +1,12 @@
-"""Asks coordinators: finds who coordinates a group or a transactional id, and tries again while that changes.
+"""Coordinators of groups and transactional ids: finding them, and retrying while they change.
 
-Many may be asked at once: one request each, all those of a broker after one another on its connection, before
-any answer is waited for.
+Many can be asked at once: one request each, all those of a broker one after another on its connection, before
+any answer is awaited.
 
-Who asks a broker for a coordinator amid his work is taken for one who has lost it, and is kept waiting until
-brokers have heard of that, too (`executor/api/find_coordinator.py`). Who only begins with a new name need not
-ask: the coordinator is who leads the name's partition (`expect`). Whoever turns out not to coordinate, or to
-be gone, is asked for.
+A broker takes a FindCoordinator in the middle of a client's work for a sign that the client has lost its
+coordinator, and delays its answer until it has heard of the change (`executor/api/find_coordinator.py`). A
+client with a new name needs no such request: the coordinator is the leader of the name's partition
+(`expect`). FindCoordinator follows when a presumed coordinator refuses or is gone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +33,11 @@ _ELSEWHERE: Final = frozenset(
         ErrorCode.request_timed_out,
     }
 )
-"""After these it may be another broker."""
+"""Errors after which the coordinator may be another broker."""
 
 
 class CoordinatorKind(IntEnum):
-    """What a key is, as FindCoordinator has it."""
+    """Kind of a key in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -50,13 +50,13 @@ _TOPICS: Final = {
 
 
 class Coordinators:
-    """Who coordinates what, as far as it is known; it shares the connections of `cluster`."""
+    """The known coordinators; shares the connections of `cluster`."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._found: dict[tuple[CoordinatorKind, str], BrokerId] = {}
         self._leaders: dict[CoordinatorKind, Mapping[int, Leader | None]] = {}
-        """Who leads the partitions of the coordinators' topics, until one of them does not coordinate."""
+        """Leaders of the partitions of the coordinators' topics, until one of them refuses to coordinate."""
 
     def ask(
         self,
@@ -67,7 +67,7 @@ class Coordinators:
         *,
         doing: str,
     ) -> Any:
-        """Return the coordinator's answer, asked again while `error_of` it is one to try again after.
+        """Return the coordinator's answer, repeating the request while `error_of` it is retriable.
 
         Raises:
             ApiTimeoutError: it could not be asked within `api_timeout_ms`.
@@ -80,7 +80,7 @@ class Coordinators:
         """Return the coordinator's answer.
 
         Raises:
-            KafkaError: there is none, or it is one to try again after.
+            KafkaError: there is none, or it is retriable.
         """
         answers: dict[str, Any] = {}
         failure = self._ask_once(kind, {key: request}, error_of, answers)
@@ -96,7 +96,7 @@ class Coordinators:
         *,
         doing: str,
     ) -> dict[str, Any]:
-        """Return the answer for each key, as `ask` does.
+        """Return the answer for each key, repeated as by `ask`.
 
         Raises:
             ApiTimeoutError: some could not be asked within `api_timeout_ms`.
@@ -119,7 +119,7 @@ class Coordinators:
         error_of: Callable[[Any], ErrorCode],
         answers: dict[str, Any],
     ) -> KafkaError | None:
-        """Put what is final into `answers`; return one of the other failures, if there was any."""
+        """Add final answers to `answers`; return one of the other failures, if there was any."""
         found = self._find(kind, list(requests))
         asked = [(found[key], request) for key, request in requests.items()]
         failure: KafkaError | None = None
@@ -132,17 +132,17 @@ class Coordinators:
         return failure
 
     def broker_of(self, kind: CoordinatorKind, key: str) -> BrokerId:
-        """Return who coordinates a key.
+        """Return the coordinator of a key.
 
         Raises:
-            KafkaError: it cannot be told at present, or is refused.
+            KafkaError: it is unknown at present, or the request is refused.
         """
         return self._find(kind, [key])[key]
 
     def heard(
         self, kind: CoordinatorKind, key: str, answer: Any, error_of: Callable[[Any], ErrorCode]
     ) -> KafkaError | None:
-        """Return why a coordinator is to be asked again, after what may be another one; None if it is not."""
+        """Return the error if a coordinator, perhaps another one, has to be asked again; else None."""
         if isinstance(answer, KafkaError):
             self._forget(kind, key)
             return answer
@@ -155,13 +155,13 @@ class Coordinators:
         return refusal
 
     def expect(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
-        """Take for the coordinators of what is not known yet who leads its partitions, if that can be seen.
+        """Presume the leaders of the keys' partitions as their coordinators, if the leaders are visible.
 
-        A broker is asked for those once, and again when one of them has turned out not to coordinate.
+        A broker is asked for the leaders once, and again after one of them has refused to coordinate.
         """
         for kind, unknown in self._unknown(keys).items():
             leaders = self._leaders_of(kind)
-            # Of a broker whose address is not known, whoever is asked for the coordinator says where it is.
+            # A leader without a known address is left to FindCoordinator, which returns the address.
             reachable = self._cluster.broker_ids() if leaders else ()
             for key in unknown if leaders else ():
                 leader = leaders.get(partition_for(key, len(leaders)))
@@ -169,24 +169,24 @@ class Coordinators:
                     self._found[(kind, key)] = leader.broker_id
 
     def _leaders_of(self, kind: CoordinatorKind) -> Mapping[int, Leader | None]:
-        """Return who leads the partitions of a kind of coordinators; nobody where that can't be seen."""
+        """Return the leaders of the partitions of a coordinators' topic; empty if they are not visible."""
         if (known := self._leaders.get(kind)) is not None:
             return known
         try:
             self._leaders[kind] = described_leaders(self._cluster, _TOPICS[kind])
         except KafkaError as error:
             if error.error_code is not ErrorCode.topic_authorization_failed:
-                return {}  # the topic is made by whoever is asked for the first coordinator
+                return {}  # FindCoordinator creates the topic
             self._leaders[kind] = {}
         return self._leaders[kind]
 
     def find(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
-        """Learn who coordinates what is not known yet; all are looked for at once.
+        """Find the unknown coordinators of keys, all at once.
 
-        A broker that is asked amid work waits before it answers, as a coordinator may just have been lost.
+        A broker that is asked during work delays its answer, since the coordinator may just have failed.
 
         Raises:
-            KafkaError: of some it cannot be told at present, or is refused.
+            KafkaError: some are unknown at present, or the request is refused.
         """
         if not (unknown := self._unknown(keys)):
             return
@@ -201,7 +201,7 @@ class Coordinators:
             for found in answer.coordinators:
                 if found.error_code is not ErrorCode.none:
                     raise KafkaError(
-                        found.error_code, found.error_message or f"nobody coordinates {found.key}"
+                        found.error_code, found.error_message or f"{found.key} has no coordinator"
                     )
                 self._cluster.broker_named(found.node_id, (found.host, found.port))
                 self._found[(kind, found.key)] = found.node_id
@@ -211,7 +211,7 @@ class Coordinators:
         self._leaders.pop(kind, None)
 
     def _unknown(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> dict[CoordinatorKind, list[str]]:
-        """Return which coordinators are not known, with room to remember them."""
+        """Return the keys with unknown coordinators; makes room to remember them."""
         if len(self._found) + sum(map(len, keys.values())) > _MOST_REMEMBERED:
             self._found.clear()
         unknown = {

@@ -1,8 +1,8 @@
-"""How long to pause after a Fetch was answered with nothing before it was due: the next would be as soon.
+"""Pause after an empty Fetch response that came before it was due: the next one would be as early.
 
-Apache Kafka does not hold a fetch above the last stable offset (DelayedFetch takes the log for truncated),
-and whoever stands there stays until an open transaction ends. With the pause no question takes longer than
-one that is held.
+Apache Kafka does not delay a fetch above the last stable offset (DelayedFetch takes the log for truncated),
+and a reader there stays until an open transaction ends. With the pause no request takes longer than a delayed
+one.
 """
 
 from sparklog.exponential_backoff import ExponentialBackoff
@@ -11,9 +11,9 @@ from sparklog.exponential_backoff import ExponentialBackoff
 def early_pause_s(
     backoff: ExponentialBackoff, answers_before: int, waited_s: float, max_wait_s: float
 ) -> float:
-    """Return the pause after an answer that came after `waited_s`; 0 if half the wait was over.
+    """Return the pause after a response that took `waited_s`; 0 if that was half the wait or more.
 
-    `answers_before` is how many such there were before it, in a row.
+    `answers_before` is the number of consecutive early responses before it.
 
     >>> backoff = ExponentialBackoff(first_ms=100, max_ms=1_000)
     >>> [early_pause_s(backoff, 3, waited_s, max_wait_s=0.5) for waited_s in (0.0, 0.125, 0.25)]

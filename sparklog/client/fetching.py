@@ -1,13 +1,14 @@
-"""Reading a partition's record batches from its leader, one request ahead of what is being consumed.
+"""Reads of a partition's record batches from its leader, one request ahead of the consumer.
 
-`PartitionFetcher` yields raw batches in offset order: from the batch that contains the start offset to
-the one that reaches the end offset, so the caller cuts the first and the last. The request for what comes
-next is sent before a response is handed over: the broker and the network work while the caller decodes.
-A leader that fails or changes is followed, without a pause when its successor is named (KIP-951). Offsets
-that are gone raise `OffsetOutOfRangeError`, after which `resume_at` continues elsewhere.
+`PartitionFetcher` yields raw batches in offset order: from the batch that contains the start offset to the
+one that reaches the end offset, so the caller cuts the first and the last. The next request is sent before a
+response is returned: broker and network work while the caller decodes.
 
-A topic that is told not to be there, or under another id than it was planned with, is gone only if that is
-told for `unknown_topic_timeout_ms`: the broker that was asked may be behind.
+A leader that fails or changes is followed, without a pause if its successor is named (KIP-951). Deleted
+offsets raise `OffsetOutOfRangeError`, after which `resume_at` continues elsewhere.
+
+A topic that is reported missing, or under another id than planned, counts as gone only if that is reported
+for `unknown_topic_timeout_ms`: the broker may lag behind.
 """
 
 import time
@@ -36,7 +37,7 @@ from sparklog.types import AbortedTransaction, BrokerId, Offset, TopicPartition
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches of one partition, in offset order; a partial one may follow and is to be ignored."""
+    """Whole batches of one partition, in offset order; ignore a partial one at the end."""
 
     records: bytes | memoryview
     next_offset: Offset
@@ -57,7 +58,7 @@ class PartitionFetcher:
         *,
         topic_id: UUID | None = None,
     ) -> None:
-        """With `topic_id` a topic that was created anew under the same name is refused."""
+        """With `topic_id` a topic created again under the same name is refused."""
         self._cluster = cluster
         self._config = config
         self._topic_id = topic_id
@@ -65,20 +66,20 @@ class PartitionFetcher:
         self._end_offset = end_offset
         self._requested_from: BrokerId | None = None
         self._requested_s = 0.0
-        """When the last request was sent, on the monotonic clock."""
+        """Monotonic time at which the last request was sent."""
         self._early_answers = 0
-        """How many in a row were empty although the leader could have waited for records."""
+        """Number of consecutive responses that were empty although the leader could have waited for
+        records."""
         self.position = start_offset
-        """The next offset to fetch."""
 
     def __iter__(self) -> Iterator[FetchedBatches]:
         """Yield fetched batches until the end offset is reached.
 
         Raises:
-            OffsetOutOfRangeError: the leader does not have the position (any more), or its log ends there,
-                after `poll_timeout_ms` still: what was to be read is gone.
+            OffsetOutOfRangeError: the leader does not have the position, or its log still ends there after
+                `poll_timeout_ms`: the records are gone.
             OffsetNotAvailableError: nothing became readable for `poll_timeout_ms`.
-            UnknownTopicError, TopicRecreatedError: the partition is gone, whoever was asked.
+            UnknownTopicError, TopicRecreatedError: all brokers report that the partition is gone.
             KafkaError: access is refused.
         """
         while self.position < self._end_offset:
@@ -88,12 +89,12 @@ class PartitionFetcher:
             yield fetched
 
     def resume_at(self, offset: Offset) -> None:
-        """Continue from `offset`, after an error that said that offsets before it are gone."""
+        """Continue from `offset`, after an error about deleted offsets before it."""
         self._abandon_request()
         self.position = offset
 
     def _next(self) -> FetchedBatches:
-        """Wait for batches at the position, trying again whatever can be cured, and move past them."""
+        """Wait for batches at the position, retrying retriable errors, and advance past them."""
         started = time.monotonic()
         missing_since_s: float | None = None
         failure: KafkaError | None = None
@@ -120,9 +121,10 @@ class PartitionFetcher:
                 self.position = fetched.next_offset
                 return fetched
         if isinstance(failure, TopicRecreatedError):
-            raise failure  # what is to be read is not there, however short the poll timeout is
+            raise failure  # the records are gone, however short the poll timeout is
         if failure is None:
-            # A leader whose log ends at the position answers as one that waits for records: has it had more?
+            # A leader whose log ends at the position answers like one without new records: the log may have
+            # been longer.
             out_of_range = self._out_of_range()
             if isinstance(out_of_range, OffsetOutOfRangeError):
                 raise out_of_range
@@ -131,7 +133,7 @@ class PartitionFetcher:
         ) from failure
 
     def _attempt(self) -> FetchedBatches | None:
-        """Fetch once; None when the leader had nothing within max.wait, or named another leader."""
+        """Fetch once; return None if there were no records within max.wait, or another leader was named."""
         if self._requested_from is None:
             self._request()
         assert self._requested_from is not None
@@ -158,7 +160,7 @@ class PartitionFetcher:
         )
 
     def _pause_if_early(self) -> None:
-        """Pause after an empty answer that was due later (`early_answers`)."""
+        """Pause after an empty response that was due later (`early_answers`)."""
         waited_s, max_wait_s = time.monotonic() - self._requested_s, self._config.max_wait_ms / 1000
         backoff = self._cluster.config.retry_backoff
         pause_s = early_pause_s(backoff, self._early_answers, waited_s, max_wait_s)
@@ -166,7 +168,7 @@ class PartitionFetcher:
         time.sleep(pause_s)
 
     def _answer(self, response: FetchResponse) -> PartitionData:
-        """Return what is said of the one partition that was asked for."""
+        """Return the response for the one requested partition."""
         for topic in response.responses:
             for answer in topic.partitions:
                 if answer.partition_index == self._topic_partition.partition:
@@ -216,14 +218,14 @@ class PartitionFetcher:
         self._cluster.channel(leader.broker_id).send(request)
 
     def _try_to_request(self) -> None:
-        """Send the next request ahead of time; a failure is met again, and handled, when it is waited for."""
+        """Send the next request ahead of time; a failure is handled when its response is awaited."""
         try:
             self._request()
         except KafkaError:
             self._abandon_request()
 
     def _abandon_request(self) -> None:
-        """Close the connection an answer is outstanding on: it would be taken for the next one's."""
+        """Close the connection with an outstanding response, which would be taken for the next one's."""
         if self._requested_from is not None:
             self._cluster.disconnect(self._requested_from)
             self._requested_from = None

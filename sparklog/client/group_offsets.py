@@ -1,4 +1,4 @@
-"""Offsets of a group that has no members: looked for, and committed in a transaction."""
+"""Offsets of a group without members: fetching them, and committing them in a transaction."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from sparklog.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPar
 
 
 class CommittedOffset(NamedTuple):
-    """An offset, and what whoever committed it wrote beside it."""
+    """An offset and its metadata."""
 
     offset: Offset
     metadata: str
@@ -30,15 +30,16 @@ class CommittedOffset(NamedTuple):
 def committed_offsets(
     coordinators: Coordinators, group_id: str, *, stable: bool, of: Sequence[TopicPartition] | None = None
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return all offsets of a group, or those `of` partitions; if `stable`, when they can't change any more.
+    """Return all offsets of a group, or those `of` partitions; if `stable`, once no transaction can change
+    them.
 
-    Whoever asks for all waits for those that are to be changed, and not for one that would be the first of
-    its partition, as in Kafka; who asks for that partition waits.
+    A request for all offsets waits only for pending changes of existing ones, as in Kafka; a request for a
+    partition also waits for its first one.
 
     Raises:
         ApiTimeoutError: the coordinator could not be asked, or a transaction stayed open, for
             `api_timeout_ms`.
-        KafkaError: it is refused.
+        KafkaError: the request is refused.
     """
     topics = None
     if of is not None:
@@ -53,7 +54,7 @@ def committed_offsets(
         groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=stable
     )
     response = coordinators.ask(
-        CoordinatorKind.GROUP, group_id, request, _fetch_error, doing=f"asking for the offsets of {group_id}"
+        CoordinatorKind.GROUP, group_id, request, _fetch_error, doing=f"fetching the offsets of {group_id}"
     )
     if (error_code := _fetch_error(response)) is not ErrorCode.none:
         raise KafkaError(error_code, f"the offsets of group {group_id}")
@@ -68,7 +69,7 @@ def committed_offsets(
 
 
 class OffsetOfTransaction:
-    """An offset that a group is to have when a producer's transaction commits: a `Question`."""
+    """A group's offset that is committed with a producer's transaction: a `Question`."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class OffsetOfTransaction:
             topics=(TxnOffsetCommitRequestTopic(name=topic_partition.topic, partitions=(partition,)),),
         )
         self.error_code: ErrorCode | None = None
-        """What came of it, when that is known."""
+        """Result of the commit; None until it is known."""
         self._coordinators = coordinators
         self._group_id = group_id
 
@@ -105,7 +106,7 @@ class OffsetOfTransaction:
         return self._coordinators.broker_of(CoordinatorKind.GROUP, self._group_id)
 
     def hear(self, answer: Any | KafkaError) -> KafkaError | None:
-        """Take in what the coordinator says, unless it is to be asked again."""
+        """Take in the coordinator's answer; return an error if the question has to be repeated."""
         refusal = self._coordinators.heard(CoordinatorKind.GROUP, self._group_id, answer, _commit_error)
         if refusal is None:
             self.error_code = _commit_error(answer)

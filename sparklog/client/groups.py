@@ -1,6 +1,6 @@
-"""What coordinators say of groups: which there are, who is in them, and what they have committed.
+"""Groups as reported by their coordinators: their list, their members, their committed offsets.
 
-Each broker is asked once, and what is not answered is missing: who looks is told by whom.
+Each broker is asked once; groups of brokers that fail are missing, and the failures are returned.
 """
 
 from collections import defaultdict
@@ -20,17 +20,17 @@ from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicPartition, unless
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
 CONSUMER_TYPE: Final = "consumer"
-"""The type of the groups of KIP-848; the others are classic ones."""
+"""Type of the groups of KIP-848; the others are classic groups."""
 _CONSUMER_PROTOCOL: Final = "consumer"
 _DEAD: Final = "Dead"
-"""What a coordinator says of a classic group that there is not."""
+"""State of a classic group that does not exist."""
 _NO_SUCH_GROUP: Final = (ErrorCode.group_id_not_found, ErrorCode.invalid_group_id)
-"""The second is what is said of the empty name, which only a classic group may have."""
+"""The second is the answer for the empty name, which only a classic group may have."""
 _VERSION_BYTES: Final = 2
 
 
 class ListedGroup(NamedTuple):
-    """A group as its coordinator lists it."""
+    """A group in its coordinator's list."""
 
     group_id: str
     group_type: str
@@ -40,14 +40,14 @@ class ListedGroup(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """The groups of those brokers that answered, and why others did not."""
+    """Groups of the brokers that answered, and the failures of the others."""
 
     groups: tuple[ListedGroup, ...]
     failures: Mapping[BrokerId, KafkaError]
 
 
 class GroupMember(NamedTuple):
-    """A member; `assignment` None is one that cannot be read, for its protocol is somebody's own."""
+    """A member; `assignment` None is unreadable, since its protocol is a client's own."""
 
     member_id: str
     group_instance_id: str | None
@@ -56,11 +56,11 @@ class GroupMember(NamedTuple):
     assignment: tuple[TopicPartition, ...] | None
     member_epoch: int | None = None
     subscription: str | None = None
-    """What it subscribes to, where the coordinator says it."""
+    """Subscription, if the coordinator reports it."""
 
 
 class GroupDescription(NamedTuple):
-    """A group as its coordinator describes it."""
+    """Description of a group by its coordinator."""
 
     group_id: str
     group_type: str
@@ -73,14 +73,14 @@ class GroupDescription(NamedTuple):
 
 
 class GroupDescriptions(NamedTuple):
-    """The groups that were described, by their ids, and why brokers did not describe others."""
+    """Described groups by id, and the failures of brokers."""
 
     groups: Mapping[str, GroupDescription]
     failures: Mapping[BrokerId, KafkaError]
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition."""
+    """A group's committed offset for a partition."""
 
     offset: Offset
     leader_epoch: LeaderEpoch | None
@@ -88,13 +88,12 @@ class CommittedOffset(NamedTuple):
 
 
 def list_groups(cluster: ClusterClient, brokers: Iterable[BrokerId]) -> GroupListing:
-    """Ask brokers for the groups that they coordinate."""
     responses, failures = ask_brokers(cluster, dict.fromkeys(brokers, ListGroupsRequest()))
     groups = list[ListedGroup]()
     for broker_id, response in responses.items():
         if response.error_code is not ErrorCode.none:
             failures[broker_id] = KafkaError(
-                response.error_code, f"broker {broker_id} does not list its groups"
+                response.error_code, f"broker {broker_id} refused to list its groups"
             )
             continue
         groups.extend(
@@ -107,9 +106,9 @@ def list_groups(cluster: ClusterClient, brokers: Iterable[BrokerId]) -> GroupLis
 def describe_groups(
     cluster: ClusterClient, classic: Mapping[str, BrokerId], consumer: Mapping[str, BrokerId]
 ) -> GroupDescriptions:
-    """Ask coordinators about groups of either type, named with who coordinates each.
+    """Describe groups of either type, given with the coordinator of each.
 
-    Those that are not there, or not of this type, are missing.
+    Groups that do not exist, or not with this type, are missing.
     """
     described, failures = dict[str, GroupDescription](), dict[BrokerId, KafkaError]()
     for broker_groups, request, description in (
@@ -123,7 +122,7 @@ def describe_groups(
                 if each.error_code in _NO_SUCH_GROUP:
                     continue
                 if each.error_code is not ErrorCode.none:
-                    what = f"broker {broker_id} does not describe group {each.group_id}"
+                    what = f"broker {broker_id} refused to describe group {each.group_id}"
                     failures[broker_id] = KafkaError(each.error_code, what)
                 elif each.group_state != _DEAD:
                     described[each.group_id] = description(each)
@@ -133,7 +132,7 @@ def describe_groups(
 def committed_offsets(
     cluster: ClusterClient, groups: Mapping[str, BrokerId]
 ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    """Ask coordinators for all that groups have committed; a group that is refused is missing."""
+    """Fetch all committed offsets of groups; a refused group is missing."""
     requests = {
         broker_id: OffsetFetchRequest(
             groups=tuple(OffsetFetchRequestGroup(group_id=each, topics=None) for each in group_ids)
@@ -222,11 +221,11 @@ def _consumer_group(group: Any) -> GroupDescription:
 
 
 def _read_assignment(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """Return what a consumer was assigned: of all versions the beginning is that of the first one.
+    """Parse a consumer's assignment; all versions begin like the first one.
 
     >>> _read_assignment(b"\\0\\1" + b"\\0\\0\\0\\1\\0\\1a" + b"\\0\\0\\0\\1\\0\\0\\0\\7" + b"\\xff" * 4)
     (TopicPartition(topic='a', partition=7),)
-    >>> _read_assignment(b""), _read_assignment(b"of somebody's own")
+    >>> _read_assignment(b""), _read_assignment(b"of a client's own")
     ((), None)
     """
     if not assignment:  # nothing was assigned yet

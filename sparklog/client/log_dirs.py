@@ -1,4 +1,4 @@
-"""What lies in the brokers' data directories, as they say it (DescribeLogDirs, KIP-113 and KIP-827)."""
+"""Contents of brokers' data directories (DescribeLogDirs, KIP-113 and KIP-827)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,21 +13,21 @@ from sparklog.types import BrokerId, TopicPartition, unless_minus_one
 
 
 class BrokerDirectories(NamedTuple):
-    """The directories of one broker, together."""
+    """All data directories of one broker."""
 
     total_bytes: int | None
-    """Of their file systems, as far as the broker says."""
+    """Of their file systems; None if the broker does not report it."""
     usable_bytes: int | None
     offline: int
-    """How many of them have failed."""
+    """Number of failed directories."""
     sizes: Mapping[TopicPartition, int]
-    """Of the replicas that were asked for, in bytes."""
+    """Size in bytes of each requested replica."""
 
 
 def describe_log_dirs(
     cluster: ClusterClient, brokers: Iterable[BrokerId], partitions: Sequence[TopicPartition] | None
 ) -> dict[BrokerId, BrokerDirectories]:
-    """Ask brokers, all at once; one that does not answer is missing. `partitions` None asks for all."""
+    """Ask brokers, all at once; one that does not answer is missing. `partitions` None means all."""
     topics = None
     if partitions is not None:
         by_topic: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Which offsets partitions have: the first, the next to be readable, the first at or after a timestamp."""
+"""Offsets of partitions: the first, the next readable one, the first at or after a timestamp."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPart
 
 
 class SpecialOffset(IntEnum):
-    """What ListOffsets takes in place of a timestamp."""
+    """Special values of ListOffsets in place of a timestamp."""
 
     LATEST = -1
-    """The high watermark; the last stable offset when only committed records are read."""
+    """The high watermark; the last stable offset under read_committed."""
     EARLIEST = -2
     """The log start offset."""
 
@@ -29,7 +29,7 @@ _CONSUMER: Final = -1
 
 
 class ListedOffset(NamedTuple):
-    """What a leader answered; `offset` None means that no record has such a timestamp."""
+    """A leader's answer; `offset` None means that no record has such a timestamp."""
 
     offset: Offset | None
     leader_epoch: LeaderEpoch | None
@@ -42,7 +42,7 @@ def list_offsets(
 
     Raises:
         ApiTimeoutError: some partition had no leader, or it did not answer, within `api_timeout_ms`.
-        KafkaError: a partition does not exist or was refused.
+        KafkaError: a partition does not exist, or the request is refused.
     """
     listed: dict[TopicPartition, ListedOffset] = {}
 
@@ -59,14 +59,15 @@ def list_offsets(
 def high_watermarks(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
 ) -> dict[TopicPartition, Offset]:
-    """Ask those who are said to lead, all of them at once, and once; what is not answered is missing."""
+    """Ask presumed leaders for high watermarks, all at once and once; partitions without an answer are
+    missing."""
     return _ask_once(cluster, leaders, SpecialOffset.LATEST)
 
 
 def log_start_offsets(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
 ) -> dict[TopicPartition, Offset]:
-    """Ask as `high_watermarks` does."""
+    """Ask presumed leaders for log start offsets, as `high_watermarks` does."""
     return _ask_once(cluster, leaders, SpecialOffset.EARLIEST)
 
 
@@ -106,9 +107,9 @@ def _ask_leaders(
     read_committed: bool,
     listed: dict[TopicPartition, ListedOffset],
 ) -> KafkaError | None:
-    """Put what is answered into `listed`; return one of the retriable failures, if there was any.
+    """Add the answers to `listed`; return one of the retriable failures, if there was any.
 
-    Whoever was asked is heard, whatever others say: an answer that nobody takes would be the next one's.
+    All answers are received even after a failure: a leftover one would be taken for the next request's.
     """
     failure: KafkaError | None = None
     final: KafkaError | None = None

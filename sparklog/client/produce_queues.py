@@ -1,16 +1,16 @@
-"""Which batch may be sent next, and what an answer means for it: the pure half of an idempotent producer.
+"""Batches of an idempotent producer: which may be sent next, and the consequence of each response. Pure.
 
 The rule it keeps (KIP-98, KIP-185): the batches of a partition are acknowledged in the order of their
-sequence numbers, none is given up while a later one is sent, and a batch keeps its bytes, hence its
-sequence, however often it is sent. So after a failure a partition is held back until nothing of it is in
-flight, and then starts over with its oldest unacknowledged batch; the leader answers for what it already
-has. It waits a pause before, but not after the first connection it lost, nor when the refusal named another
-leader. At most five batches of a partition are in flight, because a leader remembers five; and one until the
-first is acknowledged, because a leader that has never heard of a producer takes any sequence from it, so a
-second batch would pass where the first failed on a topic that is just being created.
+sequence numbers, none is abandoned while a later one is sent, and a batch keeps its bytes, hence its
+sequence, on every retry. So after a failure a partition is held back until none of its batches is in flight,
+and then restarts with its oldest unacknowledged batch; the leader recognises those that it already has. There
+is a pause first, but not after the first lost connection, nor if the refusal named another leader. At most
+five batches of a partition are in flight, because a leader remembers five; and one until the first is
+acknowledged, because a leader accepts any sequence from an unknown producer, so a second batch would pass
+where the first failed on a topic that is being created.
 
-Order for callers: `add`, then `take` for each broker that has room, then for each batch taken exactly one
-of `acknowledge`, `reject`, `replace` and `hold_back`.
+Order for callers: `add`, then `take` for each broker that has room, then for each batch taken exactly one of
+`acknowledge`, `reject`, `replace` and `hold_back`.
 """
 
 from collections import deque
@@ -46,12 +46,12 @@ class PendingBatch:
         self.record_count = record_count
         self.base_sequence = base_sequence
         self.deadline_ms = deadline_ms
-        """When delivery.timeout.ms is up, by the clock of `overdue`."""
+        """End of delivery.timeout.ms, by the clock of `overdue`."""
         self.in_flight = False
 
 
 class Verdict:
-    """What to do about a batch that a broker refused: try it again, or give up with the reason."""
+    """Decision about a refused batch: retry it, or fail with the reason."""
 
     __slots__ = ("reason",)
 
@@ -67,8 +67,6 @@ _RETRY: Final = Verdict(None)
 
 
 class _Queue:
-    """The batches of one partition, oldest first."""
-
     __slots__ = (
         "batches",
         "failures",
@@ -85,11 +83,11 @@ class _Queue:
         self.in_flight_limit = 1
         """Raised by the first acknowledgement."""
         self.held_until_ms: int | None = None
-        """While set, nothing is sent: an earlier send failed."""
+        """Set after a failure: nothing is sent before this time."""
         self.leader_named = False
-        """Whether it is held back for a refusal that named the leader to send to."""
+        """Whether it is held back after a refusal that named the leader."""
         self.retried_ms: int | None = None
-        """When it was last tried again without having been told where, if nothing was acknowledged since."""
+        """Time of the last retry to an unnamed leader; None after an acknowledgement."""
         self.failures = 0
         """Failures since the last acknowledgement."""
 
@@ -105,24 +103,22 @@ class _Queue:
 
 
 class ProduceQueues:
-    """All partitions' unacknowledged batches."""
-
     def __init__(self, retry_backoff: ExponentialBackoff) -> None:
         self._retry_backoff = retry_backoff
         self._queues: dict[TopicPartition, _Queue] = {}
         self.pending_bytes = 0
 
     def __len__(self) -> int:
-        """How many batches are not acknowledged."""
+        """Number of unacknowledged batches."""
         return sum(len(queue.batches) for queue in self._queues.values())
 
     def add(self, batch: PendingBatch) -> None:
-        """Append a batch; its sequence follows that of the partition's batch before."""
+        """Append a batch; its sequence continues that of the partition's previous batch."""
         self._queues.setdefault(batch.topic_partition, _Queue()).batches.append(batch)
         self.pending_bytes += len(batch.data)
 
     def sendable(self, now_ms: int) -> Iterator[TopicPartition]:
-        """Yield the partitions that have a batch which may be sent now."""
+        """Yield the partitions with a batch that may be sent now."""
         for topic_partition, queue in self._queues.items():
             if queue.batches and queue.next_to_send(now_ms) is not None:
                 yield topic_partition
@@ -135,10 +131,10 @@ class ProduceQueues:
         max_request_bytes: int,
         now_ms: int,
     ) -> list[PendingBatch]:
-        """Return what the next request to a broker holds: at most one batch of each partition it leads.
+        """Return the batches of the next request to a broker: at most one for each partition that it leads.
 
-        Partitions take turns: where more is written than a broker takes, the last ones would wait for ever.
-        A single batch may exceed `max_request_bytes`: the broker's limit is then the judge of it.
+        Partitions take turns: otherwise, if more is written than a broker accepts, the last ones would
+        starve. A single batch may exceed `max_request_bytes`, and the broker's limit decides.
 
         Source: the drain index of Kafka's RecordAccumulator.
         """
@@ -159,7 +155,7 @@ class ProduceQueues:
         return taken
 
     def acknowledge(self, batch: PendingBatch) -> None:
-        """The broker has the batch, by this or an earlier request."""
+        """Remove a batch that the broker has, by this or an earlier request."""
         queue = self._landed(batch)
         queue.batches.remove(batch)
         queue.failures = 0
@@ -176,12 +172,11 @@ class ProduceQueues:
         *,
         leader_named: bool = False,
     ) -> Verdict:
-        """The broker answered with an error; return whether the batch is queued again.
+        """Process a batch's error; return whether the batch is queued again.
 
-        With `leader_named` it said who leads instead (KIP-951), and that one is sent to without a pause.
-
-        A sequence that is out of order is no more than the echo of a failure before it, unless the batch is
-        the oldest one: then the leader has lost what an earlier one acknowledged.
+        With `leader_named` the response named the leader (KIP-951), which is tried without a pause. An
+        out-of-order sequence is only the consequence of an earlier failure, unless the batch is the oldest
+        one: then the leader has lost batches acknowledged by an earlier leader.
         """
         queue = self._landed(batch)
         is_oldest = queue.batches[0] is batch
@@ -199,9 +194,9 @@ class ProduceQueues:
         return _RETRY
 
     def replace(self, batch: PendingBatch, parts: Sequence[PendingBatch], now_ms: int) -> None:
-        """The broker takes no batch of that size: send its records in `parts`, which have its sequences.
+        """Replace a batch that is too large by `parts`, which have its sequences.
 
-        Later batches that are in flight are out of order now, and are sent again behind them.
+        Later batches in flight are now out of order, and are sent again behind them.
         """
         queue = self._landed(batch)
         place = queue.batches.index(batch)
@@ -212,25 +207,26 @@ class ProduceQueues:
         self._hold(queue, now_ms, leader_named=True)
 
     def hold_back(self, batch: PendingBatch, now_ms: int) -> None:
-        """The connection ended before the answer: the broker may or may not have the batch."""
+        """Requeue a batch whose connection ended before the response: the broker may have it."""
         queue = self._landed(batch)
         pause_ms = self._retry_backoff.pause_ms(queue.failures) if queue.failures else 0
         self._hold(queue, now_ms + pause_ms)
 
     def postpone(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Nothing can be sent to the partition at present: it has no leader, or that one is unreachable."""
+        """Hold back a partition without a reachable leader."""
         queue = self._queues[topic_partition]
         self._hold(queue, now_ms + self._retry_backoff.pause_ms(queue.failures))
 
     def retried_ms(self, topic_partition: TopicPartition) -> int | None:
-        """Return since when the partition is being tried again; None while its batches are acknowledged.
+        """Return the time since which the partition is retried; None while its batches are acknowledged.
 
-        What was known before that of its leader is not to be relied on.
+        A leader learned before that time may be outdated.
         """
         return self._queues[topic_partition].retried_ms
 
     def earliest_release_ms(self) -> int | None:
-        """Return when a partition that is held back, with nothing in flight, may be tried again."""
+        """Return the earliest time at which a partition that is held back, with nothing in flight, may be
+        retried."""
         return min(
             (
                 queue.held_until_ms
@@ -241,7 +237,7 @@ class ProduceQueues:
         )
 
     def overdue(self, now_ms: int) -> PendingBatch | None:
-        """Return a batch whose delivery timeout has passed, if there is one."""
+        """Return a batch whose delivery timeout has passed, or None."""
         for queue in self._queues.values():
             if queue.batches and queue.batches[0].deadline_ms <= now_ms:
                 return queue.batches[0]

@@ -1,11 +1,11 @@
-"""Writing record batches: the half of the idempotent producer that owns connections and the clock.
+"""Writes of record batches: the half of the idempotent producer that owns connections and the clock.
 
-Order for callers: `start`, or `begin_transaction`, before batches are encoded, because they carry
-`producer_id`, `producer_epoch` and `next_sequence`; `send` for each, in that order; `flush` at the end, whose
-return means that every record is acknowledged. Everything runs on the caller's thread: answers that have come
-are taken whenever a batch is sent, and waited for only when the buffer is full, so that encoding and the
-brokers' work overlap. Time-outs count only while the producer is called: rows may be computed for minutes
-between two of them, and what was answered meanwhile lies in the sockets.
+Order for callers: `start`, or `begin_transaction`, before batches are encoded, because they contain
+`producer_id`, `producer_epoch` and `next_sequence`; `send` for each, in that order; `flush` at the end, which
+returns when every record is acknowledged. Everything runs on the caller's thread: available responses are
+taken on each send, and awaited only when the buffer is full, so that encoding and the brokers' work overlap.
+Time-outs count only during calls: rows may take minutes to compute between two of them, while responses wait
+in the sockets.
 """
 
 import logging
@@ -44,10 +44,10 @@ _LAST_EPOCH: Final = 2**15 - 1
 
 
 class ProducerIdentity(NamedTuple):
-    """As whom a producer wrote, all of whose batches are acknowledged."""
+    """Identity with which a producer wrote whose batches are all acknowledged."""
 
     cluster_id: str
-    """Ids of another one, that is started where this one was, are other producers'."""
+    """The cluster of the ids; a cluster started at the same address has other producers."""
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
 
@@ -55,51 +55,51 @@ class ProducerIdentity(NamedTuple):
 class _SentRequest(NamedTuple):
     batches: list[PendingBatch]
     deadline_ms: int
-    """When request.timeout.ms is up, by `Producer._clock_ms`."""
+    """End of request.timeout.ms, by `Producer._clock_ms`."""
 
 
 class Producer:
-    """Sends batches to the leaders of their partitions and keeps sending until they are acknowledged."""
+    """Sends batches to the leaders of their partitions until they are acknowledged."""
 
     def __init__(self, cluster: ClusterClient, config: ProducerConfig) -> None:
         self._cluster = cluster
         self._config = config
         self._queues = ProduceQueues(cluster.config.retry_backoff)
         self._in_flight: dict[BrokerId, deque[_SentRequest]] = {}
-        """Requests without an answer, oldest first; a broker without any is not in it."""
+        """Unanswered requests of each broker, oldest first; a broker without any is missing."""
         self._channels: dict[BrokerId, BlockingChannel] = {}
-        """The connections those answers come on."""
+        """Connections of these requests."""
         self._next_sequences: dict[TopicPartition, int] = {}
         self._batch_sizes_bytes: dict[str, int] = {}
-        """Of topics that have refused larger ones."""
+        """Reduced batch sizes of topics that refused larger ones."""
         self._last_failure: KafkaError | None = None
         self._away_ms = 0
-        """How long it was not called, of its life,"""
+        """Total time between calls,"""
         self._left_ms = monotonic_ms()
-        """and since when it is not, unless it is."""
+        """and start of the current time between calls."""
         self.producer_id: ProducerId | None = None
         self.producer_epoch: ProducerEpoch | None = None
         self._cluster_id: str | None = None
-        """Where the id is from, if it is this producer's alone."""
+        """Cluster of the producer id, if this producer alone has it."""
         self.transactional_id: str | None = None
-        """While set, all that is sent is part of its transaction."""
+        """While set, all batches are part of its transaction."""
         self.acknowledged: Counter[TopicPartition] = Counter()
-        """Records acknowledged, by partition."""
+        """Number of acknowledged records by partition."""
 
     def start(self, before: ProducerIdentity | None = None) -> None:
-        """Have a producer id, if the producer is idempotent; at once otherwise.
+        """Obtain a producer id, if the producer is idempotent.
 
-        That of a producer `before`, which nobody else goes on as, if the cluster is the same: in the next
-        epoch, with which sequences begin anew (KIP-360). Else a new one is obtained, which each leader that
-        is written to and each follower of it remembers for a day, beside those before.
+        That of a producer `before`, which no other producer continues, is used in the next epoch if the
+        cluster is the same; sequences restart then (KIP-360). A new id costs each leader and follower of the
+        written partitions a producer state for a day.
 
         Raises:
-            ApiTimeoutError: no broker gave one within `api_timeout_ms`.
+            ApiTimeoutError: no broker assigned one within `api_timeout_ms`.
             KafkaError: it was refused.
         """
         if not self._config.idempotent:
             return
-        # Before an id is asked for: of whichever cluster that is then, it is taken for no other one's.
+        # Before the id is obtained, so that it is never attributed to another cluster.
         self._cluster_id = self._cluster.metadata(()).cluster_id
         if (
             before is not None
@@ -112,8 +112,8 @@ class Producer:
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """As whom another producer may `start` when all is flushed; None: as nobody."""
-        assert not len(self._queues), "what is not acknowledged may yet come, and be fenced"
+        """Identity with which another producer may `start` once all is flushed, or None."""
+        assert not len(self._queues), "an unacknowledged batch may arrive later, and be fenced"
         if self._cluster_id is None or self.producer_id is None or self.producer_epoch is None:
             return None
         return ProducerIdentity(self._cluster_id, self.producer_id, self.producer_epoch)
@@ -121,35 +121,35 @@ class Producer:
     def begin_transaction(
         self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
     ) -> None:
-        """Write in the transaction of an id that was just initialized so; in place of `start`.
+        """Write in the transaction of an id that was just initialized; replaces `start`.
 
-        Partitions become part of it with the first batch (KIP-890). Whoever knows id and epoch ends it.
+        The first batch adds a partition to it (KIP-890). Any client with id and epoch can end it.
         """
         assert self._config.idempotent, "a transaction's batches have sequences"
         self.transactional_id = transactional_id
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has; the broker may create it for this.
+        """Return the number of partitions of a topic; the broker may create it.
 
         Raises:
-            UnknownTopicError: it is not there after `max_block_ms`, and the brokers create none.
+            UnknownTopicError: it is missing after `max_block_ms`, and the brokers do not create topics.
         """
         return self._cluster.topic(topic, create=True, timeout_ms=self._config.max_block_ms).partition_count
 
     def next_sequence(self, topic_partition: TopicPartition) -> int | None:
-        """Return the sequence number of the next record to be sent to a partition, if idempotent."""
+        """Return the sequence number of a partition's next record; None if not idempotent."""
         return self._next_sequences.get(topic_partition, 0) if self._config.idempotent else None
 
     def batch_size_bytes(self, topic: str) -> int:
-        """Return how large a batch for a topic is to be at most, which takes none above max.message.bytes."""
+        """Return the size limit for batches of a topic, which refuses any above max.message.bytes."""
         return self._batch_sizes_bytes.get(topic, self._config.batch_size_bytes)
 
     def send(self, topic_partition: TopicPartition, data: bytes, record_count: int) -> None:
-        """Queue one batch, send what can be sent, and wait while more than `buffer_bytes` are queued.
+        """Queue one batch, send all that may be sent, and wait while more than `buffer_bytes` are queued.
 
         Raises:
-            DeliveryError: a batch, this or an earlier one, was refused or not acknowledged in time.
+            DeliveryError: this batch or an earlier one was refused or not acknowledged in time.
         """
         sequence = self.next_sequence(topic_partition)
         if sequence is not None:
@@ -163,7 +163,7 @@ class Producer:
         self._left_ms = monotonic_ms()
 
     def flush(self) -> None:
-        """Wait until every batch is acknowledged.
+        """Wait until all batches are acknowledged.
 
         Raises:
             DeliveryError: one was refused or not acknowledged in time.
@@ -177,11 +177,11 @@ class Producer:
         self._away_ms += monotonic_ms() - self._left_ms
 
     def _clock_ms(self) -> int:
-        """Return the time, without that in which nobody called; of `monotonic_ms` otherwise."""
+        """Return `monotonic_ms` without the time between calls."""
         return monotonic_ms() - self._away_ms
 
     def _poll(self, *, wait_ms: int) -> None:
-        """Take the answers that have come and send what may be sent; wait up to `wait_ms` for either."""
+        """Take available responses and send all that may be sent; wait up to `wait_ms` for either."""
         if (overdue := self._queues.overdue(self._clock_ms())) is not None:
             raise DeliveryError(
                 ErrorCode.request_timed_out,
@@ -199,7 +199,7 @@ class Producer:
         self._send_sendable()
 
     def _take_answers(self, wait_ms: int) -> None:
-        """Take one answer of each broker that has answered, waiting up to `wait_ms` for the first."""
+        """Take one response of each broker that has answered, waiting up to `wait_ms` for the first."""
         poll = select.poll()
         waiting = {}
         for broker_id, channel in self._channels.items():
@@ -217,7 +217,7 @@ class Producer:
                 self._connection_lost(broker_id, KafkaError(ErrorCode.request_timed_out, reason))
 
     def _send_sendable(self) -> None:
-        """Fill each leader's pipeline with what may be sent now."""
+        """Fill each leader's pipeline with the batches that may be sent."""
         progressing = True
         while progressing:
             progressing = False
@@ -229,7 +229,7 @@ class Producer:
                     progressing = self._send_request(broker_id) or progressing
 
     def _leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
-        """Return the leader; holds the partition back when there is none or nobody can tell."""
+        """Return the leader; hold the partition back if there is none or it is unknown."""
         try:
             retried_ms = self._queues.retried_ms(topic_partition)
             return self._cluster.leader(topic_partition, learned_after_ms=retried_ms).broker_id
@@ -284,10 +284,10 @@ class Producer:
                 )
                 self._reject(batch, answer.error_code, answer.error_message, leader_named=leader_named)
         for batch in batches.values():
-            self._reject(batch, ErrorCode.unknown_server_error, "the broker's answer lacks the partition")
+            self._reject(batch, ErrorCode.unknown_server_error, "the broker's response lacks the partition")
 
     def _answered(self, broker_id: BrokerId) -> list[PendingBatch]:
-        """Take the oldest request to a broker off the list."""
+        """Remove and return the batches of the oldest request to a broker."""
         pipeline = self._in_flight[broker_id]
         batches = pipeline.popleft().batches
         if not pipeline:
@@ -328,10 +328,11 @@ class Producer:
         self._queues.replace(batch, parts, monotonic_ms())
         largest_bytes = max(min(size_bytes, self.batch_size_bytes(topic_partition.topic)) // 2, 1)
         self._batch_sizes_bytes[topic_partition.topic] = largest_bytes
-        logger.info("%s takes no batch of %d bytes: sending halves", topic_partition, size_bytes)
+        logger.info("%s refused a batch of %d bytes: sending it in halves", topic_partition, size_bytes)
 
     def _connection_lost(self, broker_id: BrokerId, error: KafkaError) -> None:
-        """Everything in flight to the broker is unknown: it is sent again, to whoever leads then."""
+        """Queue all batches in flight to a broker again, for their leaders of that time: their fate is
+        unknown."""
         logger.warning("Connection to broker %d lost while writing (%s), sending again", broker_id, error)
         self._last_failure = error
         self._cluster.disconnect(broker_id)
@@ -357,7 +358,7 @@ class Producer:
             self._cluster.disconnect(broker_id)
             raise
         if response.error_code is not ErrorCode.none:
-            raise KafkaError(response.error_code, f"broker {broker_id} gave no producer id")
+            raise KafkaError(response.error_code, f"broker {broker_id} assigned no producer id")
         self.producer_id = response.producer_id
         self.producer_epoch = response.producer_epoch
 

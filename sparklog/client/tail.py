@@ -1,15 +1,15 @@
-"""Waits at the ends of partitions until something is written there.
+"""Waiting for new records at the ends of partitions.
 
-Each leader is sent one Fetch of all its partitions, which it holds open until there is a record or time is up
-(KIP-227's sessions are not needed for that). What comes is not looked at: a byte is asked for, so that a
-leader sends one batch at most.
+Each leader gets one Fetch of all its partitions, which it delays until there is a record or time is up
+(KIP-227's sessions are not needed for that). One byte is requested, so that a leader sends one batch at most,
+which is ignored.
 
-An empty answer that was due later is followed by a pause (`early_answers`), in which other leaders are still
-listened to.
+An early empty response is followed by a pause (`early_answers`), in which the other leaders are still
+watched.
 
-An answer that has not come when the wait is over is waited for by the next wait, if that is for the same
-offsets; so nothing is sent anew while nothing happens. One that is late by request.timeout.ms does not come
-any more: a host that lost its power, or what had translated an address, says nothing.
+A response that is outstanding at the end of a wait is awaited by the next one, if the offsets are the same;
+so no request is repeated while nothing happens. After request.timeout.ms it is given up: a host that lost
+power, or a NAT that lost its state, stays silent.
 """
 
 import select
@@ -32,32 +32,32 @@ class _Asked(NamedTuple):
     request: FetchRequest
     sent_s: float
     due_s: float
-    """When it ought to have been answered."""
+    """Time at which the response was due."""
 
 
 class _Early(NamedTuple):
     request: FetchRequest
     answers: int
-    """How many in a row were empty although the leader could have waited for records."""
+    """Number of consecutive responses that were empty although the leader could have waited for records."""
     again_s: float
-    """When the same may be asked again."""
+    """Time at which the same request may be repeated."""
 
 
 class Tail:
-    """The ends of some partitions; it has the connections of `cluster` to itself."""
+    """The ends of some partitions; the only user of `cluster`'s connections."""
 
     def __init__(self, cluster: ClusterClient, *, read_committed: bool) -> None:
         self._cluster = cluster
         self._read_committed = read_committed
         self._asked: dict[BrokerId, _Asked] = {}
-        """What each leader has not answered yet."""
+        """Unanswered request of each leader."""
         self._early: dict[BrokerId, _Early] = {}
-        """What leaders answer at once, with nothing."""
+        """Requests that leaders answer at once, without records."""
 
     def wait(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> bool:
         """Return True as soon as a partition may have a record at its position, False when time is up.
 
-        True is also what a failure leads to: whoever then asks for the offsets learns what is the matter.
+        A failure also gives True: the caller's next request for offsets then finds the cause.
         """
         ends_s = time.monotonic() + timeout_ms / 1000
         try:
@@ -89,11 +89,11 @@ class Tail:
             if asked.due_s <= now_s:
                 raise KafkaError(
                     ErrorCode.request_timed_out,
-                    f"broker {broker_id} did not answer within request.timeout.ms of when it was to",
+                    f"broker {broker_id} did not answer within request.timeout.ms after it was due",
                 )
 
     def _ask(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> None:
-        """Have each leader asked for its partitions, and nobody else."""
+        """Send each leader the request for its partitions; take back all other requests."""
         requests = self._requests(positions, timeout_ms)
         for broker_id, asked in list(self._asked.items()):
             if requests.get(broker_id) != asked.request:
@@ -142,19 +142,19 @@ class Tail:
         }
 
     def _has_news(self, broker_id: BrokerId) -> bool:
-        """Take a leader's answer in; return whether it has records."""
+        """Take in a leader's response; return whether it has records."""
         response: FetchResponse = self._cluster.channel(broker_id).receive()
         asked = self._asked.pop(broker_id)
         partitions = [partition for topic in response.responses for partition in topic.partitions]
         for error_code in (response.error_code, *(partition.error_code for partition in partitions)):
             if error_code is not ErrorCode.none:
-                raise KafkaError(error_code, "a leader refused to be waited at")
+                raise KafkaError(error_code, "a leader refused the fetch at its log's end")
         has_news = any(partition.records for partition in partitions)
         self._note_early(broker_id, asked, has_news=has_news)
         return has_news
 
     def _note_early(self, broker_id: BrokerId, asked: _Asked, *, has_news: bool) -> None:
-        """Have a leader paused with that had nothing, and said so before it was due."""
+        """Begin a pause for a leader that answered early and without records."""
         before = self._early.pop(broker_id, None)
         if has_news:
             return
@@ -166,7 +166,7 @@ class Tail:
             self._early[broker_id] = _Early(asked.request, answers + 1, now_s + pause_s)
 
     def _give_up(self, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Begin anew after a failure: an answer that still comes would be taken for the next one's."""
+        """Start over after a failure: a late response would be taken for the next request's."""
         for broker_id in self._asked:
             self._cluster.disconnect(broker_id)
         self._asked.clear()

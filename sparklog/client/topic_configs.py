@@ -1,4 +1,4 @@
-"""What topics are set to, as DescribeConfigs says it."""
+"""Topic configurations by DescribeConfigs."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -14,7 +14,7 @@ _TOPIC: Final = 2
 def describe_topic_configs(
     cluster: ClusterClient, topics: Collection[str], keys: Collection[str]
 ) -> dict[str, Mapping[str, str]]:
-    """Return the values of `keys` of those topics that there are and that may be described.
+    """Return the values of `keys` for the existing topics that may be described.
 
     Raises:
         KafkaError: no broker answered.

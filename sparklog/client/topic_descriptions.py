@@ -1,7 +1,8 @@
-"""What a broker knows of topics right now, as it tells by DescribeTopicPartitions (KIP-966).
+"""Topic metadata by DescribeTopicPartitions (KIP-966), which returns a broker's present knowledge.
 
-Who asks for Metadata amid his work is taken for one who has lost a leader, and is kept waiting until brokers
-have heard of that, too (`executor/api/metadata.py`). Who looks whether all is as it was has lost nobody.
+A broker takes a Metadata request in the middle of a client's work for a sign that the client has lost a
+leader, and delays its answer until it has heard of the change (`executor/api/metadata.py`). A client that
+only checks for changes has lost none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,7 @@ from sparklog.errors import ErrorCode, KafkaError
 
 
 def described_topic_ids(cluster: ClusterClient, names: Iterable[str]) -> dict[str, UUID | None]:
-    """Return the ids of those topics that a broker knows and may tell of; it is asked once.
+    """Return the ids of the topics that a broker knows and may describe; it is asked once.
 
     Raises:
         KafkaError: it does not answer.
@@ -38,10 +39,10 @@ def described_topic_ids(cluster: ClusterClient, names: Iterable[str]) -> dict[st
 
 
 def described_leaders(cluster: ClusterClient, name: str) -> Mapping[int, Leader | None]:
-    """Return who leads each partition of a topic; a broker is asked once, as often as it takes for all.
+    """Return the leader of each partition of a topic; a broker is asked until all pages are read.
 
     Raises:
-        KafkaError: it does not answer, does not know the topic, or may not tell.
+        KafkaError: it does not answer, does not know the topic, or may not describe it.
     """
     leaders: dict[int, Leader | None] = {}
     broker_id, _ = cluster.any_channel()
@@ -52,7 +53,7 @@ def described_leaders(cluster: ClusterClient, name: str) -> Mapping[int, Leader 
             raise answer
         (topic,) = answer.topics
         if topic.error_code is not ErrorCode.none:
-            raise KafkaError(topic.error_code, f"topic {name} is not described")
+            raise KafkaError(topic.error_code, f"topic {name} could not be described")
         for each in topic.partitions:
             is_led = each.leader_id >= 0
             leaders[each.partition_index] = Leader(each.leader_id, each.leader_epoch) if is_led else None

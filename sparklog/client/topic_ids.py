@@ -1,4 +1,4 @@
-"""Whether topics are still those that something was done with: names come again, ids do not (KIP-516)."""
+"""Check that topics are the same as before: names can be reused, ids can't (KIP-516)."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -9,12 +9,12 @@ from sparklog.client.topic_descriptions import described_topic_ids
 
 
 def check_topic_ids(cluster: ClusterClient, topic_ids: Mapping[str, UUID | None]) -> None:
-    """Return if topics still have these ids, asking a broker anew; None is one that the cluster can't tell.
+    """Check that topics still have these ids; None is an id that the cluster does not report.
 
-    A broker that has not heard of a new topic yet is asked again.
+    A broker that does not know a new topic yet is asked again.
 
     Raises:
-        TopicReplacedError: one was deleted, and stayed so for `unknown_topic_timeout_ms`.
+        TopicReplacedError: one was missing or replaced for `unknown_topic_timeout_ms`.
         ApiTimeoutError: no broker answered within `api_timeout_ms`.
     """
     if not topic_ids:
@@ -26,4 +26,4 @@ def check_topic_ids(cluster: ClusterClient, topic_ids: Mapping[str, UUID | None]
             if name not in found or found[name] != topic_id:
                 raise TopicReplacedError(name)
 
-    cluster.retry("looking for the topics that were written to", look)
+    cluster.retry("checking the ids of the written topics", look)

@@ -1,4 +1,4 @@
-"""What a broker's metadata says of a topic, and what of it is newer than what is known."""
+"""Topics as described by a broker's metadata, merged with newer knowledge."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,22 +12,20 @@ from sparklog.types import BrokerId, LeaderEpoch
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, and since which epoch."""
+    """A partition's leader and its leader epoch."""
 
     broker_id: BrokerId
     leader_epoch: LeaderEpoch
 
 
 class Topic(NamedTuple):
-    """A topic as the metadata describes it."""
-
     name: str
     topic_id: UUID | None
     is_internal: bool
     leaders: Mapping[int, Leader | None]
-    """Every partition; None while it has no leader."""
+    """All partitions; None for one without a leader."""
     learned_ms: int
-    """When the answer came, on the monotonic clock."""
+    """Monotonic time of the answer."""
 
     @property
     def partition_count(self) -> int:
@@ -35,11 +33,11 @@ class Topic(NamedTuple):
 
 
 def described(answered: MetadataResponseTopic, learned_ms: int) -> Topic:
-    """Return what an answer says of a topic.
+    """Return the topic of a metadata answer.
 
     Raises:
         UnknownTopicError: it does not exist.
-        KafkaError: the answer about it is refused.
+        KafkaError: the answer is an error.
     """
     if answered.error_code is ErrorCode.unknown_topic_or_partition:
         raise UnknownTopicError(
@@ -63,9 +61,9 @@ def described(answered: MetadataResponseTopic, learned_ms: int) -> Topic:
 
 
 def not_behind(topic: Topic, known: Topic | None) -> Topic:
-    """Return `topic` with what is `known` and the broker that was asked has not heard of yet.
+    """Return `topic` merged with newer knowledge that the answering broker lacks.
 
-    That is newer leaders, and partitions: of one topic, by its id, they never become fewer.
+    That is newer leaders, and partitions: of one topic, by its id, these never become fewer.
     """
     if known is None or known.topic_id != topic.topic_id:
         return topic

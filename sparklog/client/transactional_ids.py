@@ -1,7 +1,7 @@
-"""Transactions, as whoever coordinates them is asked: begun by an id, ended by an epoch, listed by a pattern.
+"""Transactions by requests to their coordinators: initialized by id, ended by epoch, listed by pattern.
 
-Version 2 of transactions is required (KIP-890, Kafka 4.0): each has an epoch of its own, so that one that was
-ended cannot be taken for the next one, and to end it again is harmless.
+Version 2 of transactions is required (KIP-890, Kafka 4.0): each transaction has its own epoch, so a request
+to end one cannot hit the next one, and repeating it is harmless.
 """
 
 import itertools
@@ -40,7 +40,7 @@ _NEEDED_LEVEL: Final = 2
 _PREPARED_STATES: Final = ("PrepareCommit", "PrepareAbort")
 _PREFIXES_KEPT: Final = 16
 _LAST_CHARACTERS: Final = [chr(code) for code in range(ord("0"), ord("z") + 1)]
-"""Java's hashes of ids that differ in these are consecutive, and so are their partitions."""
+"""Java's hashes of ids that differ in these characters are consecutive, and so are their partitions."""
 _NEEDED_VERSIONS: Final = {
     ApiKey.PRODUCE: 12,
     ApiKey.END_TXN: 5,
@@ -52,7 +52,7 @@ _NEEDED_VERSIONS: Final = {
 
 
 class TransactionsUnsupportedError(KafkaError):
-    """The cluster has no transactions of the version that is needed."""
+    """The cluster lacks the required version of transactions."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -64,23 +64,23 @@ class TransactionsUnsupportedError(KafkaError):
 
     @property
     def retriable(self) -> bool:
-        """Never: it takes an operator."""
+        """Never: an operator has to act."""
         return False
 
 
 class Transactions:
-    """Asks the coordinators of `cluster`; the first call finds out whether they can what is needed."""
+    """Asks the coordinators of `cluster`; the first call checks that they support it."""
 
     def __init__(self, cluster: ClusterClient, coordinators: Coordinators) -> None:
         self._cluster = cluster
         self._coordinators = coordinators
         self._list_version: int | None = None
-        """What of ListTransactions the cluster knows, once it was asked."""
+        """Highest known version of ListTransactions; None before `check`."""
         self._leaders: Mapping[int, Leader | None] | None = None
-        """Who coordinated when that was asked last."""
+        """Coordinating leaders as of the last request."""
 
     def initialize(self, transactional_id: str, timeout_ms: int) -> InitProducerIdResponse:
-        """Become the producer of an id, whose transaction is aborted if one is open; errors are the caller's.
+        """Initialize an id, which aborts its open transaction; the caller handles error codes.
 
         Raises:
             TransactionsUnsupportedError: the cluster has no version 2 of transactions.
@@ -93,10 +93,10 @@ class Transactions:
         )
 
     def initialize_once(self, transactional_id: str, timeout_ms: int) -> InitProducerIdResponse:
-        """Do `initialize` without asking again; `check` comes first.
+        """Do `initialize` without a retry; call `check` first.
 
         Raises:
-            KafkaError: the coordinator did not answer, and may yet do it; or it is to be asked again.
+            KafkaError: the coordinator did not answer, and may still do it; or the error is retriable.
         """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout=timedelta(milliseconds=timeout_ms)
@@ -108,7 +108,7 @@ class Transactions:
     def end(
         self, transactions: Iterable[tuple[str, ProducerId, ProducerEpoch]], *, commit: bool
     ) -> dict[str, EndTxnResponse]:
-        """End a transaction each of several ids; errors that are no reason to try again are the caller's.
+        """End a transaction of each of several ids; the caller handles error codes that are not retriable.
 
         Raises:
             ApiTimeoutError: some coordinator could not be asked within `api_timeout_ms`.
@@ -128,14 +128,14 @@ class Transactions:
     def described(
         self, prefix: str, states: Collection[str], named: Collection[str] = ()
     ) -> list[TransactionDescription]:
-        """Return the transactions of ids that begin so, and of those named, that are in one of the states.
+        """Return the transactions with an id prefix or an id in `named` that are in one of the states.
 
-        Of ids that are not named some may be missing whose coordinator is just being replaced, if it may not
-        be seen who that is.
+        Ids outside `named` may be missing while their coordinator is being replaced, if the client may not
+        describe the coordinators' topic.
 
         Raises:
             ApiTimeoutError: some broker could not be asked within `api_timeout_ms`.
-            KafkaError: it is refused.
+            KafkaError: the request is refused.
         """
         self.check()
         listed = self._cluster.retry("listing transactions", lambda: self._list(prefix, states))
@@ -146,8 +146,8 @@ class Transactions:
 
         Raises:
             ApiTimeoutError: some coordinator could not be asked within `api_timeout_ms`.
-            KafkaError: one tells neither of an id nor that there is none: what is taken for ended because
-                nobody told of it would be aborted later, decided or not.
+            KafkaError: one returns neither a transaction nor its absence. Taking it for ended would let it
+                be aborted later, decided or not.
         """
         answers = self._coordinators.ask_all(
             CoordinatorKind.TRANSACTION,
@@ -159,7 +159,7 @@ class Transactions:
         for each in described:
             if each.error_code not in (ErrorCode.none, ErrorCode.transactional_id_not_found):
                 raise KafkaError(
-                    each.error_code, f"transactional id {each.transactional_id} is not described"
+                    each.error_code, f"transactional id {each.transactional_id} could not be described"
                 )
         return [
             transaction_description(each)
@@ -168,7 +168,7 @@ class Transactions:
         ]
 
     def unmarked(self, ids: Sequence[str]) -> list[TopicPartition]:
-        """Return where transactions that are decided have no marker yet; it is asked for once.
+        """Return the partitions in which prepared transactions have no marker yet; asked once.
 
         Raises:
             KafkaError: some coordinator can't be asked.
@@ -187,10 +187,10 @@ class Transactions:
         )
 
     def check(self) -> None:
-        """Find out whether the cluster can what is needed, once.
+        """Check once that the cluster supports the required requests and features.
 
         Raises:
-            TransactionsUnsupportedError: it cannot.
+            TransactionsUnsupportedError: it does not.
             ApiTimeoutError: no broker answered within `api_timeout_ms`.
         """
         if self._list_version is None:
@@ -209,21 +209,21 @@ class Transactions:
         known = {item.api_key: item.max_version for item in response.api_keys}
         for api_key, version in _NEEDED_VERSIONS.items():
             if known.get(int(api_key), -1) < version:
-                raise TransactionsUnsupportedError(f"it does not know {api_key.name} v{version}")
+                raise TransactionsUnsupportedError(f"it does not support {api_key.name} v{version}")
         levels = {each.name: each.max_version_level for each in getattr(response, "finalized_features", ())}
         if (level := levels.get(_FEATURE, 0)) < _NEEDED_LEVEL:
             raise TransactionsUnsupportedError(f"its {_FEATURE} is {level}")
         return int(known[int(ApiKey.LIST_TRANSACTIONS)])
 
     def _list(self, prefix: str, states: Collection[str]) -> list[str]:
-        """Ask all who coordinate.
+        """List the ids of all coordinators.
 
         Raises:
-            KafkaError: LEADER_NOT_AVAILABLE or NOT_COORDINATOR (retriable) if somebody began or ceased to
-                meanwhile, or before, and whoever tells who coordinates has not heard: what he coordinates may
-                be in nobody's answer. Or it is refused.
+            KafkaError: LEADER_NOT_AVAILABLE or NOT_COORDINATOR (retriable) if a coordinator changed during
+                the listing, or before it without the described topic showing that: no answer may have its
+                transactions. Or the request is refused.
         """
-        assert self._list_version is not None, "check comes first"
+        assert self._list_version is not None, "call check first"
         leaders, self._leaders = self._leaders or self._coordinating(), None
         if leaders is None:
             brokers = self._cluster.broker_ids()
@@ -250,7 +250,7 @@ class Transactions:
         return [each.transactional_id for each in listing.transactions]
 
     def _coordinating(self) -> Mapping[int, Leader | None] | None:
-        """Return who coordinates, by partition; nobody before the first transaction; None: it is a secret."""
+        """Return the coordinators by partition; empty before the first transaction; None if not visible."""
         try:
             return described_leaders(self._cluster, TRANSACTION_STATE_TOPIC)
         except KafkaError as error:
@@ -258,7 +258,7 @@ class Transactions:
                 return None
             if error.error_code is not ErrorCode.unknown_topic_or_partition:
                 raise
-        # A broker that has just begun knows nothing, and waits before it tells that as Metadata.
+        # A broker that has just started knows no topics, and delays its answer to Metadata.
         self._cluster.forget(TRANSACTION_STATE_TOPIC)
         try:
             return self._cluster.topic(TRANSACTION_STATE_TOPIC).leaders
@@ -267,7 +267,7 @@ class Transactions:
 
 
 def _one_of_each_partition(prefix: str, leaders: Mapping[int, Leader | None]) -> dict[BrokerId, list[str]]:
-    """Return an id that nobody has for each partition, by who coordinates it: whether he does is asked so."""
+    """Return an unused id for each partition, by coordinator: describing it tests that it coordinates."""
     ids = defaultdict[BrokerId, list[str]](list)
     for partition, each in _ids_by_partition(prefix, len(leaders)).items():
         if (leader := leaders.get(partition)) is not None:

@@ -1,6 +1,6 @@
-"""What coordinators say of transactions, and leaders of their partitions' producers (KIP-664).
+"""Transactions as reported by coordinators, and producers as reported by partition leaders (KIP-664).
 
-Each broker is asked once, and what is not answered is missing: who looks is told by whom.
+Each broker is asked once; results of brokers that fail are missing, and the failures are returned.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id as its coordinator lists it."""
+    """A transactional id in its coordinator's list."""
 
     transactional_id: str
     producer_id: ProducerId
@@ -48,14 +48,14 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """The transactions of those brokers that answered, and why others did not."""
+    """Transactions of the brokers that answered, and the failures of the others."""
 
     transactions: tuple[ListedTransaction, ...]
     failures: Mapping[BrokerId, KafkaError]
 
 
 class TransactionDescription(NamedTuple):
-    """A transaction as its coordinator describes it."""
+    """Description of a transaction by its coordinator."""
 
     transactional_id: str
     state: str
@@ -65,18 +65,18 @@ class TransactionDescription(NamedTuple):
     """None: it waits for a decision."""
     started_ms: TimestampMs | None
     partitions: tuple[TopicPartition, ...]
-    """Those that have no marker yet."""
+    """Partitions without a marker so far."""
 
 
 class TransactionDescriptions(NamedTuple):
-    """The transactions that were described, by their ids, and why brokers did not describe others."""
+    """Described transactions by id, and the failures of brokers."""
 
     transactions: Mapping[str, TransactionDescription]
     failures: Mapping[BrokerId, KafkaError]
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as the leader of a partition remembers it."""
+    """A producer in the state of a partition's leader."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -84,7 +84,7 @@ class ActiveProducer(NamedTuple):
     last_timestamp_ms: TimestampMs | None
     coordinator_epoch: int | None
     transaction_start_offset: Offset | None
-    """Where its open transaction begins; None while it has none here."""
+    """First offset of its open transaction; None without one here."""
 
 
 def list_transactions(
@@ -98,17 +98,17 @@ def list_transactions(
     version: int = _NEWEST_LISTING,
     coordinated: Mapping[BrokerId, Sequence[str]] | None = None,
 ) -> TransactionListing:
-    """Ask brokers for the transactions that they coordinate; nothing given to choose by means all of them.
+    """Ask brokers for the transactions that they coordinate; without filters, for all of them.
 
-    `version` is the newest that they know. Those of 0 and 1 don't choose by ids, nor those of 0 by the time.
-    Who does not coordinate the transactional ids that `coordinated` has for him just before he lists is among
-    the failures: his list says nothing of what he is taken to coordinate.
+    `version` is the highest that they know. Versions 0 and 1 lack the filter by ids, version 0 also that by
+    time. A broker that does not coordinate its transactional ids in `coordinated` just before it lists is
+    among the failures: its list lacks transactions that it was presumed to coordinate.
     """
     newest = ListTransactionsRequest(
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
         duration_filter=-1 if open_for_ms is None else open_for_ms,
-        # Whole ids are matched; a dot is all in ours that means something else in a pattern.
+        # The whole id is matched; a dot is the only character of ours with another meaning in a pattern.
         transactional_id_pattern=f"{prefix.replace('.', '[.]')}.*" if prefix else None,
     )
     request = downgrade(newest, min(version, _NEWEST_LISTING))
@@ -129,7 +129,7 @@ def list_transactions(
                     what = f"broker {broker_id} does not coordinate transaction {each.transactional_id}"
                     failures[broker_id] = KafkaError(each.error_code, what)
         elif answer.error_code is not ErrorCode.none:
-            what = f"broker {broker_id} does not list its transactions"
+            what = f"broker {broker_id} refused to list its transactions"
             failures[broker_id] = KafkaError(answer.error_code, what)
         else:
             transactions.extend(
@@ -143,7 +143,7 @@ def list_transactions(
 def describe_transactions(
     cluster: ClusterClient, coordinators: Mapping[str, BrokerId]
 ) -> TransactionDescriptions:
-    """Ask coordinators about transactional ids, named with who coordinates each; unknown ones are missing."""
+    """Describe transactional ids, given with the coordinator of each; unknown ones are missing."""
     by_broker = defaultdict[BrokerId, list[str]](list)
     for transactional_id, broker_id in coordinators.items():
         by_broker[broker_id].append(transactional_id)
@@ -160,7 +160,7 @@ def describe_transactions(
             if each.error_code is ErrorCode.transactional_id_not_found:
                 continue
             if each.error_code is not ErrorCode.none:
-                what = f"broker {broker_id} does not describe transaction {each.transactional_id}"
+                what = f"broker {broker_id} refused to describe transaction {each.transactional_id}"
                 failures[broker_id] = KafkaError(each.error_code, what)
                 continue
             described[each.transactional_id] = transaction_description(each)
@@ -168,7 +168,6 @@ def describe_transactions(
 
 
 def transaction_description(state: TransactionState) -> TransactionDescription:
-    """Return what a response to DescribeTransactions says of a transaction that is known."""
     timeout_ms = state.transaction_timeout // _MILLISECOND
     started = state.transaction_start_time
     return TransactionDescription(
@@ -187,7 +186,7 @@ def transaction_description(state: TransactionState) -> TransactionDescription:
 def describe_producers(
     cluster: ClusterClient, topic_partition: TopicPartition, leader: BrokerId
 ) -> tuple[ActiveProducer, ...]:
-    """Ask the leader of a partition for its producers.
+    """Ask a partition's leader for its producers.
 
     Raises:
         KafkaError: it does not answer, or does not lead.
@@ -200,7 +199,7 @@ def describe_producers(
     (answer,) = responses[leader].topics[0].partitions
     if answer.error_code is not ErrorCode.none:
         raise KafkaError(
-            answer.error_code, f"broker {leader} does not tell of the producers of {topic_partition}"
+            answer.error_code, f"broker {leader} refused to describe the producers of {topic_partition}"
         )
     return tuple(
         ActiveProducer(

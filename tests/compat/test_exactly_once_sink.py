@@ -324,7 +324,7 @@ def test_topic_that_is_deleted_between_its_rows_and_their_commit_fails_the_batch
     admin = admin_client(cluster.bootstrap_servers)
     admin.delete_topics([topic])[topic].result(TIMEOUT_S)
     create_topic(cluster.bootstrap_servers, topic)
-    with pytest.raises(TopicReplacedError, match="it was deleted while they were"):
+    with pytest.raises(TopicReplacedError, match="it was deleted meanwhile"):
         query.commit(0, prepared)
     query.abort(0, prepared)
     query.commit(0, query.tasks("again", 0, ["a"]))

@@ -96,7 +96,7 @@ def test_transaction_that_cannot_be_told_of_is_not_taken_for_ended() -> None:
 
     def use(brokers: Brokers) -> None:
         brokers.leaders[ONLY] = Leader(COORDINATOR, 1)
-        with brokers.client() as client, pytest.raises(KafkaError, match=r"sink\.a is not described"):
+        with brokers.client() as client, pytest.raises(KafkaError, match=r"sink\.a could not be described"):
             Transactions(client, Coordinators(client)).described("sink.", ("Ongoing",))
 
     with_brokers(use, Failing())
