@@ -163,8 +163,7 @@ class ClusterClient:
         *,
         refused_by: BrokerId,
     ) -> bool:
-        """Take in a partition's leader, and brokers' addresses, from the refusal of a broker that does not
-        lead it.
+        """Take in a partition's leader and brokers' addresses from a broker that does not lead it.
 
         Returns whether the known leader is now another broker than `refused_by`, so that it can be asked at
         once. A new leader that has not learned of its leadership refuses as well.
@@ -329,8 +328,7 @@ class ClusterClient:
         return self._topics[name]
 
     def _ask_any_broker(self, names: tuple[str, ...] | None, *, create: bool) -> MetadataResponse:
-        """Fetch metadata: from connected brokers, then known ones, the bootstrap servers, failed brokers
-        last.
+        """Fetch metadata from connected brokers, else known ones, bootstrap servers, failed brokers.
 
         Raises:
             ClusterStoppedError: the cluster is this application's own, and stopped.

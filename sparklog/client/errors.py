@@ -95,8 +95,7 @@ class TopicRecreatedError(KafkaError):
 
     @property
     def retriable(self) -> bool:
-        """Never: the old topic does not come back. A broker that lags behind may still report it for a
-        while."""
+        """Never: the old topic does not come back, though a broker that lags behind may still report it."""
         return False
 
 

@@ -21,8 +21,6 @@ from sparklog.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPar
 
 
 class CommittedOffset(NamedTuple):
-    """An offset and its metadata."""
-
     offset: Offset
     metadata: str
 
@@ -30,8 +28,7 @@ class CommittedOffset(NamedTuple):
 def committed_offsets(
     coordinators: Coordinators, group_id: str, *, stable: bool, of: Sequence[TopicPartition] | None = None
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return all offsets of a group, or those `of` partitions; if `stable`, once no transaction can change
-    them.
+    """Return all offsets of a group, or those `of` partitions; `stable`: once no transaction can change them.
 
     A request for all offsets waits only for pending changes of existing ones, as in Kafka; a request for a
     partition also waits for its first one.

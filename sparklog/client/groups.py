@@ -60,8 +60,6 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """Description of a group by its coordinator."""
-
     group_id: str
     group_type: str
     state: str
@@ -80,8 +78,6 @@ class GroupDescriptions(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A group's committed offset for a partition."""
-
     offset: Offset
     leader_epoch: LeaderEpoch | None
     metadata: str

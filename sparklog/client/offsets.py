@@ -59,8 +59,7 @@ def list_offsets(
 def high_watermarks(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
 ) -> dict[TopicPartition, Offset]:
-    """Ask presumed leaders for high watermarks, all at once and once; partitions without an answer are
-    missing."""
+    """Ask presumed leaders for high watermarks, all at once and once; those without an answer are missing."""
     return _ask_once(cluster, leaders, SpecialOffset.LATEST)
 
 

@@ -225,8 +225,7 @@ class ProduceQueues:
         return self._queues[topic_partition].retried_ms
 
     def earliest_release_ms(self) -> int | None:
-        """Return the earliest time at which a partition that is held back, with nothing in flight, may be
-        retried."""
+        """Return the time of the next retry of a partition that is held back with nothing in flight."""
         return min(
             (
                 queue.held_until_ms

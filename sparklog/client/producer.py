@@ -331,8 +331,7 @@ class Producer:
         logger.info("%s refused a batch of %d bytes: sending it in halves", topic_partition, size_bytes)
 
     def _connection_lost(self, broker_id: BrokerId, error: KafkaError) -> None:
-        """Queue all batches in flight to a broker again, for their leaders of that time: their fate is
-        unknown."""
+        """Queue all batches in flight to a broker again, since their fate is unknown."""
         logger.warning("Connection to broker %d lost while writing (%s), sending again", broker_id, error)
         self._last_failure = error
         self._cluster.disconnect(broker_id)

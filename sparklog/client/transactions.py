@@ -55,8 +55,6 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """Description of a transaction by its coordinator."""
-
     transactional_id: str
     state: str
     producer_id: ProducerId

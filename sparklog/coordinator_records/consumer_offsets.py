@@ -59,8 +59,7 @@ class OffsetCommitKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue(CoordinatorValue):
-    """A committed offset. `expire_timestamp` is the one requested by clients before OffsetCommit 5, else
-    -1."""
+    """A committed offset. `expire_timestamp` is set by clients before OffsetCommit 5, else -1."""
 
     __api_key__: ClassVar[int] = 1
     __highest_version__: ClassVar[int] = 4
@@ -225,8 +224,6 @@ class ConsumerGroupTargetAssignmentMetadataValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberKey(CoordinatorKey):
-    """A member's target assignment."""
-
     __api_key__: ClassVar[int] = 7
     group_id: str = field(metadata=STRING)
     member_id: str = field(metadata=STRING)
@@ -242,16 +239,12 @@ class TargetTopicPartitions(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue):
-    """The partitions of a member's target assignment."""
-
     __api_key__: ClassVar[int] = 7
     topic_partitions: tuple[TargetTopicPartitions, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey):
-    """A member's current assignment."""
-
     __api_key__: ClassVar[int] = 8
     group_id: str = field(metadata=STRING)
     member_id: str = field(metadata=STRING)

@@ -1,8 +1,8 @@
 """Topics as DataFrames: `spark.read.format("sparklog")` and `df.write.format("sparklog")`.
 
-Spark finds the format by itself where sparklog is installed, and the application's own cluster is found by
-`application_cluster`; `register` gives one session another default. Options, columns and their meaning are
-those of Spark's Kafka connector; `options` and `schemas` say where this source goes beyond it. `planning`,
+Spark finds the format by itself if sparklog is installed, and `application_cluster` finds the application's
+own cluster; `register` gives one session another default. Options, columns and their meaning are those of
+Spark's Kafka connector; `options` and `schemas` document the extensions of this source. `planning`,
 `resolution` and `reader` read, `routing` and `writer` write.
 """
 
@@ -16,18 +16,18 @@ __all__ = ["BOOTSTRAP_SERVERS_CONF", "announce", "register"]
 
 
 def register(spark: SparkSession, default_bootstrap_servers: str | None = None) -> None:
-    """Give a session a cluster of its own choice, in place of the application's.
+    """Set the default cluster of a session, in place of the application's.
 
-    Reads and writes without `kafka.bootstrap.servers` go to `default_bootstrap_servers`, or, when that is
-    None, to what the session's configuration says at this moment (`spark.sparklog.bootstrap.servers`).
+    Reads and writes without `kafka.bootstrap.servers` go to `default_bootstrap_servers`, or, if that is None,
+    to the present value of the session's `spark.sparklog.bootstrap.servers`.
 
     Raises:
-        RuntimeError: this is Spark 4.0, which replaces no format that it has found by itself.
+        RuntimeError: this is Spark 4.0, which cannot replace a format that it has found by itself.
     """
     address = default_bootstrap_servers or spark.conf.get(BOOTSTRAP_SERVERS_CONF, None)
 
     class RegisteredDataSource(SparklogDataSource):
-        # Spark sends a class of this function by value, so the address travels with it.
+        # Spark pickles a class of this function by value, so the address travels with it.
         pass
 
     RegisteredDataSource.default_bootstrap_servers = address

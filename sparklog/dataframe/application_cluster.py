@@ -1,11 +1,10 @@
 """The address of the cluster that the Spark application runs itself, for every session of the application.
 
-Spark makes Python data sources in worker processes beside the driver. These see no session and no
-configuration, but each of them is told, whether it works for a session, for SQL or for a Spark Connect
-client, where the application's files are (`SparkFiles`). That directory is the application's alone and goes
-when the application ends. So `announce` writes the address there, in the driver, and `announced_address`
-reads it in a worker: anew for every query, so that a cluster is also found by sessions that were there
-before it.
+Spark creates Python data sources in worker processes beside the driver. These see no session and no
+configuration, but each of them knows the directory of the application's files (`SparkFiles`), whether it
+works for a session, for SQL or for a Spark Connect client. That directory belongs to the application alone
+and is deleted when it ends. So `announce` writes the address there, in the driver, and `announced_address`
+reads it in a worker, for every query, so that sessions created before the cluster find it, too.
 """
 
 import os
@@ -21,21 +20,20 @@ from sparklog.dataframe.writing_threads import writes_from_any_thread
 from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
 BOOTSTRAP_SERVERS_CONF: Final = "spark.sparklog.bootstrap.servers"
-"""Where a session says what its own cluster's address is."""
+"""Session configuration with the address of the session's cluster."""
 _FILE_NAME: Final = "sparklog-bootstrap-servers"
 _STOPPED: Final = ""
-"""What the file says of a cluster that was stopped."""
+"""Content of the file after the cluster was stopped."""
 
 
 class ApplicationAddress(str):
-    """The address of the application's own cluster, which is its controller's; empty once it was stopped."""
+    """The address of the application's own cluster, that of its controller; empty once it is stopped."""
 
     __slots__ = ("access",)
     access: SessionAccess
-    """By what sessions get in there."""
+    """Credentials of sessions for the cluster."""
 
     def __new__(cls, address: str, access: SessionAccess = PLAIN_ACCESS) -> "ApplicationAddress":
-        """Make it of what is announced."""
         made = super().__new__(cls, address)
         made.access = access
         return made
@@ -45,34 +43,32 @@ class ApplicationAddress(str):
 def announce(
     spark_context: SparkContext, bootstrap_servers: str, access: SessionAccess = PLAIN_ACCESS
 ) -> Iterator[None]:
-    """Say in the driver where queries of this application go unless they name another cluster.
+    """Announce the cluster to which queries of this application go unless they name another one.
 
-    With `access` they get in there.
-
-    Sessions show it as `spark.sparklog.bootstrap.servers`, for Kafka clients that run beside them. When the
-    context ends, queries are told that the cluster was stopped.
+    `access` has their credentials. Sessions show the address as `spark.sparklog.bootstrap.servers`, for Kafka
+    clients beside them. At the end of the context the cluster is announced as stopped.
 
     Raises:
         OSError: it cannot be written.
     """
     directory = Path(SparkFiles.getRootDirectory())
     write_address(directory, bootstrap_servers, access)
-    # The context's own configuration, not the copy that Python has: it is what sessions begin with.
+    # The context's own configuration, not Python's copy of it: sessions begin with the former.
     spark_context._jsc.sc().conf().set(BOOTSTRAP_SERVERS_CONF, bootstrap_servers)
     try:
         with writes_from_any_thread():
             yield
     finally:
-        # Nobody is left to be told if the application has ended before.
+        # If the application has ended before, no query is left to read it.
         with suppress(OSError, Py4JError, AttributeError):
             write_address(directory, _STOPPED)
             spark_context._jsc.sc().conf().remove(BOOTSTRAP_SERVERS_CONF)
 
 
 def write_address(directory: Path, bootstrap_servers: str, access: SessionAccess = PLAIN_ACCESS) -> None:
-    """Write the address among the application's files, whole for whoever reads it meanwhile.
+    """Write the address among the application's files, atomically.
 
-    Only who runs the application can read the file: there may be a secret in it.
+    Only the application's user can read the file: it may contain a secret.
 
     Raises:
         OSError: it cannot be written.
@@ -88,12 +84,12 @@ def write_address(directory: Path, bootstrap_servers: str, access: SessionAccess
 
 
 def announced_address() -> ApplicationAddress | None:
-    """Return the address of this application's cluster, in a process in which Spark makes data sources.
+    """Return the address of this application's cluster, in a process in which Spark creates data sources.
 
     None if there never was one.
     """
     directory = Path(SparkFiles.getRootDirectory())
-    # The files of a Spark Connect session have a directory of their own, in the application's.
+    # A Spark Connect session has a directory of its own for files, inside the application's.
     for place in (directory, directory.parent):
         try:
             address, _, access = (place / _FILE_NAME).read_text().partition("\n")

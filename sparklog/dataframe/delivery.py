@@ -1,10 +1,10 @@
-"""How rows get from tasks into the log under each guarantee, for the writers of batches and of streams.
+"""Delivery of rows from tasks into the log under each guarantee, for the writers of batches and of streams.
 
-At least once: a task writes, and what is acknowledged stays. The tasks of a process go on as one producer, as
-each replica of a partition that they write to remembers every producer for a day. Exactly once: a task writes
-in a transaction that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks ask for the last
-decision after they have initialized their transactional id and before they write, and once more when all is
-written (`verdict_on_task`); those of a job, whether it goes on.
+At least once: a task writes, and acknowledged rows stay. The tasks of a process share one producer identity,
+since each replica of a written partition remembers every producer for a day. Exactly once: a task writes in a
+transaction that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks read the last decision
+after they have initialized their transactional id and before they write, and again when all is written
+(`verdict_on_task`); those of a job check that the job is still running.
 """
 
 import logging
@@ -48,18 +48,18 @@ logger = logging.getLogger(__name__)
 Messages = list[WriterCommitMessage | None]
 
 _OF_A_RUN_MS: Final = 10_000
-"""How old what a task knows of topics may be when it is its process's first of a run: short enough for who
-starts a query or a job again, and long enough for jobs that follow each other, as foreachBatch has them."""
+"""Age limit of topic metadata at a process's first task of a run: short enough for a user who restarts a
+query or a job, and long enough for jobs in quick succession, as in foreachBatch."""
 
 
 class AtLeastOnce:
-    """What a writer of batches and one of streams have in common that write at least once.
+    """Common part of the writers of batches and of streams that write at least once.
 
-    A task that Spark runs again writes its rows again: what a failed attempt wrote stays.
+    A task that Spark repeats writes its rows again: those of a failed attempt stay.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written as the options say.
+        """Check that rows of this schema can be written with the options.
 
         Raises:
             DataSourceSchemaError: the schema is not one of records.
@@ -72,7 +72,7 @@ class AtLeastOnce:
         """Find the topic before Spark starts tasks.
 
         Raises:
-            UnknownTopicError, KafkaError: it isn't there.
+            UnknownTopicError, KafkaError: it does not exist, or can't be found.
         """
         with _client(self._options) as client:
             self._rows.find_topic(client.cluster)
@@ -82,7 +82,7 @@ class AtLeastOnce:
         """Write all rows of a task; return when all are acknowledged.
 
         Raises:
-            DeliveryError, KafkaError: the cluster did not take them.
+            DeliveryError, KafkaError: the cluster refused them or did not answer.
         """
         try:
             with _client(self._options) as client:
@@ -93,7 +93,7 @@ class AtLeastOnce:
             return refused
 
     def _write(self, client: SinkClient, rows: Iterator[pa.RecordBatch]) -> WrittenRows:
-        """Write all rows, as the process's task before if that has succeeded: a failure takes the client."""
+        """Write all rows, with the identity of the process's previous task if that succeeded."""
         started: list[Producer] = []
 
         def start(producer: Producer) -> None:
@@ -108,20 +108,20 @@ class AtLeastOnce:
 
     @told_in_one_line()
     def written(self, messages: Messages) -> Counter[TopicPartition]:
-        """Return how many records were written to each partition, and have been there since then.
+        """Return the number of records written to each partition.
 
         Raises:
-            InvalidRowError, KafkaError: some could not be.
+            InvalidRowError, KafkaError: some could not be written.
         """
         raise_refusals(messages)
         return self._rows.written(messages)
 
 
 class ExactlyOnce:
-    """A batch is in the log once, and readers of committed records see all of it or nothing."""
+    """Writes each batch once; readers of committed records see all of it or nothing."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written as the options say.
+        """Check that rows of this schema can be written with the options.
 
         Raises:
             DataSourceSchemaError: the schema is not one of records.
@@ -130,13 +130,13 @@ class ExactlyOnce:
         self._rows = RowWriter(options, schema)
 
     def prepare(self, batch: Batch | None) -> Decider | None:
-        """On the driver, before tasks: find the topic; make a job known and return its decider.
+        """On the driver, before tasks: find the topic; begin a job and return its decider.
 
-        Of an application, the version before is finished.
+        Finishes the previous version of an application.
 
         Raises:
-            SinkError: it can't be.
-            UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written so.
+            SinkError: a previous decision can't be carried out.
+            UnknownTopicError, TransactionsUnsupportedError, KafkaError: the write is impossible.
         """
         with _client(self._options) as client:
             client.check()
@@ -150,10 +150,10 @@ class ExactlyOnce:
             return decider
 
     def write(self, batch: Batch, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write a task's rows in a transaction that is left prepared, if the batch is not decided.
+        """Write a task's rows in a transaction that is left prepared, unless the batch is decided.
 
         Raises:
-            DeliveryError, KafkaError: the cluster did not take them.
+            DeliveryError, KafkaError: the cluster refused them or did not answer.
         """
         attempt = _Attempt(self._options, batch)
         try:
@@ -182,7 +182,7 @@ class ExactlyOnce:
     def commit(
         self, batch: Batch, messages: Messages, decider: Decider | None = None
     ) -> Counter[TopicPartition]:
-        """Decide the batch and end its transactions; return how many records were written by it.
+        """Decide the batch and end its transactions; return the number of records written to each partition.
 
         Raises:
             SinkError: it must not be written, or is not whole.
@@ -201,10 +201,10 @@ class ExactlyOnce:
         return self._rows.written(messages)
 
     def abort(self, batch: Batch, messages: Messages) -> bool:
-        """End what a failed attempt left; return whether the batch had been decided, and so is written.
+        """End the transactions of a failed attempt; return whether the batch was decided, and so is written.
 
         Raises:
-            SinkError, KafkaError: it is not known what became of it.
+            SinkError, KafkaError: the outcome is unknown.
         """
         this_process().decider(self._options.client, batch.sink, batch.run_id)
         with _client(self._options) as client:
@@ -212,8 +212,6 @@ class ExactlyOnce:
 
 
 class _Attempt:
-    """A task's transaction."""
-
     def __init__(self, options: WriteOptions, batch: Batch) -> None:
         self._options = options
         self._batch = batch
@@ -222,7 +220,7 @@ class _Attempt:
         self.unwritten_rows = 0
 
     def unless_decided(self, client: SinkClient, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, with a transaction to write them in; none if they are written."""
+        """Yield the rows, after beginning a transaction for them; yield none if the batch is decided."""
         is_written = False
         for batch in rows:
             if batch.num_rows and self.transaction is None and not is_written:
@@ -233,15 +231,14 @@ class _Attempt:
                 yield batch
 
     def begin(self, producer: Producer) -> None:
-        """Have the rows written in the transaction."""
         assert self.transaction is not None, "rows come with one"
         producer.begin_transaction(*self.transaction)
 
     def ends_too_late(self, client: SinkClient) -> bool:
-        """Return whether the batch was decided meanwhile; the transaction is then aborted.
+        """Return whether the batch was decided meanwhile; the transaction is aborted then.
 
-        Who decided has looked for open transactions since, and this one may have begun still later: nobody
-        else would end it.
+        The deciding driver has listed open transactions before, and this one may have begun later: no other
+        process would end it.
 
         Raises:
             SinkError: the run is over.
@@ -253,7 +250,7 @@ class _Attempt:
         return True
 
     def give_up(self) -> None:
-        """Abort the transaction, if the cluster can be asked; else the driver does, or the next run."""
+        """Abort the transaction, if the cluster can be reached; else the driver or the next run does."""
         if self.transaction is None:
             return
         try:
@@ -261,13 +258,13 @@ class _Attempt:
                 client.perform(EndTransactions([self.transaction], False))
         except KafkaError as error:
             logger.warning(
-                "Transaction %s is left to be aborted: %s", self.transaction.transactional_id, error
+                "Transaction %s could not be aborted yet: %s", self.transaction.transactional_id, error
             )
 
     def _begin_unless_decided(self, client: SinkClient) -> bool:
         batch, process = self._batch, this_process()
         if not process.has_written(batch.sink, batch.run_id):
-            # A run may have begun because a topic was deleted and made anew, or has more partitions.
+            # A run may have begun because a topic was created again, or got more partitions.
             client.cluster.forget_older(_OF_A_RUN_MS)
         writer_ids = process.writer_ids(batch.sink, batch.run_id, batch.batch_id)
         transaction, waits_for_ever = client.initialize_writer(
@@ -287,7 +284,7 @@ class _Attempt:
 
 
 def batch_told(messages: Messages) -> Batch | None:
-    """Return what the tasks wrote for, as far as any said so."""
+    """Return the batch for which the tasks wrote; None if no message has one."""
     told = (getattr(message, "batch", None) for message in messages)
     return next((batch for batch in told if batch is not None), None)
 
@@ -306,7 +303,7 @@ def _sink_batch(batch: Batch, messages: Messages) -> SinkBatch:
 
 
 def _check_topics(cluster: ClusterClient, messages: Messages) -> None:
-    """Return if all that tasks wrote to is there: what was in a deleted topic would be missing in silence."""
+    """Check that all written topics still exist: rows in a deleted topic would be missing silently."""
     topic_ids: dict[str, UUID | None] = {}
     for message in records_of(messages):
         for name, topic_id in message.topic_ids.items():
@@ -317,7 +314,7 @@ def _check_topics(cluster: ClusterClient, messages: Messages) -> None:
 
 @contextmanager
 def _client(options: WriteOptions) -> Iterator[SinkClient]:
-    """Have this process's client of the cluster; after a failure the next one begins anew."""
+    """Return this process's client of the cluster; after a failure the next call creates another one."""
     try:
         yield this_process().client(options.client)
     except BaseException:

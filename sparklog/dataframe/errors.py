@@ -1,4 +1,4 @@
-"""What a user of the data source can be told; all but lost data and wrong rows before a query runs."""
+"""Errors that users of the data source see; all but lost data and wrong rows come before a query runs."""
 
 import os
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from sparklog.errors import KafkaError
 from sparklog.sink.machine.errors import SinkError
 
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
-"""What PySpark's workers look at when they hand an exception over (pyspark.util.handle_worker_exception)."""
+"""Environment variable by which PySpark's workers hide a traceback (pyspark.util.handle_worker_exception)."""
 
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """In a Spark worker: have an error that names cause and remedy reach the user without a traceback.
+    """In a Spark worker: report an error with cause and remedy to the user without a traceback.
 
-    That would be all of the path through this package, of no use to him, with the message at its end. A
-    worker hands one exception over and ends, so nothing else is hidden.
+    The traceback would only show the path through this package, with the message at its end. A worker reports
+    one exception and ends, so nothing else is hidden.
     """
     try:
         yield
@@ -38,7 +38,7 @@ class DataSourceOptionError(ValueError):
 
 
 class DataSourceSchemaError(ValueError):
-    """A DataFrame's or a user's schema is not one that records have."""
+    """A DataFrame's or a user's schema does not fit records."""
 
 
 class InvalidRowError(ValueError):
@@ -46,11 +46,11 @@ class InvalidRowError(ValueError):
 
 
 class DataLossError(RuntimeError):
-    """Offsets that were asked for are gone, and `failOnDataLoss` says that this matters."""
+    """Requested offsets are gone, and `failOnDataLoss` is true."""
 
     def __init__(self, what_was_lost: str) -> None:
         super().__init__(
             f"{what_was_lost}. Either the records were deleted (retention, DeleteRecords) or the topic was "
-            "deleted or created anew since the offsets were chosen. To read what is left instead, with a "
+            "deleted or created again since the offsets were chosen. To read what is left instead, with a "
             "warning, set the source option failOnDataLoss to false."
         )

@@ -1,4 +1,4 @@
-"""The options as a user gave them: found whatever their case, and each one known, reported or refused."""
+"""The options of a user, case-insensitive; each one is known, reported or refused."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -11,8 +11,6 @@ _KAFKA_PREFIX: Final = "kafka."
 
 
 class GivenOptions:
-    """The options as given, found whatever their case."""
-
     def __init__(
         self,
         options: Mapping[str, str],

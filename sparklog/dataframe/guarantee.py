@@ -1,4 +1,4 @@
-"""What is promised of rows that are written, and the options that say so."""
+"""The delivery guarantee of a write, and its options."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +17,7 @@ _MAX_IN_FLIGHT: Final = 5
 
 
 class DeliveryGuarantee(Enum):
-    """How often a row is in the log when its write has succeeded, whatever failed meanwhile."""
+    """Number of copies of a row in the log after a successful write, despite failures."""
 
     EXACTLY_ONCE = "exactlyOnce"
     AT_LEAST_ONCE = "atLeastOnce"
@@ -25,17 +25,17 @@ class DeliveryGuarantee(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationVersion:
-    """By what an application tells its writes apart, as for Delta tables."""
+    """Identity of an application's write, as for Delta tables."""
 
     application_id: str
     version: int
 
 
 def delivery_guarantee(given: GivenOptions, producer: ProducerConfig) -> DeliveryGuarantee:
-    """Return what is asked for; exactly once unless something else is.
+    """Return the requested guarantee; exactly once by default.
 
     Raises:
-        DataSourceOptionError: it is none of them, or the producer's settings contradict it.
+        DataSourceOptionError: it is unknown, or the producer's settings contradict it.
     """
     text = given.text(_GUARANTEE)
     by_name = {each.value.lower(): each for each in DeliveryGuarantee}
@@ -58,10 +58,10 @@ def delivery_guarantee(given: GivenOptions, producer: ProducerConfig) -> Deliver
 
 
 def version_of(given: GivenOptions, guarantee: DeliveryGuarantee) -> ApplicationVersion | None:
-    """Return by what the write is told from others of its application; None if it isn't.
+    """Return the identity of the write within its application; None if it has none.
 
     Raises:
-        DataSourceOptionError: only a part of it is given, or it is of no use.
+        DataSourceOptionError: only a part of it is given, or it has no effect.
     """
     application_id, version = given.text(_APPLICATION_ID), given.integer(_VERSION, 0)
     if application_id is None and version is None:
@@ -74,7 +74,7 @@ def version_of(given: GivenOptions, guarantee: DeliveryGuarantee) -> Application
         )
     if guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
         raise DataSourceOptionError(
-            f"Option '{_APPLICATION_ID}' has writes that were made before left out, which takes "
+            f"Option '{_APPLICATION_ID}' leaves out repeated writes, which takes "
             f"{_GUARANTEE}={DeliveryGuarantee.EXACTLY_ONCE.value}"
         )
     return ApplicationVersion(application_id, version)

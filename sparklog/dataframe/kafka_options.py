@@ -1,12 +1,12 @@
-"""The `kafka.*` options: which of Kafka's client settings are honoured, refused, or without effect here.
+"""The `kafka.*` options: Kafka's client settings that are honoured, refused, or without effect here.
 
-Every setting is in exactly one of these groups, so that a job that moves over is told by name what becomes
-of each: honoured ones are parsed into the client's configuration; settings that contradict what the source
-does are refused with the alternative; settings of Kafka's own clients that have nothing to act on here are
-reported and ignored; anything else is taken for a typing error and refused with the nearest known name.
+Every setting is in exactly one of these groups: honoured ones are parsed into the client's configuration;
+settings that contradict the source are refused with the alternative; settings of Kafka's own clients without
+a meaning here are reported and ignored; any other name is treated as a typing error and refused with the
+nearest known name.
 
-A consumer's settings are honoured in reads and a producer's in writes. Who keeps one set of options for both
-is told in each of the other ones, whose values are checked all the same.
+A consumer's settings are honoured in reads and a producer's in writes. One set of options for both is
+allowed: the others are reported, and their values are checked all the same.
 """
 
 import difflib
@@ -58,7 +58,7 @@ _PRODUCER_SETTINGS: Final = frozenset(
     }
 )
 _COMPRESSION_LEVELS: Final = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
-"""The lowest and the highest of each codec that has any."""
+"""Lowest and highest level of each codec that has levels."""
 _HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS | SASL_SETTINGS | TLS_SETTINGS
 
 _READ_AS_BINARY: Final = (
@@ -67,8 +67,8 @@ _READ_AS_BINARY: Final = (
 _REFUSED: Final = {
     "auto.offset.reset": "instead set the source option 'startingOffsets' or 'startingTimestamp' to say "
     "where to start; every query chooses its own offsets",
-    "config.providers": "values are taken as they stand, and nobody is asked for what '${provider:path:key}' "
-    "stands for; read secrets in the job, and give them as options",
+    "config.providers": "values are taken literally, and no provider resolves '${provider:path:key}'; "
+    "read secrets in the job, and give them as options",
     "enable.auto.commit": "a query chooses its own offsets and commits none",
     "interceptor.classes": "there is no JVM client to intercept; transform the DataFrame instead",
     "key.deserializer": _READ_AS_BINARY,
@@ -78,8 +78,8 @@ _REFUSED: Final = {
     "partitioner.class": "rows are partitioned as by Kafka's default partitioner; to choose yourself, add a "
     "column 'partition' of type int",
     "ssl.engine.factory.class": "TLS is OpenSSL's here; give stores with 'kafka.ssl.keystore.location'",
-    "transactional.id": "each task has transactional ids of its own, by which nobody else ends what it "
-    "wrote; to have a write that was made before left out, set 'txnAppId' and 'txnVersion'",
+    "transactional.id": "each task has its own transactional ids, so that no other task ends its "
+    "transactions; to leave out a repeated write, set 'txnAppId' and 'txnVersion'",
 }
 
 _WITHOUT_EFFECT: Final = frozenset(
@@ -145,7 +145,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 
 _SASL_HERE: Final = (
     f"clients log in by PLAIN, SCRAM or OAUTHBEARER, with {', '.join(sorted(SASL_SETTINGS))}; GSSAPI and "
-    "delegation tokens are not here"
+    "delegation tokens are not supported"
 )
 _OF_CONFIG_PROVIDERS: Final = "config.providers."
 _MAX_INT: Final = 2**31 - 1
@@ -153,7 +153,7 @@ _MAX_IN_FLIGHT: Final = 5
 
 
 class KafkaOptions:
-    """Kafka's client settings as given in the options, without their `kafka.` prefix."""
+    """Kafka's client settings in the options, without their `kafka.` prefix."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class KafkaOptions:
         *,
         report: Callable[[str], None],
     ) -> None:
-        """Check every name, and report those without effect; values are parsed by the methods.
+        """Check every name, and report those without effect; the methods parse the values.
 
         Raises:
             DataSourceOptionError: a setting is refused or unknown.
@@ -174,14 +174,14 @@ class KafkaOptions:
             _check_name(name, report)
 
     def client(self, *, unknown_topic_timeout_ms: int | None = None) -> ClientConfig:
-        """Return how to reach the cluster: the one the options name, else the session's own.
+        """Return the client's configuration: for the cluster in the options, else the session's own.
 
         Raises:
-            DataSourceOptionError: neither is there, or a value is malformed.
+            DataSourceOptionError: there is neither, or a value is malformed.
         """
         default = self._default_bootstrap_servers
         servers = self._settings.get(BOOTSTRAP_SERVERS, default)
-        # Whoever names it means it, too: its end is known at once, and not after a time-out.
+        # Also if the options name it: its end is then noticed at once, and not after a time-out.
         of_this_application = isinstance(default, ApplicationAddress) and servers == default
         if of_this_application and not servers:
             raise DataSourceOptionError(
@@ -226,14 +226,14 @@ class KafkaOptions:
         )
 
     def _login(self, protocol: str, inside: SessionAccess, *, of_this_application: bool) -> Login | None:
-        """Return how to say who this is; the application's own sessions may leave it to `inside`."""
+        """Return the client's login; the application's own sessions may use that of `inside`."""
         is_sasl = protocol.startswith("SASL_")
         unheard = sorted(SASL_SETTINGS.intersection(self._settings))
         if of_this_application and unheard and not is_sasl:
-            # Elsewhere Kafka's clients pass over them. Here the query would run as the application itself.
+            # Kafka's clients ignore them without SASL. Here the query would run as the application itself.
             raise DataSourceOptionError(
-                f"Option 'kafka.{unheard[0]}' says who the query is, and 'kafka.security.protocol' is "
-                f"{protocol}, by which nobody says so: leave the former out, or name a listener of SASL with "
+                f"Option 'kafka.{unheard[0]}' identifies the query, but 'kafka.security.protocol' is "
+                f"{protocol}, which has no login: leave the former out, or name a SASL listener with "
                 "'kafka.bootstrap.servers' and the latter"
             )
         own_settings = SASL_SETTINGS if is_sasl else TLS_SETTINGS
@@ -246,7 +246,7 @@ class KafkaOptions:
         return sasl_login(self._settings) if is_sasl else None
 
     def fetch(self, *, poll_timeout_ms: int | None = None) -> FetchConfig:
-        """Return how to read; of a producer's settings it is said that they have no effect.
+        """Return the fetch configuration; report a producer's settings as without effect.
 
         Raises:
             DataSourceOptionError: a value is malformed.
@@ -269,11 +269,11 @@ class KafkaOptions:
         )
 
     def producer(self) -> ProducerConfig:
-        """Return how to write; of a consumer's settings it is said that they have no effect.
+        """Return the producer configuration; report a consumer's settings as without effect.
 
         Raises:
-            DataSourceOptionError: a value is malformed, or idempotence is asked for together with settings
-                it cannot keep its promise under.
+            DataSourceOptionError: a value is malformed, or idempotence is requested with settings that
+                contradict it.
         """
         self._fetch(None)
         self._report_without_effect(_FETCH_SETTINGS, "it is for reads")
@@ -314,7 +314,7 @@ class KafkaOptions:
         )
 
     def transaction_timeout_ms(self, *, has_transactions: bool) -> int | None:
-        """Return how long a transaction of a write may be open, if that is said and it has any.
+        """Return the time-out of a write's transactions; None if it is not given or the write has none.
 
         Raises:
             DataSourceOptionError: the value is malformed.
@@ -329,7 +329,7 @@ class KafkaOptions:
         return self._integer(_TRANSACTION_TIMEOUT, 1, 1) if _TRANSACTION_TIMEOUT in self._settings else None
 
     def _idempotent(self, acks: int, in_flight: int) -> bool:
-        """Kafka's rule: on unless something contradicts it, or it is said."""
+        """Return whether the producer is idempotent: by default, unless a setting contradicts it."""
         asked_for = self._settings.get("enable.idempotence")
         if asked_for is None:
             return _contradiction_of_idempotence(acks, in_flight) is None
@@ -353,10 +353,10 @@ class KafkaOptions:
 
 
 def integer(option: str, text: str, low: int, high: int = 2**63 - 1) -> int:
-    """Return the number that an option's text is.
+    """Parse an option's whole number.
 
     Raises:
-        DataSourceOptionError: it is no whole number, or not from `low` to `high`.
+        DataSourceOptionError: it is not a whole number, or not from `low` to `high`.
     """
     try:
         number = int(text.strip())
@@ -369,7 +369,7 @@ def integer(option: str, text: str, low: int, high: int = 2**63 - 1) -> int:
 
 
 def boolean(option: str, text: str) -> bool:
-    """Return the truth value that an option's text is.
+    """Parse an option's truth value.
 
     Raises:
         DataSourceOptionError: it is neither `true` nor `false`.
@@ -388,7 +388,7 @@ def _level_of(codec: Codec) -> str:
 
 
 def _contradiction_of_idempotence(acks: int, in_flight: int) -> str | None:
-    """Return under which setting a producer can't be idempotent; None if it can."""
+    """Return the setting that contradicts idempotence; None if there is none."""
     if acks != -1:
         return f"kafka.acks={acks}; it needs acks=all"
     if in_flight > _MAX_IN_FLIGHT:

@@ -1,6 +1,6 @@
-"""The `kafka.sasl.oauthbearer.*` options: where a client has its token from, as Kafka's settings say it.
+"""The `kafka.sasl.oauthbearer.*` options: a client's source of tokens, as in Kafka's settings.
 
-Files are read and providers asked where connections are made: in the tasks, on the executors' hosts. No error
+Files are read and providers asked when connections are made: in the tasks, on the executors' hosts. No error
 shows a value: some of them are secrets.
 """
 
@@ -33,16 +33,16 @@ _OWN_TOKENS_HANDLER: Final = "OAuthBearerUnsecuredLoginCallbackHandler"
 
 
 def bearer_login(settings: Mapping[str, str], options: Mapping[str, str]) -> BearerLogin:
-    """Return how a client logs in by the settings, without `kafka.`, and its login module's options.
+    """Return the login by the settings, without `kafka.`, and the options of the login module.
 
     Raises:
-        DataSourceOptionError: nothing says where the token is from, or a value is malformed.
+        DataSourceOptionError: no setting names the source of tokens, or a value is malformed.
     """
     handler = settings.get(_HANDLER, "").strip().rpartition(".")[2]
     if handler not in ("", _TOKENS_HANDLER, _OWN_TOKENS_HANDLER):
         raise DataSourceOptionError(
-            f"Option 'kafka.{_HANDLER}' names a class that is not here; {_TOKENS_HANDLER} and "
-            f"{_OWN_TOKENS_HANDLER} are"
+            f"Option 'kafka.{_HANDLER}' names an unknown class; {_TOKENS_HANDLER} and "
+            f"{_OWN_TOKENS_HANDLER} are known"
         )
     url = settings.get(_ENDPOINT, "").strip()
     is_own = handler == _OWN_TOKENS_HANDLER or not (handler or url)
@@ -101,7 +101,7 @@ def _own_tokens(options: Mapping[str, str]) -> OwnTokens:
                     claims[claim] = tuple(value[1:].split(value[:1])) if len(value) > 1 else ()
     except ValueError:
         raise DataSourceOptionError(
-            f"Option 'kafka.sasl.jaas.config': a number among the {_UNSECURED}... options is none"
+            f"Option 'kafka.sasl.jaas.config': one of the {_UNSECURED}... options is not a number"
         ) from None
     if not claims:
         raise DataSourceOptionError(

@@ -1,7 +1,7 @@
-"""Where a read starts and where it ends, as the options say it, before any broker was asked.
+"""Start and end of a read as given in the options, before any broker is asked.
 
-The JSON forms are those of Spark's Kafka connector: `{"topic": {"0": 23, "1": -2}}`, where -2 is the
-earliest and -1 the latest offset, and `{"topic": [0, 1]}` for `assign`.
+The JSON forms are those of Spark's Kafka connector: `{"topic": {"0": 23, "1": -2}}`, where -2 is the earliest
+and -1 the latest offset, and `{"topic": [0, 1]}` for `assign`.
 """
 
 import json
@@ -31,14 +31,14 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """An offset, the earliest or the latest for each partition by name."""
+    """An offset, the earliest or the latest for each named partition."""
 
     offsets: Mapping[TopicPartition, Offset | Earliest | Latest]
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """For each partition by name: its first offset whose record's timestamp is at or after the given one."""
+    """For each named partition: its first offset whose record's timestamp is at or after the given one."""
 
     timestamps_ms: Mapping[TopicPartition, TimestampMs]
 
@@ -120,11 +120,11 @@ def parse_timestamps(option: str, text: str) -> SpecificTimestamps:
 
 
 def timestamp_ms(option: str, text: str) -> TimestampMs:
-    """Return the timestamp that an option's text is.
+    """Parse an option's timestamp.
 
     Raises:
-        DataSourceOptionError: it is not a number of milliseconds since 1970; of a date and time, the message
-            says which number it is.
+        DataSourceOptionError: it is not a number of milliseconds since 1970; for a date and time the
+            message has the number.
     """
     try:
         milliseconds = int(text)

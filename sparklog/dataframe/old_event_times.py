@@ -1,9 +1,9 @@
-"""A warning for whoever writes event times that retention deletes: rows arrive, and are gone minutes later.
+"""Warning about event times that retention deletes: the rows are written, and deleted minutes later.
 
-Retention goes by the timestamps of records, and not by when they were written. A segment is deleted as soon
-as the newest record in it is older than `retention.ms`, so a write of last year's events, to a topic that
-keeps a week, is acknowledged and then deleted. Tasks note the oldest timestamp of each topic; the driver,
-when all of them are done, asks what the topics are set to and says it once.
+Retention goes by the timestamps of records, not by the time of writing. A segment is deleted as soon as its
+newest record is older than `retention.ms`, so a write of last year's events, to a topic that keeps a week, is
+acknowledged and then deleted. Tasks note the oldest timestamp of each topic; the driver, when all tasks are
+done, reads the topics' configurations and warns once.
 """
 
 import logging
@@ -26,22 +26,23 @@ CLEANUP_POLICY: Final = "cleanup.policy"
 RETENTION_MS: Final = "retention.ms"
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 AT_ONCE_MS: Final = 300_000
-"""The default of `log.retention.check.interval.ms`: what is younger is not deleted before it can be read."""
+"""The default of `log.retention.check.interval.ms`: younger records can be read before they are deleted."""
 KNOWN_FOR_MS: Final = 600_000
-"""How long what a topic is set to is believed."""
+"""Time for which a topic's configuration is cached."""
 
 
 class TopicSettings:
-    """What topics are set to, asked for every now and then.
+    """Cache of topic configurations.
 
-    A stream that fills a topic with old events, which that keeps, would else ask with every batch.
+    Without it a stream that fills a topic with old events, which the topic keeps, would request them for
+    every batch.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[TimestampMs, Mapping[str, str]]] = {}
 
     def of(self, topics: Iterable[str], now_ms: TimestampMs, ask: Ask) -> dict[str, Mapping[str, str]]:
-        """Return the settings of each topic, those of `ask` where they are not known, or no longer."""
+        """Return the configuration of each topic; `ask` for those that are unknown or outdated."""
         wanted = sorted(topics)
         outdated = [
             topic
@@ -54,7 +55,7 @@ class TopicSettings:
 
 
 class _OfCluster:
-    """What is remembered of a cluster's topics."""
+    """Cached configurations of a cluster's topics, and the topics with a warning."""
 
     def __init__(self) -> None:
         self.settings = TopicSettings()
@@ -63,11 +64,11 @@ class _OfCluster:
 
 # A stream's batches share the process, and two streams may write topics of the same name to two clusters.
 _clusters: Final[defaultdict[tuple[tuple[str, int], ...], _OfCluster]] = defaultdict(_OfCluster)
-"""By the servers that clients were given."""
+"""By bootstrap servers."""
 
 
 def oldest_of(tasks: Iterable[Mapping[str, TimestampMs]]) -> dict[str, TimestampMs]:
-    """Return the oldest timestamp of each topic that tasks wrote."""
+    """Return the oldest timestamp of each topic over all tasks."""
     oldest: dict[str, TimestampMs] = {}
     for task in tasks:
         for topic, timestamp_ms in task.items():
@@ -78,7 +79,7 @@ def oldest_of(tasks: Iterable[Mapping[str, TimestampMs]]) -> dict[str, Timestamp
 def warn_of_old_event_times(
     client: ClientConfig, oldest: Mapping[str, TimestampMs], now_ms: TimestampMs
 ) -> None:
-    """Log for each topic, once, if what was written to it is older than it keeps."""
+    """Log a warning, once for each topic whose retention is shorter than the age of the written records."""
 
     def ask(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         with ClusterClient(client) as cluster:
@@ -93,7 +94,7 @@ def warn_of_old_event_times(
     try:
         configs = known.settings.of(old, now_ms, ask)
     except KafkaError as error:
-        logger.debug("What topics are set to is unknown: %s", error)
+        logger.debug("Topic configurations are unknown: %s", error)
         return
     for topic, config in configs.items():
         if (warning := too_old(topic, oldest[topic], config, now_ms)) is not None:
@@ -102,7 +103,7 @@ def warn_of_old_event_times(
 
 
 def too_old(topic: str, oldest_ms: TimestampMs, config: Mapping[str, str], now_ms: TimestampMs) -> str | None:
-    """Return what to say of a topic to which records as old as that were written; None if it keeps them."""
+    """Return the warning for a topic with records of that age; None if it keeps them."""
     if "delete" not in config.get(CLEANUP_POLICY, "") or config.get(TIMESTAMP_TYPE) == "LogAppendTime":
         return None
     retention_ms = int(config.get(RETENTION_MS, "-1"))

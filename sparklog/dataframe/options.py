@@ -1,8 +1,8 @@
-"""The options of a read and of a write, parsed and checked before anything is asked of a broker.
+"""The options of a read and of a write, parsed and checked before any broker is asked.
 
 Names, meanings and precedence are those of Spark's Kafka connector, so that a job moves over by naming
-another format; names are case-insensitive. An option that neither knows is refused when it looks like a
-known one misspelt, and otherwise reported and ignored, as the connector ignores it.
+another format; names are case-insensitive. An option unknown to both is refused if it looks like a misspelt
+known one, and otherwise reported and ignored, as by the connector.
 """
 
 import logging
@@ -65,7 +65,7 @@ _STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "ma
 _WITHOUT_EFFECT: Final = ("groupIdPrefix",)
 _WRITE_OPTIONS: Final = ("topic", *GUARANTEE_OPTIONS)
 _OPTIONS_OF_SPARK: Final = ("checkpointLocation", "queryName")
-"""What Spark itself heeds, and hands on to the sink of a stream with the rest."""
+"""Options that Spark itself uses, and passes on to the sink of a stream with the others."""
 _DEFAULT_MAX_TRIGGER_DELAY: Final = "15m"
 _DURATION: Final = re.compile("([0-9]{1,12}) *(us|ms|s|m|min|h|d)?")
 _UNIT_MS: Final = {
@@ -82,23 +82,21 @@ _UNIT_MS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """Every partition of the topics by name."""
+    """All partitions of the named topics."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Every partition of the topics in whose name it is found; never of internal topics, Kafka's and ours."""
+    """All partitions of the topics whose name contains a match, except of internal topics."""
 
     pattern: str
-    """As Java understands it."""
+    """In Java's syntax."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """These partitions."""
-
     partitions: frozenset[TopicPartition]
 
 
@@ -107,7 +105,7 @@ Topics: TypeAlias = Subscribed | Pattern | Assigned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read, from where to where, in which pieces."""
+    """Topics, bounds and pieces of a read."""
 
     client: ClientConfig
     fetch: FetchConfig
@@ -115,7 +113,8 @@ class ReadOptions:
     starting: OffsetLimit
     ending: OffsetLimit
     latest_without_match: bool
-    """Start at the end of a partition that has no record after the starting timestamp; else that fails."""
+    """Start at the end of a partition without a record after the starting timestamp; else that is an
+    error."""
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -129,7 +128,7 @@ class ReadOptions:
         *,
         report: Callable[[str], None] = warn_once,
     ) -> "ReadOptions":
-        """Return the options of a batch read; `report` is told which have no effect.
+        """Parse the options of a batch read; call `report` for those without effect.
 
         Raises:
             DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
@@ -145,22 +144,22 @@ class ReadOptions:
         return _read_options(given, default_bootstrap_servers, starting, ending)
 
     def report_data_loss(self, what_was_lost: str, cause: Exception | None = None) -> None:
-        """Say what was lost: by an error, or a warning if `failOnDataLoss` is false.
+        """Report lost data: by an error, or by a warning if `failOnDataLoss` is false.
 
         Raises:
             DataLossError: it is true.
         """
         if self.fail_on_data_loss:
             raise DataLossError(what_was_lost) from cause
-        logger.warning("%s; going on without them (failOnDataLoss is false)", what_was_lost)
+        logger.warning("%s; continuing without them (failOnDataLoss is false)", what_was_lost)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamReadOptions:
-    """What a streaming query reads, from where on, and how much of it in one micro-batch."""
+    """Topics and start of a streaming query, and the limits of its micro-batches."""
 
     read: ReadOptions
-    """As for a batch; it ends wherever the latest offsets are when it is asked."""
+    """As for a batch; it ends at the latest offsets of the moment."""
     limits: TriggerLimits
 
     @classmethod
@@ -171,7 +170,7 @@ class StreamReadOptions:
         *,
         report: Callable[[str], None] = warn_once,
     ) -> "StreamReadOptions":
-        """Return the options of a streaming read; `report` is told which have no effect.
+        """Parse the options of a streaming read; call `report` for those without effect.
 
         Raises:
             DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
@@ -193,20 +192,20 @@ class StreamReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where to write, and how."""
+    """Destination and guarantee of a write."""
 
     client: ClientConfig
     producer: ProducerConfig
     topic: str | None
-    """The topic of every row; None leaves it to the rows' topic column."""
+    """Topic of every row; None leaves it to the rows' topic column."""
     guarantee: DeliveryGuarantee
     version: ApplicationVersion | None
     transaction_timeout_ms: int | None
-    """None: without one where the cluster allows that."""
+    """None: no time-out if the cluster permits that."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "WriteOptions":
-        """Return the options of a batch write.
+        """Parse the options of a write.
 
         Raises:
             DataSourceOptionError: one is malformed, refused, or contradicts another.
@@ -279,9 +278,9 @@ def _trigger_limits(given: GivenOptions) -> TriggerLimits:
 def read_options_of_either_kind(
     options: Mapping[str, str], default_bootstrap_servers: str | None
 ) -> ReadOptions:
-    """Return what a batch and a streaming read have in common, where it is not known which of them this is.
+    """Return the common options of a batch and a streaming read, before it is known which of them this is.
 
-    What either allows passes, and nothing is reported: the options are parsed again once it is known.
+    Options that either permits pass, and nothing is reported: they are parsed again once the kind is known.
 
     Raises:
         DataSourceOptionError: one is wrong for both.
@@ -369,7 +368,7 @@ def _ending(given: GivenOptions) -> OffsetLimit:
 
 
 def _limit(given: GivenOptions, side: str, *, default: OffsetLimit) -> OffsetLimit:
-    """The connector's precedence: one timestamp, then timestamps by partition, then offsets."""
+    """Return a bound by the connector's precedence: one timestamp, timestamps by partition, offsets."""
     if (text := given.text(f"{side}Timestamp")) is not None:
         return Timestamp(timestamp_ms(f"{side}Timestamp", text))
     if (text := given.text(f"{side}OffsetsByTimestamp")) is not None:

@@ -1,15 +1,14 @@
-"""Which partitions a streaming query reads, asked anew as it runs: what is new, gone, or made anew.
+"""Discovery of a streaming query's partitions while it runs: new, deleted, and created again.
 
-What an answer lacks is not gone for that: some brokers learn of a topic or a partition later than others. So
-what the query has a position in is asked for again, for as long as a topic may be missing
-(`unknown_topic_timeout_ms`), before it is given up; what was given up is not waited for again until it is
-back.
+A topic or partition that an answer lacks is not gone yet: some brokers learn of it later than others. So
+partitions in the query's position are asked for again, for as long as a topic may be missing
+(`unknown_topic_timeout_ms`), before they are given up; those are not waited for again until they are back.
 
-A topic that was deleted and made anew is told by its id (KIP-516), also if it was gone for a while between.
-Ids have no order: another one than before is the new topic's, or the former one's if the broker that was
-asked is behind. So it is asked for again as well, and what is told when the wait is over is the topic; no id
-is ever ruled out, as the one that is known may be the wrong one. Positions in a topic that was made anew are
-the former topic's: it is one of `recreated` until the caller has moved them, and says so by `settle`.
+A topic that was deleted and created again is recognised by its id (KIP-516), even if it was missing in
+between. Ids have no order: a different one belongs to the new topic, or to the old one if the answering
+broker lags behind. So it is asked for again as well, and the answer at the end of the wait counts; no id is
+ever excluded, since the known one may be the outdated one. Positions in a topic that was created again are
+the old topic's: it stays in `recreated` until the caller has moved them and calls `settle`.
 """
 
 import logging
@@ -27,7 +26,7 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 PARTITIONS_MAX_AGE_MS: Final = 1_000
-"""How long a new topic or partition may go unseen."""
+"""Longest time for which a new topic or partition goes unnoticed."""
 
 TopicId = UUID | None
 
@@ -35,42 +34,39 @@ TopicId = UUID | None
 class _Answer(NamedTuple):
     found: Mapping[TopicPartition, TopicId]
     unknown: Mapping[str, UnknownTopicError]
-    """Topics that the options name, and that the broker that was asked does not know."""
+    """Topics in the options that the answering broker does not know."""
 
     @property
     def ids(self) -> Mapping[str, TopicId]:
-        """Each topic's id."""
         return {each.topic: topic_id for each, topic_id in self.found.items()}
 
 
 class PartitionDiscovery:
-    """The partitions of one query's topics."""
-
     def __init__(self, cluster: ClusterClient, options: ReadOptions) -> None:
         self._cluster = cluster
         self._options = options
         self.partitions: Mapping[TopicPartition, TopicId] = {}
-        """Those that are there, each with its topic's id."""
+        """Existing partitions with their topics' ids."""
         self.recreated: Set[str] = frozenset()
-        """Topics made anew in which the query's position is still the former topic's."""
+        """Topics created again in which the query's position is still the old topic's."""
         self._ids: dict[str, TopicId] = {}
-        """Each topic's id when it was last there."""
+        """Last known id of each topic."""
         self._given_up: Set[str] = frozenset()
-        """Topics that were waited for in vain, or partitions of theirs were."""
+        """Topics that were waited for in vain, or partitions of theirs."""
         self._asked_ms: int | None = None
 
     def refresh_if_old(self, position: Collection[TopicPartition]) -> None:
-        """Ask anew, as `refresh` does, if that was not done within `PARTITIONS_MAX_AGE_MS`."""
+        """Call `refresh` unless it was called within `PARTITIONS_MAX_AGE_MS`."""
         if self._asked_ms is None or monotonic_ms() - self._asked_ms >= PARTITIONS_MAX_AGE_MS:
             self.refresh(position)
 
     def refresh(self, position: Collection[TopicPartition] = (), *, is_new_query: bool = False) -> None:
-        """Ask anew, and wait a while for partitions of the query's `position` and for topics it names.
+        """Ask a broker; wait a while for partitions of the query's `position` and topics in the options.
 
         Raises:
-            UnknownTopicError: a topic that is named is not there; unless failOnDataLoss is false, when only a
-                new query, which cannot have read it, ends for that.
-            DataLossError: a topic was made anew, and that shall not pass.
+            UnknownTopicError: a named topic does not exist; unless failOnDataLoss is false, when only a new
+                query, which cannot have read it, fails.
+            DataLossError: a topic was created again, and failOnDataLoss is true.
             DataSourceOptionError, KafkaError: as `resolve_partitions` raises them.
         """
         expected = {*self.partitions, *position}
@@ -79,27 +75,27 @@ class PartitionDiscovery:
             if is_new_query or self._options.fail_on_data_loss:
                 raise error
             if name not in self._given_up:
-                logger.warning("%s; going on without it (failOnDataLoss is false)", error)
+                logger.warning("%s; continuing without it (failOnDataLoss is false)", error)
         self._note_ids(answer.ids)
         self._given_up = absent_topics(expected, answer.found, answer.unknown)
         self.partitions = answer.found
         self._asked_ms = monotonic_ms()
 
     def settle(self) -> None:
-        """Take in that the query's position is one in the topics that are there now."""
+        """Record that the query's position is in the existing topics."""
         self.recreated -= {each.topic for each in self.partitions}
 
     def _note_ids(self, ids: Mapping[str, TopicId]) -> None:
         recreated = recreated_topics(self._ids, ids)
         for topic in sorted(recreated):
             self._options.report_data_loss(
-                f"topic {topic} was deleted and created anew: what was not read of the former one is gone"
+                f"topic {topic} was deleted and created again: unread records of the former one are gone"
             )
         self.recreated |= recreated
         self._ids |= ids
 
     def _wait_for(self, expected: Collection[TopicPartition]) -> _Answer:
-        """Return what is there, as soon as all is as it was but for what is new, or a topic's time is up."""
+        """Return the answer, once it lacks no expected partition, or after the wait."""
 
         def ask() -> _Answer:
             answer = self._ask()
@@ -107,8 +103,8 @@ class PartitionDiscovery:
             late |= recreated_topics(self._ids, answer.ids)
             if late:
                 raise UnknownTopicError(
-                    f"topic {', '.join(sorted(late))}, or a partition of it, or one of the id that is known,",
-                    "it is waited for",
+                    f"topic {', '.join(sorted(late))}, or a partition of it, or one with the known id,",
+                    "it may appear later",
                 )
             return answer
 
@@ -121,7 +117,7 @@ class PartitionDiscovery:
         found: dict[TopicPartition, TopicId] = {}
         unknown: dict[str, UnknownTopicError] = {}
         parts = list(_one_by_one(self._options.topics))
-        # All at first: one request asks for whatever is outdated.
+        # All at first: one request refreshes all outdated topics.
         for name, _ in parts:
             if name is not None:
                 self._cluster.forget(name)
@@ -140,7 +136,7 @@ def absent_topics(
     found: Collection[TopicPartition],
     unknown: Collection[str],
 ) -> Set[str]:
-    """Return the topics that are `unknown`, and those of which a partition is missing that is `expected`.
+    """Return the topics that are `unknown`, and those that lack an `expected` partition.
 
     >>> first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> sorted(absent_topics([first, second], [first], ["u"]))
@@ -150,7 +146,7 @@ def absent_topics(
 
 
 def recreated_topics(before: Mapping[str, TopicId], now: Mapping[str, TopicId]) -> Set[str]:
-    """Return the topics whose id is another one `now`.
+    """Return the topics whose id has changed.
 
     >>> first, second = UUID(int=1), UUID(int=2)
     >>> recreated_topics({"t": first, "u": first, "gone": first}, {"t": second, "u": first, "new": second})
@@ -160,7 +156,7 @@ def recreated_topics(before: Mapping[str, TopicId], now: Mapping[str, TopicId]) 
 
 
 def _one_by_one(topics: Topics) -> Iterator[tuple[str | None, Topics]]:
-    """Part what is named by topic: one that is gone takes no other with it. A pattern names none."""
+    """Split topics by name, so that a missing one does not affect the others. A pattern has no names."""
     if isinstance(topics, Subscribed):
         yield from ((name, Subscribed((name,))) for name in topics.topics)
     elif isinstance(topics, Assigned):

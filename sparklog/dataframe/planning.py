@@ -1,7 +1,7 @@
-"""Offset ranges to tasks: pure arithmetic, the same input always giving the same splits.
+"""Splitting of offset ranges into tasks: pure arithmetic, the same input always gives the same splits.
 
-Ranges count offsets, not records: a compacted or transactional log has fewer records than offsets, so
-sizes are estimates there, while the bounds stay exact.
+Ranges count offsets, not records: a compacted or transactional log has fewer records than offsets, so sizes
+are estimates there, while the bounds stay exact.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets the range has; the number of records is at most that."""
+        """Number of offsets in the range; it has at most as many records."""
         return self.end_offset - self.start_offset
 
 
@@ -29,11 +29,11 @@ def split_ranges(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
-    """Return the ranges of offsets that one task each shall read, ordered by partition and offset.
+    """Return the ranges for one task each, ordered by partition and offset.
 
     Without options each partition is one task. `max_records_per_partition` cuts larger ranges into equal
-    parts no larger than that. If there are then fewer tasks than `min_partitions`, the larger ranges are
-    cut further, in proportion to their size, into about that many. Empty ranges are dropped.
+    parts no larger than that. If there are then fewer tasks than `min_partitions`, the larger ranges are cut
+    further, in proportion to their size, into about that many. Empty ranges are dropped.
 
     >>> split_ranges([OffsetRange(TopicPartition("t", 0), 0, 10)], max_records_per_partition=4)
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -56,7 +56,7 @@ def split_ranges(
 
 
 def _part_counts(sizes: list[int], wanted: int) -> list[int]:
-    """Share `wanted` parts out in proportion; ranges too small for two parts do not dilute the others."""
+    """Distribute `wanted` parts in proportion; ranges too small for two parts do not dilute the others."""
     total = sum(sizes)
     whole = [_share(size, total, wanted) == 1 for size in sizes]
     divisible_total = sum(size for size, is_whole in zip(sizes, whole, strict=True) if not is_whole)

@@ -1,7 +1,8 @@
-"""What a task tells the driver of its rows, and what it does with a failure that trying again cannot cure.
+"""Messages of tasks to the driver about their rows, and about failures that a retry cannot cure.
 
-Such a failure, of a row that is no record or a topic that does not exist, is told as well as raised would do,
-and raised on the driver when the job commits: so it fails the job, and not one attempt of four.
+Such a failure, of a row that is not a record or a topic that does not exist, is sent as a message instead of
+raised, and raised on the driver when the job commits: so it fails the job at once instead of one attempt of
+four.
 """
 
 from collections import Counter
@@ -38,7 +39,7 @@ _INCURABLE: Final = frozenset(
 
 
 class WrittenRecords(WriterCommitMessage):
-    """What a task wrote, all of it acknowledged: as `row_writer.WrittenRows`."""
+    """Acknowledged rows of a task, as `row_writer.WrittenRows`."""
 
     def __init__(
         self,
@@ -52,18 +53,18 @@ class WrittenRecords(WriterCommitMessage):
 
 
 class Batch:
-    """What a task writes for: a sink, a batch of it, and a run of who writes that."""
+    """A sink, a batch of it, and the run that writes the batch."""
 
     def __init__(self, sink: SinkId, batch_id: int, run_id: str) -> None:
         self.sink = sink
         self.batch_id = batch_id
         self.run_id = run_id
         self.began_with: DeciderStamp | None = None
-        """Of a job, once it has begun."""
+        """Decider of a job, once it has begun."""
 
 
 class PreparedRows(WrittenRecords):
-    """The same of a transaction that waits for a decision."""
+    """Rows of a transaction that waits for a decision."""
 
     def __init__(
         self,
@@ -79,19 +80,18 @@ class PreparedRows(WrittenRecords):
         super().__init__(counts, oldest_timestamps_ms, topic_ids)
         self.batch = batch
         self.transaction = transaction
-        """None: the task had no rows, or found them written."""
+        """None: the task had no rows, or found the batch decided."""
         self.waits_for_ever = waits_for_ever
         self.unwritten_rows = unwritten_rows
-        """That it had and found written."""
+        """Rows of a batch that the task found decided."""
 
     @property
     def rows(self) -> int:
-        """How many rows the task had."""
         return self.counts.total() + self.unwritten_rows
 
 
 class RefusedRows(WriterCommitMessage):
-    """Why a task's rows can't be written."""
+    """Reason why a task's rows can't be written."""
 
     def __init__(self, batch: Batch | None, error_code: ErrorCode | None, text: str, of_sink: bool) -> None:
         self.batch = batch
@@ -101,14 +101,13 @@ class RefusedRows(WriterCommitMessage):
 
     @property
     def error(self) -> Exception:
-        """Return the error, as the task would have raised it."""
         if self._error_code is not None:
             return KafkaError(self._error_code, self._text)
         return SinkError(self._text) if self._of_sink else InvalidRowError(self._text)
 
 
 def refusal(batch: Batch | None, error: Exception) -> RefusedRows | None:
-    """Return what to tell of an error that another attempt would meet again; None if it may not."""
+    """Return the message for an error that another attempt would repeat; None for other errors."""
     if isinstance(error, InvalidRowError | SinkError):
         return RefusedRows(batch, None, str(error), isinstance(error, SinkError))
     if isinstance(error, KafkaError) and (
@@ -119,10 +118,10 @@ def refusal(batch: Batch | None, error: Exception) -> RefusedRows | None:
 
 
 def raise_refusals(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Return if no task said that its rows can't be written.
+    """Raise the error of a task whose rows can't be written.
 
     Raises:
-        InvalidRowError, KafkaError, SinkError: one did.
+        InvalidRowError, KafkaError, SinkError: a message has one.
     """
     for message in messages:
         if isinstance(message, RefusedRows):
@@ -130,5 +129,5 @@ def raise_refusals(messages: Sequence[WriterCommitMessage | None]) -> None:
 
 
 def records_of(messages: Iterable[WriterCommitMessage | None]) -> list[WrittenRecords]:
-    """Return what tasks told of records; of a task that failed nothing is known."""
+    """Return the messages about records; a failed task has none."""
     return [message for message in messages if isinstance(message, WrittenRecords)]

@@ -1,6 +1,6 @@
-"""What a task does: it turns the batches of one range of offsets into Arrow columns.
+"""The part of a read that runs in tasks: conversion of the batches of one offset range to Arrow columns.
 
-Batch and streaming readers plan ranges each in its own way, and read them in this one.
+Batch and streaming readers plan ranges differently, and read them alike.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from sparklog.types import Offset
 
 
 class OffsetRangePartition(InputPartition):
-    """One task's share: a range of offsets, and the id of the topic they are offsets of."""
+    """One task's offset range, and the id of its topic."""
 
     def __init__(self, offset_range: OffsetRange, topic_id: UUID | None) -> None:
         super().__init__(offset_range)
@@ -32,13 +32,13 @@ class OffsetRangePartition(InputPartition):
 
 
 class RangeReader:
-    """Reads the columns of `schema`; made on the driver, sent to the tasks."""
+    """Reads the columns of `schema`; created on the driver, sent to the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Check the schema.
 
         Raises:
-            DataSourceSchemaError: it is not some of the columns of records.
+            DataSourceSchemaError: its columns are not those of records.
         """
         check_read_schema(schema)
         self._options = options
@@ -50,7 +50,7 @@ class RangeReader:
 
         Raises:
             DataLossError: some of its offsets are gone, and failOnDataLoss is true.
-            KafkaError: they could not be read, or what was read is corrupt.
+            KafkaError: they could not be read, or are corrupt.
         """
         if isinstance(partition, OffsetRangePartition):  # Spark makes up one of its own when there are none
             with ClusterClient(self._options.client) as cluster:
@@ -103,7 +103,7 @@ class RangeReader:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self._arrow_schema)
 
     def _after_loss(self, error: OffsetOutOfRangeError, offset_range: OffsetRange) -> int:
-        """Return where to go on when the partition's log has moved on, or back, from the position."""
+        """Return the offset from which to continue when the partition's log no longer has the position."""
         if error.offset < error.log_start_offset:
             resume_at = min(error.log_start_offset, offset_range.end_offset)
         else:

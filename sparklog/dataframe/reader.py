@@ -1,7 +1,7 @@
-"""Reading: the driver plans offset ranges, and each task reads one.
+"""Batch reads: the driver plans offset ranges, and each task reads one.
 
-A plan is made once for a DataFrame, when it is first used: its ends are then fixed, also for what is
-computed from it later. `load()` again to see records written since.
+A plan is made once for a DataFrame, on its first use: its ends are then fixed, also for DataFrames derived
+from it later. Call `load()` again to see later records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,15 @@ from sparklog.dataframe.resolution import resolve_partitions, resolve_ranges
 
 
 class SparklogReader(DataSourceReader):
-    """Reads the columns of `schema`, once."""
-
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._ranges = RangeReader(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the read: one range of offsets a task.
+        """Plan the read: one offset range for each task.
 
         Raises:
-            DataSourceOptionError, DataLossError, KafkaError: as `resolve_ranges` says.
+            DataSourceOptionError, DataLossError, KafkaError: as `resolve_ranges` raises them.
         """
         options = self._options
         with told_in_one_line(), ClusterClient(options.client) as cluster:
@@ -48,7 +46,7 @@ class SparklogReader(DataSourceReader):
         """Yield the records of one range, in order.
 
         Raises:
-            DataLossError, KafkaError: as `RangeReader.read` does.
+            DataLossError, KafkaError: as `RangeReader.read` raises them.
         """
         with told_in_one_line():
             yield from self._ranges.read(partition)

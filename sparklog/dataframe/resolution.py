@@ -1,11 +1,11 @@
-"""From what the options say to the offsets a read covers: what the driver asks the cluster while it plans.
+"""Resolution of options to the offsets of a read: the driver's requests to the cluster during planning.
 
-Partitions are fixed first, then both ends of each; whatever is written later is not read. Offsets that the
-options name but a partition does not have are found out here, before the query runs.
+Partitions are fixed first, then both ends of each; later records are not read. Offsets in the options that a
+partition does not have are detected here, before the query runs.
 
-Where only committed records are read, a partition ends at its last stable offset for now, before the first
-record of a transaction that is open. What is between there and its high watermark is not lost: whoever stands
-there, or is to read up to there, waits (`end_for_now`).
+Under read_committed, a partition ends at its last stable offset for now, before the first record of an open
+transaction. The records from there to its high watermark are not lost: a position or an end in that range
+waits (`end_for_now`).
 """
 
 import logging
@@ -36,11 +36,11 @@ def resolve_partitions(
 ) -> dict[TopicPartition, UUID | None]:
     """Return the partitions to read, each with its topic's id.
 
-    Topics that are named and not there are waited for, for `timeout_ms` or as long as the client does.
+    Missing named topics are waited for, for `timeout_ms` or the client's limit.
 
     Raises:
-        UnknownTopicError: a topic that is named does not exist. A pattern that nothing matches is no error.
-        DataSourceOptionError: a partition that is assigned does not exist.
+        UnknownTopicError: a named topic does not exist. A pattern without a match is not an error.
+        DataSourceOptionError: an assigned partition does not exist.
     """
     match topics:
         case Pattern(pattern):
@@ -48,7 +48,7 @@ def resolve_partitions(
             found = [
                 topic
                 for topic in cluster.topics().values()
-                # Of our own as of Kafka's: what sinks have decided is of use to nobody else.
+                # Neither Kafka's internal topics nor ours: sinks' decisions are of no use to users.
                 if not topic.is_internal and topic.name != DECISIONS_TOPIC and matches(topic.name)
             ]
             if not found:
@@ -77,15 +77,15 @@ def resolve_partitions(
 def resolve_ranges(
     cluster: ClusterClient, options: ReadOptions, partitions: Mapping[TopicPartition, UUID | None]
 ) -> list[OffsetRange]:
-    """Return the offsets to read of each partition.
+    """Return the offset range to read of each partition.
 
-    An end that is given by offset and is beyond the last stable offset stays: tasks wait, as a consumer does,
+    An end that is given by offset and is beyond the last stable offset stays: tasks wait, like a consumer,
     until the transactions before it have ended.
 
     Raises:
-        DataSourceOptionError: offsets or timestamps are given for other partitions than those to be read, no
+        DataSourceOptionError: offsets or timestamps are given for other partitions than the read ones, no
             record is at or after the starting timestamp, or the end comes before the start.
-        DataLossError: a partition does not have offsets that are asked for, and that shall not pass.
+        DataLossError: a partition does not have requested offsets, and failOnDataLoss is true.
         ApiTimeoutError: a leader did not answer in time.
     """
     if not partitions:
@@ -93,7 +93,7 @@ def resolve_ranges(
     earliest = listed(cluster, options, partitions, SpecialOffset.EARLIEST)
     starts = _starts(cluster, options, earliest)
     ends = _by_limit(cluster, options, "ending", options.ending, earliest)
-    # Asked last: what the timestamps found lies below it.
+    # Listed last: offsets found by timestamps lie below.
     latest = listed(cluster, options, partitions, SpecialOffset.LATEST)
     asked = {each: max(starts[each] or 0, ends[each] or 0) for each in partitions}
     high_watermarks = _high_watermarks(cluster, options, latest, asked)
@@ -140,10 +140,10 @@ def _report_end_beyond(options: ReadOptions, each: TopicPartition, end: Offset, 
 def resolve_starts(
     cluster: ClusterClient, options: ReadOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
-    """Return where a streaming query begins in each partition.
+    """Return a streaming query's starting offset in each partition.
 
     Raises:
-        DataSourceOptionError, DataLossError, ApiTimeoutError: as `resolve_ranges` does.
+        DataSourceOptionError, DataLossError, ApiTimeoutError: as `resolve_ranges` raises them.
     """
     earliest = listed(cluster, options, partitions, SpecialOffset.EARLIEST)
     starts = _starts(cluster, options, earliest)
@@ -169,7 +169,7 @@ def resolve_starts(
 def listed_ends(
     cluster: ClusterClient, options: ReadOptions, starts: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, Offset]:
-    """Return where reading from each start ends for now, as `end_for_now` says.
+    """Return the present end of reading from each start, by `end_for_now`.
 
     Raises:
         ApiTimeoutError: a leader did not answer in time.
@@ -180,10 +180,10 @@ def listed_ends(
 
 
 def end_for_now(start: Offset, latest: Offset, high_watermark: Offset) -> Offset:
-    """Return where reading from `start` ends for now, which is before it only if something was lost.
+    """Return the present end of reading from `start`; it is below `start` only if records were lost.
 
-    `latest` is the last stable offset where only committed records are read. Whoever read all records before,
-    or was told where to start, may stand beyond it, and has nothing to read there until a transaction ends.
+    `latest` is the last stable offset under read_committed. A query that has read uncommitted records before,
+    or was given its start, may be beyond it, and has nothing to read until a transaction ends.
 
     >>> end_for_now(10, 20, 25), end_for_now(10, 5, 12), end_for_now(10, 5, 8)
     (20, 10, 5)
@@ -208,9 +208,9 @@ def _high_watermarks(
     latest: Mapping[TopicPartition, Offset],
     asked: Mapping[TopicPartition, Offset],
 ) -> Mapping[TopicPartition, Offset]:
-    """Return how far partitions are written, listed only where `asked` is beyond what is readable.
+    """Return high watermarks; only listed for partitions `asked` beyond the readable offsets.
 
-    Of others their `latest` offset stands for it: nothing is decided by it.
+    The others get their `latest` offset, which makes no difference.
     """
     beyond = [each for each, offset in asked.items() if offset > latest[each]]
     if not beyond or not options.fetch.read_committed:
@@ -240,7 +240,7 @@ def _by_limit(
     limit: OffsetLimit,
     earliest: Mapping[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset | None]:
-    """Return the offset of each partition that the limit means; None for its end."""
+    """Return the offset of each partition by a bound; None for the partition's end."""
     match limit:
         case Earliest():
             return dict(earliest)

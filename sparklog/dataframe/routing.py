@@ -1,10 +1,10 @@
-"""Rows to partitions: which row goes where, and when a partition has enough rows for a batch.
+"""Routing of rows to partitions, and collecting enough of a partition's rows for a batch.
 
 Kafka's rules: a row's own `partition` wins; else a key decides, by murmur2; rows with neither go to one
-partition until it has a batch's worth, then to the next (KIP-794, uniform sticky). Everything is done a
-column at a time, with no Python object a row. Rows of a partition keep their order.
+partition until it has a batch's worth, then to the next (KIP-794, uniform sticky). Everything is done in
+columns, without a Python object per row. Rows of a partition keep their order.
 
-Order for callers: `add` each Arrow batch and send what it yields, `drain` at the end.
+Order for callers: `add` each Arrow batch and send the rows that it yields, `drain` at the end.
 """
 
 import itertools
@@ -24,33 +24,33 @@ from sparklog.types import TimestampMs, TopicPartition
 __all__ = ["InvalidRowError", "RoutedRows", "RowRouter", "Targets"]
 
 RECORD_OVERHEAD_BYTES: Final = 12
-"""What a record of usual size takes beside its key, value and headers."""
+"""Usual size of a record without its key, value and headers."""
 _HEADER_OVERHEAD_BYTES: Final = 2
 _FEWEST_RUNS_TO_SORT: Final = 16
 _FEWEST_ROWS_A_RUN: Final = 64
-"""Rows that come in long runs of one partition, as rows without keys do, are sliced and not sorted."""
+"""Rows that come in long runs of one partition, as rows without keys do, are sliced instead of sorted."""
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 
 class RoutedRows(NamedTuple):
-    """Rows of one partition for one batch or several: `key`, `value`, `headers`, `timestamp` (ms)."""
+    """Rows of one partition for one or more batches: `key`, `value`, `headers`, `timestamp` (ms)."""
 
     topic_partition: TopicPartition
     rows: pa.Table
 
 
 class Targets(NamedTuple):
-    """Where rows for a topic can go."""
+    """Partitions of a topic."""
 
     partition_count: int
     free: Sequence[int]
-    """The partitions that rows without key and partition go to."""
+    """Partitions for rows without key and partition."""
 
 
 class _Waiting:
-    """Rows of one partition that are not a batch yet."""
+    """Rows of one partition that do not fill a batch yet."""
 
     __slots__ = ("chunks", "size_bytes", "sizes")
 
@@ -61,7 +61,7 @@ class _Waiting:
 
 
 class _Sticky:
-    """Where a topic's rows without key and partition go at present."""
+    """Present partition for a topic's rows without key and partition."""
 
     __slots__ = ("filled_bytes", "partition")
 
@@ -73,10 +73,10 @@ class _Sticky:
 class RowRouter:
     """Collects rows by partition until there is a batch of them.
 
-    `topic` None takes each row's from its `topic` column. `targets` is asked once a topic, and
-    `newest_targets`, which may not answer from memory, when a row names a partition that is not among those:
-    once an Arrow batch and topic at most. The rows held back are bounded by `buffer_bytes`, beyond which
-    partial batches are given out. They keep at most as much more in memory of the batches that they came in.
+    With `topic` None each row's topic is in its `topic` column. `targets` is called once for each topic, and
+    `newest_targets`, which must not use cached metadata, if a row names an unknown partition: at most once
+    for each Arrow batch and topic. The rows held back are bounded by `buffer_bytes`, beyond which partial
+    batches are yielded. The memory of the Arrow batches that they came in is bounded by as much again.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class RowRouter:
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._waiting_bytes = 0
         self._kept_bytes = 0
-        """At most so much is in memory for what waits: a slice keeps all that it was cut from."""
+        """Bound of the memory for waiting rows: a slice keeps the whole batch from which it was cut."""
         self.oldest_timestamps_ms: dict[str, TimestampMs] = {}
-        """The oldest event time of each topic that rows came for; without event times it is not in it."""
+        """The oldest event time of each topic with rows; topics without event times are missing."""
 
     def add(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
         """Take rows as Spark gives them; yield partitions' rows that fill batches.
@@ -135,7 +135,7 @@ class RowRouter:
         self._kept_bytes = 0
 
     def _let_go(self) -> None:
-        """Copy what waits, so that what it was cut from can go."""
+        """Copy the waiting rows, so that the batches they were cut from can be freed."""
         for waiting in self._waiting.values():
             if waiting.chunks:
                 rows = pa.concat_batches(waiting.chunks)
@@ -187,7 +187,6 @@ class RowRouter:
         self._free[topic] = np.array(targets.free, dtype=np.int32)
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None, sizes: Int64s) -> Int32s:
-        """Return the partition of each row."""
         own = None
         if chosen is not None and chosen.null_count < len(chosen):
             own = self._own_partitions(topic, chosen)
@@ -207,7 +206,7 @@ class RowRouter:
     def _own_partitions(self, topic: str, chosen: pa.Array) -> Int32s:
         """Return the partition that each row names, -1 for null.
 
-        One that is beyond those known may have been added since: what is known may be minutes old.
+        An unknown one may have been added since: the metadata may be minutes old.
 
         Raises:
             InvalidRowError: one does not exist.
@@ -225,12 +224,13 @@ class RowRouter:
         return own
 
     def _sticky_partitions(self, topic: str, sizes: Int64s) -> Int32s:
-        """Move on to the next partition whenever the present one has got a batch's worth of bytes."""
+        """Return the sticky partition of each row, moving on after each batch's worth of bytes."""
         free = self._free[topic]
         count = len(free)
         sticky = self._sticky.get(topic)
         if sticky is None:
-            # A random start spreads the tasks of a write, which all write a few batches, over the partitions.
+            # A random start distributes the tasks of a write, which write few batches each, over the
+            # partitions.
             sticky = self._sticky[topic] = _Sticky(self._random.randrange(count))
         ends = np.cumsum(sizes) + sticky.filled_bytes
         switches = (ends - sizes) // self._batch_size_bytes
@@ -274,7 +274,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns that go into records: binary key and value, headers, timestamps in milliseconds."""
+    """Return the columns of records: binary key and value, headers, timestamps in milliseconds."""
     columns: dict[str, pa.Array] = {}
     for name in ("key", "value"):
         column = _column(batch, name)
@@ -291,7 +291,7 @@ def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _is_event_time(data_type: pa.DataType) -> bool:
-    """Return whether a column `timestamp` is one; another is left out, as Spark's connector leaves it out."""
+    """Return whether a column `timestamp` has event times; others are left out, as by Spark's connector."""
     return pa.types.is_float64(data_type) or (pa.types.is_timestamp(data_type) and data_type.tz is not None)
 
 
@@ -301,13 +301,13 @@ def _oldest(rows: pa.RecordBatch) -> TimestampMs | None:
 
 
 def _milliseconds(timestamps: pa.Array) -> pa.Array:
-    """Return Spark's timestamps (microseconds, or a double's seconds) as Kafka's; null stays null."""
+    """Convert Spark's timestamps (microseconds, or a double's seconds) to milliseconds; null stays null."""
     if pa.types.is_floating(timestamps.type):
         try:
-            # A double has a whole number of milliseconds but nearly, and may be a little less than it.
+            # A double is rarely a whole number of milliseconds, and may be slightly less than one.
             microseconds = pc.round(pc.multiply(timestamps, 1_000_000.0)).cast(pa.int64())
         except pa.ArrowInvalid as error:
-            raise InvalidRowError(f"a timestamp is no time in seconds: {error}") from error
+            raise InvalidRowError(f"a timestamp is not a time in seconds: {error}") from error
     else:
         microseconds = timestamps.cast(pa.timestamp("us", timestamps.type.tz)).cast(pa.int64())
     least = pc.min(microseconds).as_py()
@@ -319,7 +319,7 @@ def _milliseconds(timestamps: pa.Array) -> pa.Array:
 
 
 def _sizes(rows: pa.RecordBatch) -> Int64s:
-    """Return about how many bytes each row takes as a record."""
+    """Return the approximate size of each row as a record."""
     sizes: Int64s = np.full(rows.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
         if (column := _column(rows, name)) is not None:

@@ -1,7 +1,7 @@
-"""What a task does: it turns the Arrow batches it is given into record batches and sends them to the leaders.
+"""The part of a write that runs in tasks: encoding of Arrow batches and sending them to the leaders.
 
-A task is one idempotent producer: whatever fails and is sent again while it runs is in the log once. In whose
-transaction it writes, if in any, is its caller's matter.
+A task is one idempotent producer: rows that are sent again after a failure are in the log once. The caller
+chooses the transaction, if there is one.
 """
 
 from collections import Counter
@@ -28,20 +28,20 @@ from sparklog.types import TimestampMs, TopicPartition
 
 
 class WrittenRows(NamedTuple):
-    """What a task wrote."""
+    """Result of a task's write."""
 
     counts: Counter[TopicPartition]
     oldest_timestamps_ms: Mapping[str, TimestampMs]
-    """By topic; without event times it is not in it."""
+    """By topic; topics without event times are missing."""
     topic_ids: Mapping[str, UUID | None]
-    """Of each topic, from before its first row was written."""
+    """Id of each topic, from before its first row was written."""
 
 
 class RowWriter:
-    """Writes rows of `schema`; made on the driver, sent to the tasks."""
+    """Writes rows of `schema`; created on the driver, sent to the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written as the options say.
+        """Check that rows of this schema can be written with the options.
 
         Raises:
             DataSourceSchemaError: the schema is not one of records.
@@ -52,13 +52,13 @@ class RowWriter:
     def write(
         self, cluster: ClusterClient, rows: Iterator[pa.RecordBatch], begin: Callable[[Producer], None]
     ) -> WrittenRows:
-        """Write all rows of a task; return what was written when all are acknowledged.
+        """Write all rows of a task; return when all are acknowledged.
 
-        `begin` gives the producer its id, before the first row is written; without rows it isn't called.
+        `begin` gives the producer its id, before the first row is written; it isn't called without rows.
 
         Raises:
             InvalidRowError: a row cannot become a record.
-            DeliveryError, KafkaError: the cluster did not take the rows.
+            DeliveryError, KafkaError: the cluster refused the rows or did not answer.
         """
         producer = Producer(cluster, self._options.producer)
         topic_ids: dict[str, UUID | None] = {}
@@ -95,19 +95,19 @@ class RowWriter:
         return WrittenRows(producer.acknowledged, router.oldest_timestamps_ms, topic_ids)
 
     def find_topic(self, cluster: ClusterClient) -> None:
-        """Return if the topic of all rows is there, or is made by the brokers for being asked for.
+        """Check that the topic of all rows exists; brokers may create it on this request.
 
         Raises:
-            UnknownTopicError: it is not.
-            KafkaError: it is refused, or nobody answers.
+            UnknownTopicError: it does not.
+            KafkaError: the request is refused, or no broker answers.
         """
         if self._options.topic is not None:
             Producer(cluster, self._options.producer).partition_count(self._options.topic)
 
     def written(self, messages: list[WriterCommitMessage | None]) -> Counter[TopicPartition]:
-        """Return how many records of each partition the tasks wrote; warn if retention will delete them.
+        """Return the number of written records by partition; warn if retention will delete them.
 
-        On the driver, when all tasks are done.
+        Called on the driver, when all tasks are done.
         """
         known = records_of(messages)
         oldest = oldest_of(message.oldest_timestamps_ms for message in known)
@@ -144,6 +144,6 @@ class RowWriter:
 
 
 def _with_leaders(topic: Topic) -> list[int]:
-    """Return the partitions that have a leader; all, if none has at present."""
+    """Return the partitions that have a leader; all, if none has one."""
     leading = [partition for partition, leader in topic.leaders.items() if leader is not None]
     return sorted(leading or topic.leaders)

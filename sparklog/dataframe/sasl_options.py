@@ -1,4 +1,4 @@
-"""The `kafka.sasl.*` options: what Kafka's client settings of these names mean in the connector.
+"""The `kafka.sasl.*` options: with the meaning of Kafka's client settings of these names.
 
 No error shows a value: some of them are secrets.
 """
@@ -22,14 +22,14 @@ _MODULES: Final = {
     SCRAM_SHA_512: "ScramLoginModule",
     OAUTHBEARER: "OAuthBearerLoginModule",
 }
-"""The login module that goes with each mechanism."""
+"""The login module of each mechanism."""
 
 
 def sasl_login(settings: Mapping[str, str]) -> Login:
-    """Return how to log in by what is given under these names, which stand without `kafka.`.
+    """Return the login by these settings, without their prefix `kafka.`.
 
     Raises:
-        DataSourceOptionError: a setting is missing or malformed, or another way to log in is asked for.
+        DataSourceOptionError: a setting is missing or malformed, or the mechanism is not supported.
     """
     mechanism = settings.get("sasl.mechanism", "GSSAPI").strip()
     if mechanism not in _MODULES:
@@ -51,7 +51,7 @@ def sasl_login(settings: Mapping[str, str]) -> Login:
 
 
 def _module(settings: Mapping[str, str], mechanism: str) -> LoginModule | None:
-    """Return the login module that is given, None if there is none."""
+    """Return the configured login module; None if there is none."""
     text = settings.get("sasl.jaas.config")
     if text is None:
         return None
@@ -62,7 +62,6 @@ def _module(settings: Mapping[str, str], mechanism: str) -> LoginModule | None:
     expected = _MODULES[mechanism]
     if module.name.rpartition(".")[2] != expected:
         raise DataSourceOptionError(
-            f"Option 'kafka.sasl.jaas.config' names another login module than {expected}, which {mechanism} "
-            "goes with"
+            f"Option 'kafka.sasl.jaas.config' must name the login module {expected}, which {mechanism} needs"
         )
     return module

@@ -1,8 +1,8 @@
-"""Which columns records have, in Spark's types, and which DataFrames can become records.
+"""The columns of records in Spark's types, and the schemas of DataFrames that can become records.
 
-Reading gives the columns of Spark's Kafka connector, or, when the user gives a schema, those of them that
-it names, in its order. Writing takes the connector's columns and `timestamp`, the records' event time.
-Other columns of a written DataFrame are ignored, as the connector does.
+Reading gives the columns of Spark's Kafka connector, or those that the user's schema names, in its order.
+Writing takes the connector's columns and `timestamp`, the records' event time. Other columns of a written
+DataFrame are ignored, as by the connector.
 """
 
 import difflib
@@ -51,7 +51,7 @@ _EVENT_TIME_TYPES: Final = (TimestampType(), DoubleType())
 
 
 def record_schema(*, include_headers: bool) -> StructType:
-    """Return the columns of a read without a schema of the user's."""
+    """Return the columns of a read without a user's schema."""
     return StructType(
         [
             StructField(name, data_type)
@@ -62,7 +62,7 @@ def record_schema(*, include_headers: bool) -> StructType:
 
 
 def check_read_schema(schema: StructType) -> None:
-    """Check that a user's schema is some of the columns of records, whatever their order.
+    """Check that a user's schema has only columns of records, in any order.
 
     Raises:
         DataSourceSchemaError: another name, another type, a column twice, or a NOT NULL that cannot be kept.
@@ -93,7 +93,7 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     """Check that rows of `schema` can become records.
 
     Raises:
-        DataSourceSchemaError: no value, no topic from anywhere, or a column of another type.
+        DataSourceSchemaError: no value, no topic, or a column of another type.
     """
     fields = {field.name: field for field in schema.fields}
     if "value" not in fields:
@@ -104,7 +104,7 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     if topic is None and "topic" not in fields:
         raise DataSourceSchemaError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a "
-            "topic. In SQL it is given with the statement, for Spark drops what options a table has: INSERT "
+            "topic. In SQL it is given with the statement, since Spark drops a table's options: INSERT "
             "INTO t WITH (topic = '...') ..."
         )
     for name, allowed in _WRITE_TYPES.items():
@@ -119,13 +119,13 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     timestamp = fields.get("timestamp")
     if timestamp is not None and not any(_same_type(timestamp.dataType, each) for each in _EVENT_TIME_TYPES):
         warn_once(
-            f"Column 'timestamp' is {timestamp.dataType.simpleString()} and left out, as any is by Spark's "
+            f"Column 'timestamp' is {timestamp.dataType.simpleString()} and left out, as by Spark's "
             "Kafka connector; to give records event times cast it to timestamp, or to double in seconds"
         )
 
 
 def _same_type(one: DataType, other: DataType) -> bool:
-    """Compare types regardless of what may be null inside them."""
+    """Compare types, ignoring the nullability inside them."""
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         return _same_type(one.elementType, other.elementType)
     if isinstance(one, StructType) and isinstance(other, StructType):

@@ -1,10 +1,9 @@
 """The data source that Spark knows as `sparklog`.
 
-Options and schemas are checked when Spark makes the reader or writer, on the driver, before a query runs.
+Options and schemas are checked when Spark creates the reader or writer, on the driver, before a query runs.
 
-Spark imports this module in every application whose Python has it, to learn the format's name
-(`pyspark_sparklog`). So it imports next to nothing: what reads and what writes is imported when somebody
-does.
+Spark imports this module in every application that has it installed, to learn the format's name
+(`pyspark_sparklog`). So it imports very little: readers and writers are imported on first use.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -22,34 +21,33 @@ if TYPE_CHECKING:
     from sparklog.dataframe.options import WriteOptions
 
 _OPTION_OF_TABLE: Final = "option."
-"""What Spark puts before the names of a table's own options when it gives them to a source."""
+"""Prefix of a table's own options when Spark passes them to a source."""
 _NO_OPTIONS_OF_TABLES: Final = (
-    "Spark drops the OPTIONS of CREATE TABLE when a source is in Python: no query of the table would know "
-    "of them. Leave them out (CREATE TABLE log USING sparklog) and give them with each query, as in SELECT * "
+    "Spark drops the OPTIONS of CREATE TABLE when a source is in Python: queries of the table would not get "
+    "them. Leave them out (CREATE TABLE log USING sparklog) and give them with each query, as in SELECT * "
     "FROM log WITH (subscribe = 'events'); or CREATE TEMPORARY VIEW events USING sparklog OPTIONS (subscribe "
     "'events')"
 )
 
 
 class SparklogDataSource(DataSource):
-    """Reads and writes topics of a Kafka cluster, the application's own unless options name another."""
+    """Reads and writes topics of a Kafka cluster: the application's own unless options name another one."""
 
     default_bootstrap_servers: ClassVar[str | None] = None
-    """A session's own choice, in the subclass that `register` makes; None is what the application runs."""
+    """A session's default, in the subclass that `register` creates; None for the application's cluster."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
         return "sparklog"
 
     def schema(self) -> StructType:
-        """Return the columns of a read without a schema of the user's; checks the options on the way.
+        """Return the columns of a read without a user's schema; checks the options as well.
 
-        Spark does not say here whether the read is a stream, so options that either allows pass. CREATE TABLE
-        asks as well, with the table's properties among the options.
+        Spark does not say here whether the read is a stream, so options that either permits pass. CREATE
+        TABLE calls this too, with the table's properties among the options.
 
         Raises:
-            DataSourceOptionError: an option is wrong, or a table is given options.
+            DataSourceOptionError: an option is wrong, or a table has options.
         """
         from sparklog.dataframe.errors import DataSourceOptionError, told_in_one_line
         from sparklog.dataframe.options import read_options_of_either_kind
@@ -65,11 +63,11 @@ class SparklogDataSource(DataSource):
         return record_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads.
+        """Return the reader of a batch.
 
         Raises:
             DataSourceOptionError: an option is wrong.
-            DataSourceSchemaError: `schema`, if it is the user's, is not some of the columns of records.
+            DataSourceSchemaError: `schema`, if it is the user's, has other columns than records.
         """
         from sparklog.dataframe.errors import told_in_one_line
         from sparklog.dataframe.options import ReadOptions
@@ -79,12 +77,12 @@ class SparklogDataSource(DataSource):
             return SparklogReader(ReadOptions.parse(self.options, self._default()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes, once the topic is found.
+        """Return the writer of a batch, once the topic is found.
 
         Raises:
-            DataSourceOptionError: an option is wrong, or the save mode is.
+            DataSourceOptionError: an option or the save mode is wrong.
             DataSourceSchemaError: rows of `schema` cannot become records.
-            KafkaError: the topic isn't there, or the cluster can't be written to as asked.
+            KafkaError: the topic does not exist, or the cluster can't be written to.
         """
         from sparklog.dataframe.errors import told_in_one_line
         from sparklog.dataframe.writer import batch_writer
@@ -95,20 +93,20 @@ class SparklogDataSource(DataSource):
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads batch after batch; its first call raises what is wrong with options or schema."""
+        """Return the reader of a stream; its first call raises errors of options or schema."""
         from sparklog.dataframe.stream_reader import stream_reader
 
         return stream_reader(self.options, self._default(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return what writes batch after batch, exactly once unless options say otherwise.
+        """Return the writer of a stream, exactly once unless the options differ.
 
-        `overwrite` says that the query's output mode is complete: each batch is then written whole.
+        `overwrite` means that the query's output mode is complete: each batch is then written whole.
 
         Raises:
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: rows of `schema` cannot become records.
-            KafkaError: the topic isn't there, or the cluster can't be written to as asked.
+            KafkaError: the topic does not exist, or the cluster can't be written to.
         """
         from sparklog.dataframe.errors import told_in_one_line
         from sparklog.dataframe.stream_writer import stream_writer
@@ -124,10 +122,10 @@ class SparklogDataSource(DataSource):
         return WriteOptions.parse(self.options, self._default())
 
     def _default(self) -> str | None:
-        """Return where a query goes that names no cluster."""
+        """Return the address for queries that name no cluster."""
         from sparklog.dataframe.application_cluster import announced_address
 
         announced = announced_address()
         own = self.default_bootstrap_servers
-        # With the application's own address comes by what sessions get in there.
+        # The application's own address comes with the credentials of its sessions.
         return announced if own is None or own == announced else own

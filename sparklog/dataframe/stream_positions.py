@@ -1,12 +1,12 @@
-"""Where a streaming query stands, as its checkpoint says it: the JSON of Spark's Kafka connector.
+"""Positions of a streaming query in its checkpoint: the JSON of Spark's Kafka connector.
 
-`{"topic": {"0": 23}}` says that of partition 0 all below offset 23 was read. So a checkpoint goes on under
-either format.
+`{"topic": {"0": 23}}` means that all offsets of partition 0 below 23 were read. So a checkpoint continues
+under either format.
 
-Spark notes where a batch ends, and takes for its beginning where the one before it ended. The first batch
-has none before it: if it has to be done again, after a crash, the source is asked anew where to begin, and
-the latest offset is another one by then. So the end of a first batch says where it began, too, under topic
-names that no topic can have. The connector notes it in a file of its own; Python sources are not told where.
+Spark records the end of a batch, and takes the end of the previous batch for its start. The first batch has
+no previous one: if it is repeated, after a crash, the source is asked again for the initial offset, and the
+latest offset has changed by then. So the end of a first batch contains its start, too, under names that no
+topic can have. The connector records it in a file of its own; Python sources do not know where.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from sparklog.types import Offset, TopicPartition
 
 Document: TypeAlias = dict[str, dict[str, int]]
 _START: Final = "start of the first batch/"
-"""No topic's name has a slash."""
+"""A topic's name has no slash."""
 
 
 class StreamPosition(NamedTuple):
-    """The next offset to read of each partition; of the first batch also where that began.
+    """The next offset to read of each partition; for the first batch also its start.
 
-    A first batch that began with no partition at all says so, too: `_START` alone.
+    A first batch that began without partitions is marked, too: by `_START` alone.
     """
 
     offsets: Mapping[TopicPartition, Offset]
@@ -30,7 +30,7 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def parse(cls, document: Mapping[str, Mapping[str, int]]) -> "StreamPosition":
-        """Read what `document` wrote, here or in the connector."""
+        """Parse a document of `document` or of the connector."""
         offsets: dict[TopicPartition, Offset] = {}
         starts: dict[TopicPartition, Offset] = {}
         for name, numbers in document.items():

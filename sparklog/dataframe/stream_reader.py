@@ -1,7 +1,7 @@
-"""The streaming source as Spark calls it: `spark.readStream.format("sparklog")`.
+"""The streaming source in Spark's interface: `spark.readStream.format("sparklog")`.
 
-Spark keeps one object a query, in a process of its own on the driver, for everything but `read`, which runs
-in the tasks on another object. Spark loses what a constructor raises, so options and schema are looked at in
+Spark keeps one object for each query, in a separate process on the driver, for everything but `read`, which
+runs in the tasks on another object. Spark loses errors of a constructor, so options and schema are checked in
 the first call (the options before, when Spark asks for the schema).
 """
 
@@ -55,7 +55,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_in_one_line()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return that there are limits, if there are; which they are is known here."""
+        """Return whether there are limits; the reader itself applies them."""
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -65,13 +65,13 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins."""
+        """Return the start of a new query."""
         self._initial = StreamPosition(self._source.starts()).document()
         return self._initial
 
     @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends, `start` if there is none; waits a little for something new."""
+        """Return the end of the next batch, `start` if there is none; waits briefly for new records."""
         return self._batch_end(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def _batch_end(self, start: Document, *, limited: bool) -> Document:
@@ -83,18 +83,18 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_in_one_line()
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the latest offsets as last seen, for the query's progress."""
+        """Return the last known latest offsets, for the query's progress."""
         latest = self._source.latest_known
         return None if latest is None else StreamPosition(latest).document()
 
     @told_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read what is there when the latest offset is next asked for, and nothing that comes later."""
+        """Fix the latest offsets on their next use: later records are not read."""
         self._source.hold_latest()
 
     @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a batch: one range of offsets a task, none that is empty."""
+        """Plan a batch: one non-empty offset range for each task."""
         ends = StreamPosition.parse(end)
         starts = StreamPosition.parse(start).offsets
         if ends.first_starts is not None and start == self._initial:
@@ -112,33 +112,33 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one range, in order; in a task."""
+        """Yield the records of one range, in order; runs in a task."""
         with told_in_one_line():
             yield from RangeReader(self._options.read, self._schema).read(partition)
 
     def stop(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if "_source" in self.__dict__:
             self._source.close()
 
 
 class SelfPositionedStreamReader(SparklogStreamReader):
-    """The same for a PySpark that gives `latestOffset` neither a position nor a limit.
+    """The reader for a PySpark that gives `latestOffset` neither a position nor a limit.
 
-    The position is the end of the batch that was planned last: for a query that is started again Spark first
-    plans an empty batch where it stands (`AcceptsLatestSeenOffset`). Under the trigger availableNow it then
-    asks for one end only, and makes one batch of it; which trigger it is, Spark does not say. So the first
-    end of each start has no limit: with one, records would stay unread.
+    The position is the end of the batch that was planned last: when a query restarts, Spark first plans an
+    empty batch at its position (`AcceptsLatestSeenOffset`). Under the trigger availableNow it then asks for
+    one end only, and makes one batch of it; Spark does not tell the trigger. So the first end after each
+    start has no limit: with one, records would stay unread.
     """
 
     _position: Document | None = None
     _beginning: Document | None = None
-    """Where a new query begins, as of its first `latestOffset`."""
+    """Start of a new query, as of its first `latestOffset`."""
     _has_ended_a_batch = False
 
     @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins; asked after `latestOffset`, whose batch must not end before."""
+        """Return the start of a new query; Spark asks after `latestOffset`."""
         initial = super().initialOffset() if self._beginning is None else self._beginning
         self._initial = initial
         self._position = self._position or initial
@@ -146,11 +146,11 @@ class SelfPositionedStreamReader(SparklogStreamReader):
 
     @told_in_one_line()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - before Spark 4.2
-        """Return where the next batch ends; waits a little for something new."""
+        """Return the end of the next batch; waits briefly for new records."""
         limited, self._has_ended_a_batch = self._has_ended_a_batch, True
         if not limited and self._options.limits.are_set:
             logger.warning(
-                "The first batch reads all that there is: before Spark 4.2 maxOffsetsPerTrigger and "
+                "The first batch reads all available records: before Spark 4.2 maxOffsetsPerTrigger and "
                 "minOffsetsPerTrigger hold from the second batch of a start on, and not under availableNow"
             )
         if self._position is not None:
@@ -161,7 +161,7 @@ class SelfPositionedStreamReader(SparklogStreamReader):
 
     @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a batch, and go on from its end."""
+        """Plan a batch, and continue from its end."""
         planned = super().partitions(start, end)
         self._position = end
         return planned
@@ -170,6 +170,6 @@ class SelfPositionedStreamReader(SparklogStreamReader):
 def stream_reader(
     options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
 ) -> SparklogStreamReader:
-    """Return the reader that this version of PySpark can use."""
+    """Return the reader for this version of PySpark."""
     reader = SparklogStreamReader if HAS_READ_LIMITS else SelfPositionedStreamReader
     return reader(options, default_bootstrap_servers, schema)

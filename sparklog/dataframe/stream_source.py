@@ -1,12 +1,12 @@
-"""What a streaming query knows of its topics: where they end, what is new, which ranges to read.
+"""A streaming query's view of its topics: their ends, new partitions, the ranges to read.
 
-One object a query, in the process that Spark keeps for it on the driver. It asks the cluster for offsets when
-there is something new, and else waits at the ends of the partitions for at most `WAIT_MS`: Spark asks an idle
+One object for each query, in the process that Spark keeps for it on the driver. It lists offsets when there
+are new records, and otherwise waits at the ends of the partitions for at most `WAIT_MS`: Spark asks an idle
 source every few milliseconds, and a record must not wait for Spark. Other sources of the query wait as long.
 
-What was read already and is not there any more (a topic deleted or made anew, a log cut) is a loss of data:
-an error, or with failOnDataLoss=false a warning, as in the connector. A topic made anew is then read from its
-beginning: a batch without rows moves the position there, so that the checkpoint says so, too.
+Records that were read and are missing now (a topic deleted or created again, a truncated log) are a loss of
+data: an error, or with failOnDataLoss=false a warning, as in the connector. A topic created again is then
+read from its start: a batch without rows moves the position there, so that the checkpoint has it, too.
 """
 
 import logging
@@ -35,8 +35,6 @@ Offsets = Mapping[TopicPartition, Offset]
 
 
 class StreamSource:
-    """The topics of one query."""
-
     def __init__(self, options: StreamReadOptions) -> None:
         self._options = options.read
         self._cluster = ClusterClient(options.read.client)
@@ -47,31 +45,31 @@ class StreamSource:
         self._unlimited = Admission(NO_LIMITS)
         self._discovery = PartitionDiscovery(self._cluster, self._options)
         self._caught_up_at: tuple[Offsets, Collection[TopicPartition]] | None = None
-        """Where the query stood when nothing was new, and which partitions there were."""
+        """Position of the query when there was nothing new, and the partitions of that time."""
         self._held: Offsets | None = None
         self._holds = False
         self.latest_known: Offsets | None = None
-        """The latest offsets when they were last asked for."""
+        """The latest offsets as last listed."""
 
     def starts(self) -> Offsets:
-        """Return where a new query begins.
+        """Return the start of a new query.
 
         Raises:
-            UnknownTopicError: a topic that is named is not there.
-            DataSourceOptionError, DataLossError, KafkaError: as `resolve_starts`, and `resolve_partitions`,
+            UnknownTopicError: a named topic does not exist.
+            DataSourceOptionError, DataLossError, KafkaError: as `resolve_starts` and `resolve_partitions`
                 raise them.
         """
         self._discovery.refresh(is_new_query=True)
         return resolve_starts(self._cluster, self._options, self._discovery.partitions)
 
     def hold_latest(self) -> None:
-        """Take for the latest offsets, from now on, what they are when next asked for."""
+        """Fix the latest offsets on their next use."""
         self._holds = True
         # No batch waits for more, since no more can come: the query would end with the rest unread.
         self._limited = Admission(self._limits.at_once())
 
     def ends(self, starts: Offsets, *, limited: bool) -> Offsets:
-        """Return where a micro-batch ends that begins at `starts`; `starts` itself when there is none to be.
+        """Return the end of a micro-batch that begins at `starts`; `starts` itself if there is no batch.
 
         Raises:
             DataLossError: a topic is gone.
@@ -103,10 +101,10 @@ class StreamSource:
         return ends
 
     def ranges(self, starts: Offsets, ends: Offsets) -> list[tuple[OffsetRange, UUID | None]]:
-        """Return what lies between, each range with the id of its topic.
+        """Return the ranges between positions, each with the id of its topic.
 
         Raises:
-            DataLossError: some of it is known to be gone.
+            DataLossError: some offsets are known to be gone.
             KafkaError: the cluster cannot be asked.
         """
         self._find_new_partitions(starts)
@@ -133,7 +131,6 @@ class StreamSource:
         return ranges
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._cluster.close()
         self._waiting.close()
 
@@ -149,9 +146,9 @@ class StreamSource:
     def _listed_beyond(
         self, partitions: Callable[[], Collection[TopicPartition]], starts: Offsets
     ) -> dict[TopicPartition, Offset]:
-        """Ask where reading from `starts` ends; for a while again if something was lost before that.
+        """List the present ends of reading from `starts`; retry for a while if records before them seem lost.
 
-        A new leader learns how far its partition is committed a moment after it leads.
+        A new leader learns the high watermark of its partition a moment after it leads.
         """
         ends: dict[TopicPartition, Offset] = {}
 
@@ -180,13 +177,13 @@ class StreamSource:
         return ends
 
     def _report_steps_back(self, starts: Offsets, ends: Offsets) -> None:
-        """Say of partitions that end before their start whether that is a loss."""
+        """Report partitions that end before their start, as a loss or as a repetition."""
         back = {each: starts[each] for each, end in ends.items() if starts.get(each, 0) > end}
         if not back:
             return
 
         def there() -> list[TopicPartition]:
-            # Of topics made anew it is known, and told, that they end where the new ones begin.
+            # Topics created again end where the new ones begin, which is reported already.
             recreated = self._discovery.recreated
             return [
                 each for each in back if each in self._discovery.partitions and each.topic not in recreated
@@ -196,17 +193,17 @@ class StreamSource:
             start, end = back[each], ends[each]
             if end_now < start:
                 self._options.report_data_loss(
-                    f"{each} was read up to offset {start}, and ends at {end} now; what is below is not read"
+                    f"{each} was read up to offset {start}, and ends at {end} now; records below are not read"
                 )
             else:
                 logger.warning(
-                    "%s was read up to offset %d, and the checkpoint goes back to %d, though nothing was "
-                    "lost: what is between is read again",
+                    "%s was read up to offset %d, and the checkpoint goes back to %d, although nothing was "
+                    "lost: the records in between are read again",
                     *(each, start, end),
                 )
 
     def _restarted(self, starts: Offsets) -> Offsets:
-        """Return `starts` with the partitions of topics that were made anew where those begin."""
+        """Return `starts` with the partitions of recreated topics moved to their log start offsets."""
         recreated = [each for each in starts if each.topic in self._discovery.recreated]
         earliest = self._earliest(recreated)
         restarted = {**starts, **earliest}
@@ -214,7 +211,7 @@ class StreamSource:
             self._discovery.settle()
         else:
             for each, offset in earliest.items():
-                self._report_beginning(each, "created anew", offset)
+                self._report_beginning(each, "created again", offset)
         return restarted
 
     def _report_beginning(self, each: TopicPartition, how: str, offset: Offset) -> None:
@@ -222,7 +219,7 @@ class StreamSource:
             self._options.report_data_loss(f"{each} was {how} and starts at offset {offset} instead of 0")
 
     def _earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return where partitions begin; those that are gone are left out."""
+        """Return the log start offsets of partitions; missing partitions are left out."""
         return self._of_what_is_there(
             lambda: listed(
                 self._cluster,
@@ -235,7 +232,7 @@ class StreamSource:
     def _of_what_is_there(
         self, ask: Callable[[], dict[TopicPartition, Offset]]
     ) -> dict[TopicPartition, Offset]:
-        """List offsets; once more, of what is left, if a topic is gone that was there a moment ago."""
+        """List offsets; repeat for the remaining partitions if a topic has just disappeared."""
         try:
             return ask()
         except UnknownTopicError:

@@ -1,6 +1,6 @@
-"""The `kafka.ssl.*` options: what Kafka's client settings of these names mean in the connector.
+"""The `kafka.ssl.*` options, with the meaning of Kafka's client settings of these names.
 
-Files are read where connections are made: in the tasks, on the executors' hosts.
+Files are read when connections are made: in the tasks, on the executors' hosts.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _PREFIX: Final = "kafka.ssl."
 
 
 def tls_settings(settings: Mapping[str, str], inside: TlsSettings | None = None) -> TlsSettings:
-    """Return what is given under these names, which stand without `kafka.`; `inside` if nothing is.
+    """Return the TLS settings by these options, without their prefix `kafka.`; `inside` if there are none.
 
     Raises:
         DataSourceOptionError: a value is malformed.
@@ -78,7 +78,7 @@ def tls_settings(settings: Mapping[str, str], inside: TlsSettings | None = None)
 
 
 def inside_settings(access: SessionAccess) -> TlsSettings | None:
-    """Return those of the application's own sessions, whose cluster is wherever Spark has put it."""
+    """Return the TLS settings of the application's own sessions, valid for any host of the cluster."""
     if not access.authority_pem:
         return None
     return TlsSettings(

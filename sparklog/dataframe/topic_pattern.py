@@ -1,7 +1,8 @@
-r"""Regular expressions of topic names as Java reads them: what Spark's Kafka connector takes for a pattern.
+r"""Regular expressions of topic names in Java's syntax, as in Spark's Kafka connector.
 
-There is no JVM where Spark makes Python data sources. The package `regex` knows what Java's patterns have and
-Python's `re` lacks (`[a-z&&[^x]]`, `\p{Alpha}`, flags in the middle); the rest is written in its way here.
+There is no JVM where Spark creates Python data sources. The package `regex` supports features of Java's
+patterns that Python's `re` lacks (`[a-z&&[^x]]`, `\p{Alpha}`, flags in the middle); others are translated
+here.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
     import regex
 
 _ESCAPES: Final = {"z": r"\Z", "k": r"\g", "h": r"[\t ]", "e": r"\x1b"}
-"""What follows a backslash in Java, where `regex` writes it differently."""
+"""Escapes of Java that `regex` writes differently."""
 
 
 def compile_java_pattern(option: str, pattern: str) -> "regex.Pattern[str]":
-    r"""Return what finds the pattern in a name.
+    r"""Return the compiled pattern, to search in a name.
 
     >>> bool(compile_java_pattern("subscribePattern", r"\Qorders.\E\p{Digit}++").search("orders.12"))
     True
@@ -30,8 +31,8 @@ def compile_java_pattern(option: str, pattern: str) -> "regex.Pattern[str]":
         return regex.compile(_translated(pattern), regex.VERSION1)
     except regex.error as error:
         raise DataSourceOptionError(
-            f"Option '{option}' is '{pattern}', which is no regular expression here: {error}. Java's "
-            "patterns are understood, but for the flags d and U and classes such as \\p{javaLowerCase}; or "
+            f"Option '{option}' is '{pattern}', which is not a regular expression here: {error}. Java's "
+            "patterns are supported, except the flags d and U and classes such as \\p{javaLowerCase}; or "
             "name the topics with 'subscribe'"
         ) from error
 

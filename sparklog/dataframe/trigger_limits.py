@@ -1,8 +1,8 @@
-"""How much one micro-batch of a streaming query reads: the connector's three options, as a pure rule.
+"""The size of a streaming query's micro-batches: the connector's three options, as a pure rule.
 
-`maxOffsetsPerTrigger` is shared among partitions in proportion to what they have; one that has anything gets
-at least one offset, so none starves. `minOffsetsPerTrigger` lets a batch wait for more, but never longer than
-`maxTriggerDelay`, and not at all under `Trigger.AvailableNow`.
+`maxOffsetsPerTrigger` is divided among partitions in proportion to their available offsets; a partition with
+any gets at least one, so none starves. `minOffsetsPerTrigger` lets a batch wait for more, but never longer
+than `maxTriggerDelay`, and not at all under `Trigger.AvailableNow`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from sparklog.types import Offset, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """The options as given; None is no limit."""
+    """The options; None is no limit."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -22,11 +22,11 @@ class TriggerLimits:
 
     @property
     def are_set(self) -> bool:
-        """Whether a batch may be kept from reading all that there is."""
+        """Whether a batch may read less than all available offsets."""
         return self.max_offsets is not None or self.min_offsets is not None
 
     def at_once(self) -> "TriggerLimits":
-        """Return those by which no batch waits for more."""
+        """Return the limits without waiting for more records."""
         return replace(self, min_offsets=None)
 
 
@@ -34,7 +34,7 @@ NO_LIMITS: Final = TriggerLimits()
 
 
 class Admission:
-    """Says where the next micro-batch ends."""
+    """Computes the ends of micro-batches."""
 
     def __init__(self, limits: TriggerLimits) -> None:
         self._limits = limits
@@ -43,7 +43,7 @@ class Admission:
     def ends(
         self, starts: Mapping[TopicPartition, Offset], latest: Mapping[TopicPartition, Offset], now_ms: int
     ) -> Mapping[TopicPartition, Offset] | None:
-        """Return the end of each partition, or None while the batch is to wait for more.
+        """Return the end of each partition; None while the batch should wait for more.
 
         `starts` has every partition of `latest`.
         """

@@ -1,6 +1,6 @@
-"""Warnings of what stays as it is for as long as a query runs, such as an option that has no effect.
+"""Warnings about conditions that last as long as a query, such as an option without effect.
 
-Spark makes readers and writers anew for each task and each batch, in processes that it uses again.
+Spark creates readers and writers for each task and each batch, in processes that it reuses.
 """
 
 import logging
@@ -11,5 +11,5 @@ logger = logging.getLogger(__name__)
 
 @lru_cache(maxsize=1_000)
 def warn_once(message: str) -> None:
-    """Warn, if this process has not said the same already, as far back as it remembers."""
+    """Log a warning, unless this process has logged the same one recently."""
     logger.warning("%s", message)

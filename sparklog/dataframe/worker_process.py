@@ -1,7 +1,7 @@
-"""What one of Spark's Python processes keeps from one task, or commit, to the next.
+"""State that one of Spark's Python processes keeps from one task, or commit, to the next.
 
-Spark's daemon forks its workers and uses them again, for tasks and for what is done on the driver; each has
-one thread. All is tied to the process: a fork begins anew.
+Spark's daemon forks its workers and reuses them, for tasks and for work on the driver; each has one thread.
+The state belongs to the process: a fork starts with none.
 """
 
 import gc
@@ -21,17 +21,15 @@ _MOST_SINKS: Final = 256
 
 
 class WorkerProcess:
-    """This process."""
-
     def __init__(self) -> None:
         self._name = uuid.uuid4().hex[:16]
         self._clients: dict[ClientConfig, SinkClient] = {}
         self._slots: dict[tuple[SinkId, str], tuple[int, int]] = {}
-        """By sink and run: of which batch, and which is the next."""
+        """By sink and run: the batch of the last id, and the next slot."""
         self._deciders: dict[tuple[ClientConfig, SinkId, str], Decider] = {}
 
     def client(self, config: ClientConfig) -> SinkClient:
-        """Return the client of a cluster, with the connections that it has."""
+        """Return the client of a cluster, with its open connections."""
         client = self._clients.pop(config, None) or SinkClient(ClusterClient(config))
         while len(self._clients) >= _MOST_CLIENTS:  # all that these have asked for is answered
             self._clients.pop(next(iter(self._clients))).cluster.close()
@@ -39,9 +37,9 @@ class WorkerProcess:
         return client
 
     def drop(self, config: ClientConfig) -> None:
-        """Close a client's connections, and be another process.
+        """Close a client's connections, and take another process name.
 
-        After a failure answers may be outstanding on them, and what was asked may still come to be done.
+        After a failure, answers may be outstanding on them, and requests may still be carried out.
         """
         client = self._clients.pop(config, None)
         if client is not None:
@@ -53,10 +51,10 @@ class WorkerProcess:
         return (sink, run_id) in self._slots
 
     def writer_ids(self, sink: SinkId, run_id: str, batch_id: int) -> Iterator[str]:
-        """Yield a `writer_id`, and another process's each time that the one before was asked for in vain.
+        """Yield a `writer_id`, and after each failed initialization one of another process name.
 
-        A request to initialize it that comes late names no producer, so nobody can tell that it is old. It
-        would abort what was written meanwhile, also with the next batch's same id.
+        A late initialization request names no producer, so it can't be recognised as outdated. It would abort
+        a later transaction, even the next batch's of the same id.
         """
         while True:
             yield self.writer_id(sink, run_id, batch_id)
@@ -65,7 +63,7 @@ class WorkerProcess:
     def writer_id(self, sink: SinkId, run_id: str, batch_id: int) -> str:
         """Return a transactional id that this process has not used for this batch, nor for a later one.
 
-        A task that comes late must not abort what the next batch has prepared.
+        A late task must not abort the next batch's prepared transaction.
         """
         used_for, slot = self._slots.pop((sink, run_id), (batch_id, 0))
         if batch_id > used_for:
@@ -80,11 +78,11 @@ class WorkerProcess:
         self._name = uuid.uuid4().hex[:16]
 
     def decider(self, config: ClientConfig, sink: SinkId, run_id: str) -> Decider | None:
-        """Return as whom this process decided last; taken, until it is kept again."""
+        """Remove and return the decider with which this process last decided; None if there is none."""
         return self._deciders.pop((config, sink, run_id), None)
 
     def keep_decider(self, config: ClientConfig, sink: SinkId, run_id: str, decider: Decider) -> None:
-        """Decide as this one next time."""
+        """Keep the decider for the next decision."""
         while len(self._deciders) >= _MOST_SINKS:
             del self._deciders[next(iter(self._deciders))]
         self._deciders[(config, sink, run_id)] = decider
@@ -94,13 +92,12 @@ _by_pid: Final[dict[int, WorkerProcess]] = {}
 
 
 def this_process() -> WorkerProcess:
-    """Return what this process keeps."""
     pid = os.getpid()
     if pid not in _by_pid:
         _by_pid.clear()  # of the process that this one was forked from
         _by_pid[pid] = WorkerProcess()
-        # Spark has each worker collect garbage after each task, through all that was ever imported: 10 ms.
-        # What is there now stays for the process's life.
+        # Spark makes each worker collect garbage after each task, which would visit all imported modules: 10
+        # ms. These stay for the process's life, so they are frozen.
         gc.collect()
         gc.freeze()
     return _by_pid[pid]

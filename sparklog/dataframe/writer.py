@@ -1,6 +1,6 @@
-"""Batch writing: Spark's tasks write the rows, and the driver makes them visible, all or none.
+"""Batch writes: Spark's tasks write the rows, and the driver makes all of them visible, or none.
 
-Under `deliveryGuarantee=atLeastOnce` rows are there as soon as they are acknowledged, and stay if the job
+Under `deliveryGuarantee=atLeastOnce` rows are visible as soon as they are acknowledged, and stay if the job
 fails.
 """
 
@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class SparklogWriter(DataSourceArrowWriter):
-    """Writes rows of `schema`, once; it goes to the tasks, and back to the driver with what they told."""
+    """Writes rows of `schema`, once; it is sent to the tasks, and gets their messages on the driver."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written as the options say.
+        """Check that rows of this schema can be written with the options.
 
         Raises:
             DataSourceSchemaError: the schema is not one of records.
@@ -37,10 +37,10 @@ class SparklogWriter(DataSourceArrowWriter):
         self._decider: Decider | None = None
 
     def prepare(self) -> None:
-        """Find the topic, and make the job known, before Spark starts tasks.
+        """Find the topic, and begin the job, before Spark starts tasks.
 
         Raises:
-            UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written.
+            UnknownTopicError, TransactionsUnsupportedError, KafkaError: the write is impossible.
         """
         with told_in_one_line():
             self._decider = self._delivery.prepare(self._batch)
@@ -49,7 +49,7 @@ class SparklogWriter(DataSourceArrowWriter):
         """Write all rows of a task, in a transaction that waits for `commit`.
 
         Raises:
-            DeliveryError, KafkaError: the cluster did not take them.
+            DeliveryError, KafkaError: the cluster refused them or did not answer.
         """
         with told_in_one_line():
             return self._delivery.write(self._batch, iterator)
@@ -58,28 +58,28 @@ class SparklogWriter(DataSourceArrowWriter):
         """Make the rows of all tasks visible.
 
         Raises:
-            SinkError, InvalidRowError, KafkaError: they are not, or not known to be.
+            SinkError, InvalidRowError, KafkaError: they are not, or the outcome is unknown.
         """
         with told_in_one_line():
             counts = self._delivery.commit(self._batch, messages, self._decider)
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End what the tasks wrote, and whatever they still write.
+        """End the transactions of the tasks, and those that late tasks still begin.
 
         Raises:
-            SinkError, KafkaError: it is not known what became of it.
+            SinkError, KafkaError: the outcome is unknown.
         """
         with told_in_one_line():
             if self._delivery.abort(self._batch, messages):
-                logger.warning("The write was decided before it failed, and its records are there")
+                logger.warning("The write was decided before it failed, and its records are in the log")
 
 
 class SparklogAtLeastOnceWriter(AtLeastOnce, DataSourceArrowWriter):
-    """Writes the rows of a job; what was written before a failure stays."""
+    """Writes the rows of a job; rows written before a failure stay."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say how much was written.
+        """Log the number of written records.
 
         Raises:
             InvalidRowError, KafkaError: some rows could not be written.
@@ -88,14 +88,14 @@ class SparklogAtLeastOnceWriter(AtLeastOnce, DataSourceArrowWriter):
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what stays: records cannot be taken back."""
+        """Log that records of the failed write stay."""
         logger.warning("The write failed; records that its tasks wrote before stay in the log")
 
 
 def batch_writer(
     options: WriteOptions, schema: StructType, *, overwrite: bool
 ) -> SparklogWriter | SparklogAtLeastOnceWriter:
-    """Return what writes as the options say.
+    """Return the writer for the options.
 
     Raises:
         DataSourceOptionError: the save mode is overwrite.
@@ -111,7 +111,8 @@ def batch_writer(
 
 
 def _batch(options: WriteOptions) -> Batch:
-    # A run of its own: others of this process may write at the same time, and each aborts what is left of it.
+    # Each write is a run of its own: others of this process may run at the same time, and each ends only its
+    # own transactions.
     run_id = uuid.uuid4().hex
     if (version := options.version) is not None:
         sink = SinkId(SinkKind.APPLICATION, version.application_id, options.topic)

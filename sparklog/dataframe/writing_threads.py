@@ -1,9 +1,9 @@
-"""Writes from any thread of the user's, while the application has a cluster.
+"""Writes from any of the user's threads, while the application has a cluster.
 
-Spark looks up a format that is written in Python in the session that is active on the calling thread, and a
-thread of the user's own has none: `save` failed there with DATA_SOURCE_NOT_FOUND, where `load` works. PySpark
-has no hook for it, so those methods of its writers that look formats up make the session of their DataFrame
-the active one for the call, as Spark's own methods do.
+Spark looks up a format that is written in Python in the active session of the calling thread, and a user's
+own thread has none: `save` failed there with DATA_SOURCE_NOT_FOUND, while `load` worked. PySpark has no hook
+for it, so the methods of its writers that look up formats make the session of their DataFrame the active one
+during the call, as Spark's own methods do.
 """
 
 import functools
@@ -26,7 +26,6 @@ _METHODS: Final[tuple[tuple[type[Any], str], ...]] = (
 
 @contextmanager
 def writes_from_any_thread() -> Iterator[None]:
-    """Let DataFrames be written from threads without an active session."""
     before = [(writer, name, vars(writer)[name]) for writer, name in _METHODS]
     for writer, name, method in before:
         setattr(writer, name, _with_active_session(method))

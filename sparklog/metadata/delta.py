@@ -26,7 +26,6 @@ class MetadataDelta:
     changed_client_quotas: Set[ClientQuotaEntity] = frozenset()
 
     def reconfigures_broker(self, broker_id: BrokerId) -> bool:
-        """Whether the dynamic configuration of a broker may have changed, its own or the cluster-wide
-        default."""
+        """Whether a broker's dynamic configuration may have changed: its own, or the cluster-wide default."""
         changed = self.changed_configs
         return (ResourceType.BROKER, "") in changed or (ResourceType.BROKER, str(broker_id)) in changed

@@ -63,7 +63,6 @@ class TopicsImage:
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions of all topics."""
         return sum(len(topic.partitions) for topic in self.by_id.values())
 
 

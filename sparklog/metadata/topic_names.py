@@ -21,8 +21,6 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 class InvalidTopicNameError(KafkaError):
-    """A topic cannot have this name."""
-
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_topic_exception, message)
 
@@ -69,7 +67,7 @@ _FIRST_BY_ID: Final = 12
 
 
 def are_topics_named(topics: Iterable[Any] | None, api_version: int) -> bool:
-    """Whether a Metadata request names its topics as its version permits
+    """Whether a Metadata request names topics as its version permits
     (KafkaApis.handleTopicMetadataRequest)."""
     if topics is None or api_version >= _FIRST_BY_ID:
         return True

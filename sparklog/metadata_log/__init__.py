@@ -1,5 +1,4 @@
-"""The log `__cluster_metadata` as every replica keeps it, the controller's and those of the voters on
-brokers.
+"""The log `__cluster_metadata` of every replica, the controller's and the voters' on brokers.
 
 `SnapshotStore` has the snapshots beside the log and lets the log start at one of them; `SnapshotTaker` writes
 the next one by `SnapshotSchedule`. `ServedLog` answers Fetch, `fetch_snapshot_response` FetchSnapshot.

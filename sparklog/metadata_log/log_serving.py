@@ -105,8 +105,7 @@ class ServedLog:
     def _begin_instead(
         self, topic_id: UUID | None, partition: FetchPartition
     ) -> SnapshotId | tuple[LeaderEpoch, Offset] | None:
-        """Return the position from which the fetcher has to continue instead: a snapshot, or an epoch's end
-        here.
+        """Return where the fetcher has to continue instead: a snapshot, or the end of an epoch.
 
         Raises:
             KafkaError: another log or epoch is requested, or the offset is not in this log.
@@ -133,8 +132,7 @@ class ServedLog:
         return fetch_divergence(self, last_fetched_epoch, offset, log.log_start_offset, log.log_end_offset)
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the end offset of an epoch, as `LeaderEpochHistory` does; None also for one newer than
-        the log's."""
+        """Return an epoch's end offset, as `LeaderEpochHistory` does; None also above the log's epochs."""
         return self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
 
     def _records(self, offset: Offset, max_bytes: int) -> Any:

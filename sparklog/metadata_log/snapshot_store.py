@@ -66,8 +66,7 @@ class SnapshotStore:
 
     @classmethod
     def open(cls, directory: Path, open_log: Callable[[Offset], Log]) -> tuple[Self, MetadataSnapshot | None]:
-        """Open the log in `directory` with its snapshots; return them and the newest snapshot's contents.
-        Blocks.
+        """Open the log in `directory` and its snapshots; return them and the newest one's contents. Blocks.
 
         `open_log` takes the presumed log start offset. Closes the gap that a crash left between a downloaded
         snapshot and a log that was not replaced.

@@ -35,8 +35,7 @@ class SnapshotTaker:
         """Number of snapshots that could not be written."""
 
     def applied(self, metadata: MetadataSnapshot, size_bytes: int) -> None:
-        """Record that `size_bytes` of the committed log led to `metadata`; begin a snapshot of it if one
-        is due."""
+        """Record that `size_bytes` of the committed log led to `metadata`; begin a snapshot if one is due."""
         self._schedule.replayed(size_bytes)
         if self._taking is None and self._schedule.is_due(self._now_ms()):
             self._schedule.taken(self._now_ms())

@@ -1,5 +1,4 @@
-"""The header of a record batch: reading, checking and stamping it, which is all that a broker does to
-records.
+"""The header of a record batch: reading, checking and stamping it, all that a broker does to records.
 
 A batch on disk and on the wire (message format v2, KIP-98), big-endian:
 
@@ -131,8 +130,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> TimestampMs | None:
-        """Time from which tombstones and markers may be removed; None until a cleaning has set it
-        (KIP-534)."""
+        """Time from which its tombstones and markers may be removed (KIP-534); None before a cleaning."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property

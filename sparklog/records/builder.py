@@ -138,8 +138,7 @@ def _read_headers(
 def read_records(
     buffer: bytes | memoryview, header: BatchHeader, position: int = 0
 ) -> Iterator[SimpleRecord]:
-    """Yield the records of the batch at `position` with absolute offsets and timestamps; the CRC is not
-    checked.
+    """Yield the records at `position` with absolute offsets and timestamps; the CRC is not checked.
 
     Raises:
         CorruptBatchError: lengths or counts inside do not add up.

@@ -49,8 +49,7 @@ def read_keys_and_values(
 
 
 def read_key_runs(buffer: bytes | memoryview, header: BatchHeader, position: int = 0) -> Iterator[KeyRun]:
-    """Yield the records of the batch at `position` in runs, many of which have one record; the CRC is not
-    checked.
+    """Yield the records of the batch at `position` in runs of one or more; the CRC is not checked.
 
     Raises:
         CorruptBatchError: lengths or counts inside do not add up.

@@ -1,5 +1,4 @@
-"""Columns of zig-zag varints (see `varints`), read from and written to computed positions, all rows at
-once."""
+"""Columns of zig-zag varints (see `varints`), read from and written to computed positions."""
 
 from typing import Final, NamedTuple, TypeAlias
 

@@ -15,7 +15,6 @@ class MalformedRecordsError(ValueError):
 
 
 def append_varint(target: bytearray, value: int) -> None:
-    """Append `value` to `target`."""
     remaining = (value << 1) ^ (value >> 63)
     while remaining > 0x7F:
         target.append(remaining & 0x7F | 0x80)

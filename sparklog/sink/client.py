@@ -1,5 +1,4 @@
-"""Client of the target cluster that carries out the steps of a sink's protocols and the requests of its
-tasks.
+"""Client that carries out the steps of a sink's protocols and the requests of its tasks.
 
 Every step of a commit goes through `perform`, one at a time: a test that stops a process between two steps,
 or observes them, wraps it.

@@ -121,8 +121,7 @@ class DecisionsTopic:
         return self._cluster.retry("reading a decision", look)
 
     def scan(self, sink: SinkId) -> tuple[Position, Decision] | None:
-        """Return a sink's last decision by reading all committed records of its partition, or of a former
-        one.
+        """Return a sink's last decision by reading all committed records of its partitions.
 
         The caller is the current decider.
 
@@ -148,8 +147,7 @@ class DecisionsTopic:
         return self._records(sink, topic_partition, 0, end)
 
     def _ends(self, topic_partition: TopicPartition) -> "_Ends":
-        """Return both ends; the log end comes first, so that commits in between only move the stable end
-        past it."""
+        """Return both ends; the log end is listed first, so commits in between do not look open."""
 
         def end(*, read_committed: bool) -> Offset:
             query = {topic_partition: SpecialOffset.LATEST}

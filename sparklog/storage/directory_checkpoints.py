@@ -50,8 +50,7 @@ class DirectoryCheckpoints:
     def write(
         self, name: str, offsets: Mapping[TopicPartition, Offset], hosted: Set[TopicPartition]
     ) -> Mapping[TopicPartition, Offset]:
-        """Write the offsets of the logs in `hosted`, removing those that `offsets` lacks; return all entries
-        of the file.
+        """Write the offsets of the logs in `hosted`, all of them; return all entries of the file.
 
         A log that lies here but is not hosted is offline by itself, or unreadable. Its entry is kept:
         otherwise deleted records would reappear after its repair, and its lack of records would go unnoticed.

@@ -237,8 +237,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """fsync a directory, so that files created, renamed or removed in it remain so after a crash of the
-    machine."""
+    """fsync a directory: files created, renamed or removed in it remain so after a machine crash."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync_descriptor(descriptor)

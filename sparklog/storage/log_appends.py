@@ -1,5 +1,4 @@
-"""Appends to a log: batches of clients on a leader, which assigns offsets, and batches that a follower
-fetched.
+"""Appends to a log: of clients' batches on a leader, which assigns offsets, and of fetched batches.
 
 Rule kept: an append is in the log whole or not at all. For the thread that changes the log.
 """

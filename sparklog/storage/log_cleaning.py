@@ -32,8 +32,6 @@ from sparklog.types import Offset, TimestampMs
 
 
 class CleaningLimits(NamedTuple):
-    """A broker's limits for one cleaning."""
-
     dedupe_buffer_bytes: int
     load_factor: float
     max_bytes_a_second: float | None

@@ -153,8 +153,7 @@ class LogDirectory:
     def load_all(
         self, config_for: Callable[[str], LogConfig], now_ms: TimestampMs, *, threads: int = 1
     ) -> dict[TopicPartition, Log]:
-        """Open every log in the directory, recovering those of an unclean stop. `config_for` takes a topic
-        name.
+        """Open every log, recovering those of an unclean stop. `config_for` takes a topic name.
 
         Up to `threads` logs are opened at once (num.recovery.threads.per.data.dir). Removes the
         clean-shutdown marker and deleted logs (`-delete`, `-stray`); leaves out the metadata log, which the
@@ -297,8 +296,7 @@ class LogDirectory:
         )
 
     def delete_log(self, log: Log, now_ms: TimestampMs) -> None:
-        """Rename the log's directory with `-delete`; `remove_directories_due` removes it after
-        file.delete.delay.ms.
+        """Rename the log's directory with `-delete`, to be removed after file.delete.delay.ms.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -308,8 +306,7 @@ class LogDirectory:
         )
 
     def remove_stray(self, log: Log, now_ms: TimestampMs) -> Path:
-        """Close a log that is not assigned to this broker and rename its directory with `-stray`; return the
-        new path.
+        """Close a log that this broker should not have; rename its directory with `-stray` and return it.
 
         `remove_directories_due` removes it after `file.delete.delay.ms`, else the next `load_all`.
 

@@ -116,8 +116,7 @@ class LogReads:
     def offset_for_timestamp(
         self, timestamp_ms: TimestampMs, high_watermark: Offset
     ) -> OffsetAndTimestamp | None:
-        """Return the first record at or after `timestamp_ms`, or the offset of a special (negative)
-        timestamp.
+        """Return the first record at or after `timestamp_ms`, or the offset of a special timestamp (< 0).
 
         None if there is none below `high_watermark`. LATEST answers `high_watermark` itself: pass the last
         stable offset for read_committed, the log end offset for a follower. Without tiered storage

@@ -55,8 +55,7 @@ class LogState:
 
     @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether a checkpoint lies above the log's state, so that recovery or the cleaner would skip new
-        records."""
+        """Whether a checkpoint lies above the log's state, so that new records would be skipped."""
         return (
             self.recovery_point < self.checkpointed_recovery_point
             or (self.cleaned_offset or 0) < self.checkpointed_cleaned_offset

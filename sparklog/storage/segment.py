@@ -417,7 +417,6 @@ class Segment:
         self.synced = sealed
 
     def path(self, suffix: str) -> Path:
-        """Return the path of the file with a suffix."""
         return offset_file(self.directory, self.base_offset, suffix + self.name_suffix)
 
     def move_to(self, directory: Path) -> None:

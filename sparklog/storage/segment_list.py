@@ -180,8 +180,7 @@ class SegmentList:
         return waited_ms > config.segment_ms - active.roll_jitter_ms
 
     def roll(self, base_offset: Offset, config: LogConfig, now_ms: TimestampMs) -> None:
-        """Seal the active segment and begin another; an empty one is dropped (its base offset is too far
-        away).
+        """Seal the active segment and begin another; an empty one is dropped (its base offset is too low).
 
         The new one is created first: if that fails, the log is unchanged.
 

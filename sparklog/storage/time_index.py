@@ -50,8 +50,7 @@ class TimeIndex(IndexFile):
         return self._last
 
     def lookup(self, timestamp_ms: TimestampMs) -> TimestampOffset | None:
-        """Return the last entry earlier than `timestamp_ms`, or None: no record up to its offset is later
-        than it.
+        """Return the last entry earlier than `timestamp_ms`: no record up to its offset is later than it.
 
         Raises:
             SegmentReleasedError, OSError: as `IndexFile` raises them.

@@ -36,7 +36,6 @@ class UnwrittenSnapshots:
         self._directory = directory
 
     def forget(self, *, below: Offset = 0, above: Offset) -> None:
-        """Drop the unwritten snapshots below `below` and above `above`."""
         with self._lock:
             for offset in list(self._captured):
                 if not below <= offset <= above:

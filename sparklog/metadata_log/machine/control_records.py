@@ -134,7 +134,6 @@ def voters_record(voters: VoterSet) -> VotersRecord:
 
 
 def voter_set_of(record: VotersRecord) -> VoterSet:
-    """Return the voter set of a record."""
     return VoterSet.of(
         Voter(
             VoterKey(voter.voter_id, voter.voter_directory_id),

@@ -57,8 +57,6 @@ class SegmentSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSnapshot:
-    """A snapshot on the disk."""
-
     snapshot_id: SnapshotId
     size_bytes: int
     last_timestamp_ms: TimestampMs

@@ -98,8 +98,7 @@ class Decision:
 
     @staticmethod
     def superseded(run_id: str, last: "Decision | None", others: Iterable[str]) -> tuple[str, ...]:
-        """Return the former runs for a decision of `run_id` after `last`, if `others` have open
-        transactions."""
+        """Return the former runs for a decision of `run_id`, if `others` have open transactions."""
         known = () if last is None else (*last.former_runs, last.run_id)
         former_runs = dict.fromkeys((*known, *others))
         former_runs.pop(run_id, None)

@@ -74,7 +74,6 @@ def abort_all(transactions: Transactions) -> Protocol[None]:
 
 
 def lost_error(decided: Decision, lost: Transactions) -> TransactionsLostError:
-    """Return the error of a decision with lost transactions."""
     return TransactionsLostError(
         decided.batch_id, decided.rows, len(decided.transactions), [each.transactional_id for each in lost]
     )

@@ -1,5 +1,4 @@
-"""How a batch is decided and its transactions are ended, how an attempt is given up, and which driver may do
-it.
+"""How batches are decided and their transactions ended, how attempts are given up, and by which driver.
 
 Invariant: a transaction is committed only after a decision that names it is durable, and aborted only when no
 later decision can name it.

@@ -40,8 +40,7 @@ class TransactionEnd(Enum):
 
 
 class InitializeDecider(NamedTuple):
-    """Initialize the decider, which fences all earlier ones and aborts their open transactions. Gives
-    `DeciderStamp`."""
+    """Initialize the decider; fences all earlier ones and aborts their transactions. Gives `DeciderStamp`."""
 
     sink: SinkId
 
@@ -126,8 +125,7 @@ class EndTransactions(NamedTuple):
 
 
 class AwaitEnds(NamedTuple):
-    """Wait until readers of committed records see ended transactions, or are no longer held up by aborted
-    ones.
+    """Wait until readers of committed records see ended transactions, or do not wait for them.
 
     The transactions must have been ended this way. If a partition is offline for too long, a warning names
     it. Gives the transactions whose markers are not confirmed.
@@ -150,8 +148,7 @@ class ForgetDecision(NamedTuple):
 
 
 class WarnOfLeftovers(NamedTuple):
-    """Warn that a batch is written but other open transactions of its sink could not be ended, with the
-    remedy."""
+    """Warn that a batch is written but other open transactions of its sink could not be ended."""
 
     sink: SinkId
     cause: KafkaError

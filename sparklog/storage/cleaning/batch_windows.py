@@ -41,8 +41,7 @@ def windows(
     window_bytes: int,
     take: Callable[[int], None] = lambda size_bytes: None,
 ) -> Iterator[Window]:
-    """Yield the batches in [position, end) of a file, `window_bytes` at a time; a larger batch is a window of
-    its own.
+    """Yield the batches in [position, end) of a file, `window_bytes` or at least one batch at a time.
 
     `take` is called with the number of bytes before they are read. A window is overwritten by the next one:
     allocating memory costs as much as reading.
@@ -82,8 +81,7 @@ def windows(
 def records_in_groups(
     window: Window, numbers: Sequence[int], max_decompressed_bytes: int
 ) -> Iterator[tuple[list[int], LocatedRecords]]:
-    """Yield the records of the batches with these `numbers` in the window, in groups with the numbers of
-    each.
+    """Yield the records of the batches with these `numbers`, in groups, with the numbers of each.
 
     Raises:
         CorruptBatchError: a batch is damaged.

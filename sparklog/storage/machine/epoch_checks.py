@@ -77,8 +77,7 @@ def truncation_offset(
     log_start_offset: Offset,
     log_end_offset: Offset,
 ) -> Offset:
-    """Return the offset to which a fetcher truncates its log, which has `history`, on a divergence
-    (KIP-279)."""
+    """Return the offset to which a fetcher with `history` truncates on a divergence (KIP-279)."""
     epoch, end_offset = diverging_epoch
     own = history.end_offset_for(epoch)
     if own is None:

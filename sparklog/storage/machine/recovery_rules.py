@@ -1,5 +1,4 @@
-"""Rules of recovery: which part of a log is sound after a stop, and whether the replica lost committed
-records.
+"""Rules of recovery: the sound part of a log after a stop, and whether committed records are lost.
 
 Pure. `SoundPrefix` is offered the batches of a log in their order and finds the log's end; `what_is_missing`
 then compares that end with the checkpoints. Rules kept:

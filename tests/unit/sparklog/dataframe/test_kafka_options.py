@@ -137,5 +137,5 @@ def test_malformed_setting_is_refused_on_either_side(name: str) -> None:
 def test_config_providers_are_refused_with_the_reason() -> None:
     """A reference to a secret would be taken for the secret, and told to whoever is logged in to."""
     for name in ("config.providers", "config.providers.file.class"):
-        with pytest.raises(DataSourceOptionError, match="values are taken as they stand"):
+        with pytest.raises(DataSourceOptionError, match="values are taken literally"):
             read({f"kafka.{name}": "file"})

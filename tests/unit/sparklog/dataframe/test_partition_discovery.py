@@ -62,7 +62,7 @@ def test_topic_that_is_gone_is_waited_for_and_told_of_once(caplog: pytest.LogCap
             # With the other one, and by itself.
             assert asked[0] > 2
             assert asked[1:] == [2, 2]
-            warnings = [each for each in caplog.records if "going on without it" in each.message]
+            warnings = [each for each in caplog.records if "continuing without it" in each.message]
             assert len(warnings) == times
             # Back, and gone again, is news.
             brokers.leaders[OF_U] = Leader(0, 1)
@@ -143,7 +143,7 @@ def test_topic_that_was_taken_for_its_former_one_is_read_again_when_it_is_told_f
             discovery.settle()
         present, former = ({FIRST: each, OF_U: each} for each in (PRESENT, FORMER))
         assert told == [(present, set()), (former, {"t", "u"}), (present, {"t", "u"}), (present, set())]
-        assert caplog.text.count("topic t was deleted and created anew") == 2
+        assert caplog.text.count("topic t was deleted and created again") == 2
 
     with_discovery(use, failOnDataLoss="false")
 
@@ -176,7 +176,7 @@ def test_topic_that_was_made_anew_ends_a_query_that_is_to_fail_on_data_loss_when
         discovery.refresh()
         brokers.told_ids = [PRESENT]
         brokers.asked_for.clear()
-        with pytest.raises(DataLossError, match="topic t was deleted and created anew"):
+        with pytest.raises(DataLossError, match="topic t was deleted and created again"):
             discovery.refresh()
         assert len(brokers.asked_for) > 2
 

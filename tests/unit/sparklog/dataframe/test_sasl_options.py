@@ -43,7 +43,7 @@ def test_sasl_options_without_the_protocol_log_nobody_in() -> None:
     ("changes", "message"),
     [
         ({"sasl_mechanism": None}, "is 'GSSAPI'; it must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
-        ({"sasl_mechanism": "PLAIN"}, "another login module than PlainLoginModule, which PLAIN goes with"),
+        ({"sasl_mechanism": "PLAIN"}, "must name the login module PlainLoginModule, which PLAIN needs"),
         ({"sasl_jaas_config": None}, "must be specified: org.apache.kafka"),
         ({"sasl_jaas_config": f'{SCRAM} required username="ann" password="s3cret"'}, "with a semicolon"),
         ({"sasl_jaas_config": f'{SCRAM} required password="s3cret";'}, "has no username"),
@@ -107,13 +107,13 @@ def test_oauth_options_say_where_tokens_come_from(changes: dict[str, str | None]
         ({}, "'kafka.sasl.oauthbearer.token.endpoint.url' must be specified"),
         ({ENDPOINT: "ftp://id"}, "must be a URL of https, http or file"),
         ({ENDPOINT: "https://id"}, "client.credentials.client.id' must be specified"),
-        ({ENDPOINT: "file:///t", "sasl_login_callback_handler_class": "x.Mine"}, "a class that is not here"),
+        ({ENDPOINT: "file:///t", "sasl_login_callback_handler_class": "x.Mine"}, "names an unknown class"),
         (
             {"sasl_jaas_config": f"{OAUTH} required extension_1=s3cret;", ENDPOINT: "file:///t"},
             "extension '1'",
         ),
-        ({"sasl_jaas_config": f"{OAUTH} required unsecuredLoginNumberClaim_a=s3cret;"}, "a number among"),
-        ({"sasl_kerberos_service_name": "kafka"}, "GSSAPI and delegation tokens are not here"),
+        ({"sasl_jaas_config": f"{OAUTH} required unsecuredLoginNumberClaim_a=s3cret;"}, "is not a number"),
+        ({"sasl_kerberos_service_name": "kafka"}, "GSSAPI and delegation tokens are not supported"),
         (
             {"sasl_jaas_config": f'{SCRAM} required username="ann" password="s3cret";'},
             "OAuthBearerLoginModule",

@@ -39,5 +39,5 @@ def test_pattern_of_java_is_accepted(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", [r"(", r"\p{javaLowerCase}", r"(?U)a", r"[a", r"a\x{61}"])
 def test_pattern_that_is_not_understood_is_refused_with_the_alternative(pattern: str) -> None:
     """Before a query runs, and by name."""
-    with pytest.raises(DataSourceOptionError, match=r"no regular expression here.*'subscribe'"):
+    with pytest.raises(DataSourceOptionError, match=r"not a regular expression here.*'subscribe'"):
         compile_java_pattern("subscribePattern", pattern)

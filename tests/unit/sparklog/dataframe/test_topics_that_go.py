@@ -89,11 +89,11 @@ def test_stream_reads_a_topic_that_was_made_anew_from_its_beginning(
         former = brokers.image
         await delete(brokers, "t")
         if is_seen_gone:
-            while "going on without it" not in caplog.text:
+            while "continuing without it" not in caplog.text:
                 await query.micro_batch()
         replica = await topic(brokers, "t", b"a", b"b", b"c")
         assert await query.read_to(at(t=0)) == [], "a batch without rows, which a restart can repeat"
-        assert caplog.text.count("topic t was deleted and created anew") == 1
+        assert caplog.text.count("topic t was deleted and created again") == 1
         assert await query.read_to(at(t=3)) == [b"a", b"b", b"c"]
         # Who still tells of the former topic does not make it the newer one.
         await until_idle(query, metadata)
@@ -103,7 +103,7 @@ def test_stream_reads_a_topic_that_was_made_anew_from_its_beginning(
         append(replica, b"d")
         assert await query.read_to(at(t=4)) == [b"d"]
         await query.stop()
-        assert caplog.text.count("topic t was deleted and created anew") == 1
+        assert caplog.text.count("topic t was deleted and created again") == 1
 
     play(tmp_path, scenario)
 
@@ -119,7 +119,7 @@ def test_stream_that_was_to_read_of_a_topic_that_was_made_anew_names_what_it_doe
         assert await query.read_to(at(t=1)) == [b"0"]
         await delete(brokers, "t")
         await topic(brokers, "t", b"a", b"b", b"c")
-        while "created anew" not in caplog.text:
+        while "created again" not in caplog.text:
             assert await asyncio.to_thread(query.reader.partitions, at(t=1), at(t=1)) == []
         assert await asyncio.to_thread(query.reader.partitions, at(t=1), at(t=3)) == []
         assert "offsets 1 to 3 (exclusive) of t-0 went with the topic that was deleted" in caplog.text
@@ -140,7 +140,7 @@ def test_stream_that_is_to_fail_on_data_loss_fails_when_a_topic_was_made_anew(tm
         await query.read_to(at(t=1))
         await delete(brokers, "t")
         await topic(brokers, "t", b"a", b"b")
-        with pytest.raises(DataLossError, match="topic t was deleted and created anew"):
+        with pytest.raises(DataLossError, match="topic t was deleted and created again"):
             await query.read_to(at(t=2))
         await query.stop()
 
