@@ -1,1 +1,1 @@
-"""Answers that both sides give from a metadata image."""
+"""Responses that both sides compute from a metadata image."""

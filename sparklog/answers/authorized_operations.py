@@ -1,6 +1,6 @@
-"""Which operations clients are told that they may do (KIP-430).
+"""Authorized operations in responses (KIP-430).
 
-Without an authorizer everybody may do everything that there is to do to a resource.
+Without an authorizer every client may do all operations that a resource supports.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Topics that are created because clients asked: for their metadata (auto.create.topics.enable), or for a
-coordinator, whose own topic it is then.
+"""Automatic creation of topics on clients' requests: auto.create.topics.enable, and coordinators' topics.
 
-A client is answered at once that the topic is unknown, and asks again; the topic is asked for once, however
-many clients ask meanwhile. Brokers ask the controller, and the controller, asked itself, does likewise.
+The response says at once that the topic is unknown, and the client retries; the topic is requested once, even
+if many clients ask for it meanwhile. Brokers send the request to the controller; the controller does the same
+when clients ask it.
 
 Source: Kafka's AutoTopicCreationManager.
 """
@@ -17,23 +17,23 @@ from sparklog.answers.internal_topics import creatable_internal_topic
 from sparklog.config import BrokerConfig
 
 _UNSPECIFIED: Final = -1
-"""The controller takes num.partitions and default.replication.factor."""
+"""The controller uses num.partitions and default.replication.factor."""
 
 
 class AutoCreatedTopics:
-    """The topics that have been asked for and are not known to be there. Pure."""
+    """Topics that were requested and are not known to exist yet. Pure."""
 
     def __init__(self, max_under_way: int, config: BrokerConfig) -> None:
-        """A client that asks for more than `max_under_way` is served no faster than topics are created."""
+        """A client that asks for more than `max_under_way` topics is served as fast as topics are created."""
         self._max_under_way = max_under_way
         self._config = config
         self._timeout = timedelta(milliseconds=config.request_timeout_ms)
         self._under_way: set[str] = set()
 
     def request_for(self, names: Iterable[str]) -> CreateTopicsRequest | None:
-        """Return the request for those that are not asked for yet; None if there are none.
+        """Return the creation request for those not requested yet; None if there are none.
 
-        `answered` is to be called for it, whatever the answer is.
+        Call `answered` for it, also after an error.
         """
         room = self._max_under_way - len(self._under_way)
         new = [name for name in dict.fromkeys(names) if name not in self._under_way][:room]
@@ -56,5 +56,5 @@ class AutoCreatedTopics:
         )
 
     def answered(self, request: CreateTopicsRequest) -> None:
-        """The topics of `request` are there, or may be asked for again."""
+        """Forget the topics of a request that was answered: they exist, or may be requested again."""
         self._under_way.difference_update(topic.name for topic in request.topics)

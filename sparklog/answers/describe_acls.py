@@ -1,4 +1,4 @@
-"""Which ACLs there are: answers to DescribeAcls, of any image.
+"""Responses to DescribeAcls from a metadata image.
 
 Source: Kafka's AclApis and DescribeAclsResponse.
 """
@@ -21,7 +21,7 @@ _AT_ONCE = 256
 async def describe_acls_response(
     image: MetadataImage, config: BrokerConfig, request: Any
 ) -> DescribeAclsResponse:
-    """Return the answer to a DescribeAclsRequest of version 3; a step some ACLs."""
+    """Return the response to a DescribeAclsRequest of version 3; a step for every `_AT_ONCE` ACLs."""
     try:
         if config.authorizer is None:
             raise KafkaError(ErrorCode.security_disabled, "No Authorizer is configured on the broker")

@@ -1,4 +1,4 @@
-"""What clients are told about quotas: answers to DescribeClientQuotas and DescribeUserScramCredentials.
+"""Responses to DescribeClientQuotas and DescribeUserScramCredentials from a metadata image.
 
 Source: Kafka's ClientQuotasImage and ScramImage; KIP-546, KIP-554.
 """
@@ -29,7 +29,7 @@ from sparklog.wire.turns import turn
 
 
 class _Match(IntEnum):
-    """How a component of the filter is meant."""
+    """Match type of a filter component."""
 
     EXACT = 0
     DEFAULT = 1
@@ -37,7 +37,7 @@ class _Match(IntEnum):
 
 
 async def describe_client_quotas_response(image: MetadataImage, request: Any) -> DescribeClientQuotasResponse:
-    """Return the answer to a DescribeClientQuotasRequest of version 1; yield after each entity there is."""
+    """Return the response to a DescribeClientQuotasRequest of version 1; yield after each entity."""
     try:
         asked = _asked(request.components)
     except KafkaError as error:
@@ -58,7 +58,7 @@ async def describe_client_quotas_response(image: MetadataImage, request: Any) ->
 
 
 def _asked(components: tuple[ComponentData, ...]) -> dict[str, tuple[_Match, str | None]]:
-    """Return what is asked of each entity type."""
+    """Return the filter of each entity type."""
     asked: dict[str, tuple[_Match, str | None]] = {}
     for component in components:
         entity_type = component.entity_type
@@ -118,9 +118,9 @@ def _entry(entity: ClientQuotaEntity, quotas: Mapping[str, float]) -> EntryData:
 async def describe_user_scram_credentials_response(
     image: MetadataImage, request: Any
 ) -> DescribeUserScramCredentialsResponse:
-    """Return the answer to a DescribeUserScramCredentialsRequest: of those named, or of all who have some.
+    """Return the response to a DescribeUserScramCredentialsRequest, for the named users or for all.
 
-    Kafka's tools ask it together with a user's quotas. Yields after each user.
+    Kafka's tools send it together with a request for the user's quotas. Yields after each user.
     """
     credentials: dict[str, list[CredentialInfo]] = {}
     for (name, mechanism), credential in image.scram_credentials.items():

@@ -1,4 +1,4 @@
-"""What clients are told about brokers and controllers: answers to DescribeCluster.
+"""Responses to DescribeCluster.
 
 A pure function of an image and a request. Source: Kafka's KafkaApis; KIP-430, KIP-700, KIP-919.
 """
@@ -26,8 +26,6 @@ _CONTROLLERS: Final = 2
 
 
 class ControllerNode(NamedTuple):
-    """A controller and where it listens."""
-
     controller_id: int
     endpoint: Endpoint
 
@@ -41,10 +39,10 @@ def describe_cluster_response(
     controller_id: BrokerId | None = None,
     controllers: Sequence[ControllerNode] = (),
 ) -> DescribeClusterResponse:
-    """Return the answer to a DescribeClusterRequest of version 2.
+    """Return the response to a DescribeClusterRequest of version 2.
 
-    Controllers are described only by a node that knows them (`controllers`), which is a controller. An error
-    has the schema's defaults beside it.
+    Only a node that knows the controllers (`controllers`), which is a controller, describes them. An error
+    response has the schema's defaults.
     """
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refusal(

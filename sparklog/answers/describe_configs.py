@@ -1,8 +1,9 @@
-"""What clients are told about configuration: answers to DescribeConfigs.
+"""Responses to DescribeConfigs.
 
-An entry's source is where its value comes from: the topic, what a broker or all brokers were told while they
-ran, the properties, or the default.
-Its synonyms are all of these places that have one, the deciding place first. Secrets are never shown.
+An entry's source is the origin of its value: the topic, the dynamic configuration of a broker or of all
+brokers, the properties, or the default.
+
+Its synonyms are all origins that have a value, the deciding one first. Secrets are never shown.
 
 Source: Kafka's ConfigHelper; KIP-133, KIP-226, KIP-569.
 """
@@ -45,18 +46,18 @@ CLIENT_METRICS_CONFIG: Final = 7
 DYNAMIC_GROUP_CONFIG: Final = 8
 
 _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-"""One way to write each, so that nobody is described more than once."""
+"""Canonical form only, so that no broker is described more than once."""
 
 
 async def describe_configs_response(
     image: MetadataImage, broker_config: BrokerConfig, request: Any
 ) -> DescribeConfigsResponse:
-    """Return the answer to a DescribeConfigsRequest of version 4; yield after each resource.
+    """Return the response to a DescribeConfigsRequest of version 4; yield after each resource.
 
-    A resource that is named more than once is described once, with the keys that were asked for first.
+    A resource that is named more than once is described once, with the keys of its first occurrence.
     `broker_config` is that of the answering node. One with a `node_id` describes only itself; the
-    controller's, which has none, stands for every registered broker. A resource that cannot be described
-    has an error of its own.
+    controller's, which has none, stands for every registered broker. A resource that cannot be described has
+    its own error.
     """
     broker_config = with_dynamic(
         broker_config,
@@ -74,7 +75,7 @@ async def describe_configs_response(
 
 
 _Described = dict[Hashable, tuple[DescribeConfigsResourceResult, ...]]
-"""Topics that are configured alike share what describes them: most of a thousand are."""
+"""Topics with equal configurations share their description: most of a thousand have."""
 
 
 def _describe(
@@ -165,7 +166,7 @@ def _broker_entries(
         synonyms = _broker_synonyms(broker_config, [key])
         read_only = key.name not in CHANGEABLE_KEYS
         yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=read_only)
-    # Keys that are kept without an effect are no part of a broker's configuration before they are set.
+    # Keys without an effect are not part of a broker's configuration until they are set.
     for key in _asked_keys(KEPT_DYNAMIC_KEYS.values(), resource):
         text = broker_config.dynamic.get(key.name, broker_config.dynamic_defaults.get(key.name))
         if text is not None:

@@ -1,4 +1,4 @@
-"""What clients are told about topics page by page: answers to DescribeTopicPartitions.
+"""Responses to DescribeTopicPartitions, page by page.
 
 Pure functions of an image and a request. Source: Kafka's DescribeTopicPartitionsRequestHandler; KIP-966.
 """
@@ -39,16 +39,14 @@ async def describe_topic_partitions_response(
     max_partitions: int,
     access: Access | None = None,
 ) -> DescribeTopicPartitionsResponse:
-    """Return one page of the answer to a DescribeTopicPartitionsRequest: topics by name, then partitions.
+    """Return one page of the response to a DescribeTopicPartitionsRequest: topics by name, then partitions.
 
-    Yields after each topic and each partition.
-
-    `max_partitions` is max.request.partition.size.limit; the request may ask for fewer a page. With `access`
-    topics that may not be described are left out, or refused if they are asked for by name; those are told
-    beside the page's.
+    Yields after each topic and each partition. `max_partitions` is max.request.partition.size.limit; the
+    request may ask for smaller pages. With `access`, topics that the client may not describe are left out, or
+    refused if the request names them; refused ones do not count for the page.
 
     Raises:
-        KafkaError: INVALID_REQUEST, the cursor is not in the topics asked for, or negative.
+        KafkaError: INVALID_REQUEST, the cursor is not in the requested topics, or negative.
     """
     cursor = request.cursor
     first_topic = "" if cursor is None else cursor.topic_name
@@ -56,7 +54,7 @@ async def describe_topic_partitions_response(
     names = sorted(name for name in asked if name >= first_topic)
     if cursor is not None:
         if request.topics and first_topic not in asked:
-            raise KafkaError(ErrorCode.invalid_request, f"the cursor's topic {first_topic} is not asked for")
+            raise KafkaError(ErrorCode.invalid_request, f"the cursor's topic {first_topic} is not requested")
         if cursor.partition_index < 0:
             raise KafkaError(ErrorCode.invalid_request, f"the cursor's partition is {cursor.partition_index}")
     hidden: list[str] = []
@@ -106,7 +104,7 @@ async def describe_topic_partitions_response(
 
 
 async def _seen(names: Iterable[str], access: Access, *, audit: bool) -> tuple[list[str], list[str]]:
-    """Return the names of topics that may be described, and the others; a step each."""
+    """Return the names of topics that may be described, and the others; a step for each."""
     seen: list[str] = []
     hidden: list[str] = []
     for name in names:

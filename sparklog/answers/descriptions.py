@@ -1,4 +1,4 @@
-"""What brokers and the controller answer alike from the metadata image: descriptions of all but topics."""
+"""Descriptions from the metadata image that brokers and the controller answer alike: all but topics."""
 
 from collections.abc import Awaitable, Callable
 
@@ -17,15 +17,13 @@ from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 
 class Descriptions:
-    """The handlers of one node."""
-
     def __init__(self, image: Callable[[], MetadataImage], config: BrokerConfig) -> None:
-        """Answer from the newest `image`, which may raise what a request is refused with."""
+        """Answer from the newest `image`, which may raise the error of a refusal."""
         self._image = image
         self._config = config
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """Return who answers what."""
+        """Return the handler of each API."""
         return {
             ApiKey.DESCRIBE_CONFIGS: self._configs,
             ApiKey.LIST_CONFIG_RESOURCES: self._config_resources,
@@ -35,7 +33,7 @@ class Descriptions:
         }
 
     async def _configs(self, request: Request) -> Response:
-        # Clients ask each broker about itself; about topics and groups, anybody.
+        # Clients ask each broker about itself, and any broker about topics and groups.
         body = await upgrade_in_steps(request.body)
         return await describe_configs_response(self._image(), self._config, body)
 

@@ -1,7 +1,7 @@
-"""FindCoordinator: the broker that leads the partition of an internal topic to which an id belongs.
+"""FindCoordinator: the leader of the partition of an internal topic for a key.
 
-Where the topic does not exist yet, whoever is asked has it made, and the client asks again. There is no
-coordinator of share groups, and that is said as a broker without them says it.
+If the topic does not exist yet, its creation is requested, and the client retries. There are no coordinators
+of share groups; the response is that of a Kafka broker without them.
 
 Source: Kafka's KafkaApis.getCoordinator.
 """
@@ -34,7 +34,7 @@ _MESSAGES: Final = {
 
 
 class CoordinatorType(IntEnum):
-    """What the key of a FindCoordinator request names."""
+    """Kind of the key of a FindCoordinator request."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -53,15 +53,15 @@ async def find_coordinator(
     listener_name: str,
     create_topics: Callable[[Iterable[str]], None],
 ) -> Response:
-    """Answer with the coordinator of each key, as it is reached by that listener.
+    """Return the response with the coordinator of each key, with its endpoint of that listener.
 
-    `create_topics` has a coordinator's topic made.
+    `create_topics` requests the creation of a coordinator's topic.
     """
     body: Any = request.body
-    # Version 0 knows groups only.
+    # Version 0 has groups only.
     key_type = body.key_type if request.api_version > 0 else CoordinatorType.GROUP
     topic = _TOPICS.get(key_type)
-    # A guard leaves none of the keys of who may ask for none: he has nothing made.
+    # A guard has removed all keys of a client without permissions: no topic is created for it.
     asks = request.api_version < FIRST_BATCHED_VERSION or len(body.coordinator_keys) > 0
     if asks and topic is not None and topic not in image.topics.by_name:
         create_topics((topic,))
@@ -83,7 +83,7 @@ async def find_coordinator(
 
 
 async def coordinators_told(request: Request, image: MetadataImage) -> Set[BrokerId]:
-    """Return which brokers the answer names; a step a key."""
+    """Return the brokers in the response; a step for each key."""
     body: Any = request.body
     topic = _TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)
     leaders: set[BrokerId] = set()

@@ -1,7 +1,7 @@
-"""InitProducerId's answers: a producer id and an epoch, or why there is none.
+"""Responses to InitProducerId: a producer id and epoch, or an error.
 
-As in Kafka, an idempotent producer that asks again gets another id, whatever id it had. Who has a
-transactional id asks its coordinator, which is a broker.
+As in Kafka, an idempotent producer that asks again gets another id, regardless of its previous one. A
+producer with a transactional id has to ask its coordinator, which is a broker.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from sparklog.wire.throttling import unthrottled
 
 
 def refusal(request: Any) -> InitProducerIdResponse | None:
-    """Return why `request`, of any version, is granted by no coordinator; `None` if it can be without one."""
+    """Return the error response to `request`, of any version, if it needs a coordinator; else `None`."""
     if request.transactional_id is None:
         return None
     if not request.transactional_id:
@@ -25,7 +25,6 @@ def refusal(request: Any) -> InitProducerIdResponse | None:
 def init_producer_id_response(
     error_code: ErrorCode, producer_id: ProducerId | None = None, producer_epoch: ProducerEpoch = 0
 ) -> InitProducerIdResponse:
-    """Return an answer with an id and an epoch, or with none."""
     return unthrottled(
         InitProducerIdResponse,
         error_code=error_code,

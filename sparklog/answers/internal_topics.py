@@ -1,4 +1,4 @@
-"""How the coordinators' own topics are made: compacted, and divided as their keys say.
+"""Configuration of the coordinators' internal topics: compacted, with their own partition counts.
 
 Source: Kafka's AutoTopicCreationManager, GroupCoordinatorService.groupMetadataTopicConfigs,
 TransactionStateManager.transactionTopicConfigs.
@@ -16,7 +16,7 @@ _COMPACT = "compact"
 
 
 def creatable_internal_topic(name: str, config: BrokerConfig) -> CreatableTopic | None:
-    """Return how a topic is to be created if it is a coordinator's."""
+    """Return the creation parameters of a coordinator's topic; None for other topics."""
     if name == CONSUMER_OFFSETS_TOPIC:
         return _creatable(
             name,
@@ -40,7 +40,7 @@ def creatable_internal_topic(name: str, config: BrokerConfig) -> CreatableTopic 
 
 
 def is_as_its_owner_makes_it(topic: CreatableTopic) -> bool:
-    """Whether a topic is asked for as its coordinator would: nobody else thinks of compaction."""
+    """Whether a topic is requested as its coordinator would: other clients do not set compaction."""
     configs = {config.name: config.value for config in topic.configs}
     return (
         topic.name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC)

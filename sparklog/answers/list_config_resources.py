@@ -1,7 +1,7 @@
-"""What has a configuration that can be described: answers to ListConfigResources.
+"""Responses to ListConfigResources: resources with a configuration that can be described.
 
-Topics and brokers are all listed, whether they were told anything or not; groups and client metrics only
-where they were. Version 0 is about client metrics alone.
+All topics and brokers are listed, even without dynamic configuration; groups and client metrics only with it.
+Version 0 is about client metrics alone.
 
 Source: Kafka's KafkaApis.handleListConfigResources; KIP-1000, KIP-1142.
 """
@@ -29,7 +29,7 @@ _LISTED: Final = (
 async def list_config_resources_response(
     image: MetadataImage, request: Any, request_version: int
 ) -> ListConfigResourcesResponse:
-    """Return the answer to a ListConfigResourcesRequest of version 1; yield after each resource."""
+    """Return the response to a ListConfigResourcesRequest of version 1; yield after each resource."""
     if request_version == 0:
         asked: Iterable[int] = (ResourceType.CLIENT_METRICS,)
     else:

@@ -1,4 +1,4 @@
-"""What clients are told of partitions on their way to other replicas: answers to ListPartitionReassignments.
+"""Responses to ListPartitionReassignments.
 
 Pure functions of an image and a request. Source: Kafka's ReplicationControlManager; KIP-455.
 """
@@ -21,9 +21,9 @@ from sparklog.wire.turns import turn
 async def list_reassignments_response(
     image: MetadataImage, request: Any
 ) -> ListPartitionReassignmentsResponse:
-    """Return which of the partitions asked for (all, if none are named) are being reassigned.
+    """Return the ongoing reassignments of the requested partitions (all, if none are named).
 
-    What is not, or does not exist, is left out. Yields after each topic and each partition.
+    Other partitions, and missing ones, are left out. Yields after each topic and each partition.
     """
     by_name = image.topics.by_name
     asked: Iterable[tuple[TopicImage, Iterable[int]]]

@@ -1,8 +1,8 @@
-"""What clients are told about brokers and topics: answers to Metadata.
+"""Responses to Metadata: brokers and topics.
 
-Pure functions from an image and a request to a response, both of the newest version; whoever serves older
-ones converts. Brokers and the driver answer with the same functions from their own images, so a broker that
-lags behind answers from its past, as in Kafka.
+Pure functions from an image and a request to a response, both of the newest version; the caller converts
+older ones. Brokers and the driver use the same functions on their own images, so a broker that lags behind
+answers from an older image, as in Kafka.
 
 Source: Kafka's KRaftMetadataCache and KafkaApis; KIP-430, KIP-516.
 """
@@ -56,14 +56,14 @@ async def metadata_response(
     just_fenced: Sequence[BrokerRegistration] = (),
     request_version: int = _NEWEST_METADATA_VERSION,
 ) -> MetadataResponse:
-    """Return the answer to a MetadataRequest of version 13 that was asked in `request_version`.
+    """Return the response to a MetadataRequest of version 13 that was sent as `request_version`.
 
     Yields after each topic and each partition.
 
-    `controller_id` is the broker that admin requests should go to; a broker names itself, as it forwards
-    them. Without one, the first live broker is named. A topic asked for by name that does not exist is
-    answered with an error; `topics_to_create` says which of them auto-creation should make.
-    `just_fenced` are brokers that are listed although they are not live.
+    `controller_id` is the broker to which admin requests should go; a broker names itself, since it forwards
+    them. Without one, the first live broker is named. A requested topic that does not exist gets an error;
+    `topics_to_create` returns those for auto-creation. `just_fenced` brokers are listed although they are not
+    live.
     """
     live = tuple(live_brokers(image, listener_name))
     if controller_id is None:
@@ -95,7 +95,7 @@ async def metadata_response(
 
 
 async def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
-    """Return all whom the answer to a MetadataRequest names as leaders; yields after each topic."""
+    """Return all leaders in the response to a MetadataRequest; yields after each topic."""
     leaders: set[BrokerId | None] = set()
     for topic in _asked_topics(image, request):
         await turn()
@@ -105,10 +105,9 @@ async def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
 
 
 async def topics_to_create(image: MetadataImage, request: Any) -> tuple[str, ...]:
-    """Return the names that a MetadataRequest asks to be created: legal, not there, creation allowed.
+    """Return the topics that a MetadataRequest creates: legal names, missing, creation allowed.
 
-    Internal topics are not among them: asking for one is no reason for its owner to make it. Yields after
-    each topic.
+    Internal topics are not among them: only their coordinators create them. Yields after each topic.
     """
     if not request.allow_auto_topic_creation or request.topics is None:
         return ()
@@ -132,7 +131,7 @@ class _MissingTopic(NamedTuple):
 
 
 def _asked_topics(image: MetadataImage, request: Any) -> Iterator[TopicImage | _MissingTopic]:
-    """Yield the topics of a MetadataRequest, each once; if any id is given, names are not looked at."""
+    """Yield the topics of a MetadataRequest, each once; if there is any id, names are ignored."""
     if request.topics is None:
         yield from image.topics.by_name.values()
         return
@@ -151,7 +150,7 @@ def _asked_topics(image: MetadataImage, request: Any) -> Iterator[TopicImage | _
 
 
 def error_for_missing(name: str) -> ErrorCode:
-    """Return what is said of a topic that is asked for by name and is not there."""
+    """Return the error code for a requested topic name that does not exist."""
     try:
         check_topic_name(name)
     except InvalidTopicNameError as error:
@@ -198,7 +197,7 @@ def _metadata_partition(
     replicas, isr = partition.replicas, partition.isr
     error_code = ErrorCode.none
     if request_version == 0:
-        # Version 0 shows live replicas only, and has no other way to say that some are not.
+        # Version 0 has live replicas only, and no other field for offline ones.
         replicas = tuple(live_among(image, partition.replicas, listener_name))
         isr = tuple(live_among(image, partition.isr, listener_name))
         if (replicas, isr) != (partition.replicas, partition.isr):

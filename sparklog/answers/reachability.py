@@ -1,4 +1,4 @@
-"""Which brokers a client can reach that came in through a listener: it is told of them under that name.
+"""Brokers that a client can reach through its listener: responses have their endpoints of the same name.
 
 Source: Kafka's KRaftMetadataCache.
 """
@@ -11,7 +11,7 @@ from sparklog.types import BrokerId
 
 
 def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
-    """Yield the brokers that have the listener, by id, and where each has it."""
+    """Yield the brokers with the listener, by id, and their endpoints."""
     for broker_id in sorted(image.brokers):
         broker = image.brokers[broker_id]
         endpoint = broker.endpoint(listener_name)
@@ -20,16 +20,16 @@ def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[Bro
 
 
 def live_brokers(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
-    """Yield those of them that are not fenced."""
+    """Yield the unfenced brokers with the listener, and their endpoints."""
     return (pair for pair in brokers_with(image, listener_name) if not pair[0].fenced)
 
 
 def is_any_live(image: MetadataImage) -> bool:
     """Whether any broker is not fenced.
 
-    While none is, an answer to Metadata has to wait. librdkafka since 2.10 drops all brokers that it knows,
-    its bootstrap servers among them, when it is told of topics and of no broker; now and then it never asks
-    anybody again (its issue 5301). Java's clients take such an answer for none, and ask once more.
+    While there is none, the response to Metadata is delayed. librdkafka since 2.10 drops all known brokers,
+    its bootstrap servers among them, on a response with topics and without brokers; sometimes it never sends
+    a request again (its issue 5301). Java's clients ignore such a response and retry.
     """
     return any(not broker.fenced for broker in image.brokers.values())
 
@@ -37,7 +37,7 @@ def is_any_live(image: MetadataImage) -> bool:
 def live_among(
     image: MetadataImage, broker_ids: Iterable[BrokerId], listener_name: str
 ) -> Iterator[BrokerId]:
-    """Yield those of `broker_ids` that are live at the listener."""
+    """Yield those of `broker_ids` that are unfenced and have the listener."""
     for broker_id in broker_ids:
         broker = image.brokers.get(broker_id)
         if broker is not None and not broker.fenced and broker.endpoint(listener_name) is not None:
@@ -47,7 +47,7 @@ def live_among(
 def reachable_leader(
     image: MetadataImage, partition: PartitionRegistration, listener_name: str
 ) -> BrokerId | None:
-    """Return the partition's leader, `None` where a client of the listener cannot reach one."""
+    """Return the partition's leader; `None` if there is none with the listener."""
     if partition.leader is None:
         return None
     broker = image.brokers.get(partition.leader)
@@ -59,7 +59,7 @@ def reachable_leader(
 def offline_replicas(
     image: MetadataImage, partition: PartitionRegistration, listener_name: str
 ) -> tuple[BrokerId, ...]:
-    """Return the replicas that such a client is told are offline."""
+    """Return the replicas that are offline for clients of the listener."""
     offline = []
     for broker_id, directory_id in zip(partition.replicas, partition.directories, strict=True):
         broker = image.brokers.get(broker_id)

@@ -1,11 +1,11 @@
-"""Metadata of all topics: made once, in steps, and kept as bytes until the image changes.
+"""Metadata of all topics: computed once, in steps, and cached as bytes until the image changes.
 
-Clients ask for it one after the other, all of them after an election, and at ten thousand partitions one
-answer takes a hundred milliseconds to make. What they are told differs by version, by listener, by what they
-ask to be told of permissions, and by whom they are to take for the controller; nothing else shows in it.
+Many clients request it in turn, all of them after an election, and with ten thousand partitions one response
+takes a hundred milliseconds to compute. Responses differ by version, by listener, by the wish for authorized
+operations, and by the controller that they name; by nothing else.
 
-Rule: an answer is from the image that was there when it was asked for, or from one that says the same, with
-the same topics and brokers. Whoever asks while it is made waits for that one.
+Rule: a response is from the image at the time of the request, or from one with the same topics and brokers.
+Requests during a computation wait for it.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from sparklog.wire.turns import in_one_go, over_turns
 from sparklog.wire.versions import downgrade_in_steps
 
 MAX_ANSWERS: Final = 8
-"""How many answers are kept: clients of as many versions, with as many different wishes, at a time."""
+"""Limit for cached responses: for clients of as many versions and options at a time."""
 
 
 class _Key(NamedTuple):
-    """What answers from one image differ by."""
+    """Properties by which the responses of one image differ."""
 
     version: int
     controller_id: BrokerId | None
@@ -34,7 +34,7 @@ class _Key(NamedTuple):
 
 
 class WholeMetadata:
-    """The answers to Metadata for all topics at one listener, of the newest image that was asked for."""
+    """The responses to Metadata for all topics at one listener, of the newest requested image."""
 
     def __init__(self, listener_name: str, *, cluster_id: str) -> None:
         self._listener_name = listener_name
@@ -44,7 +44,7 @@ class WholeMetadata:
         self._answers: dict[_Key, EncodedBody | asyncio.Task[EncodedBody]] = {}
 
     def leaders_told(self, image: MetadataImage, request: Any) -> Set[BrokerId]:
-        """Return all whom the answer names as leaders."""
+        """Return all leaders in the response."""
         self._take_in(image)
         if self._leaders is None:
             self._leaders = in_one_go(leaders_told(image, request))
@@ -59,7 +59,7 @@ class WholeMetadata:
         controller_id: BrokerId | None = None,
         just_fenced: Sequence[BrokerRegistration] = (),
     ) -> EncodedBody | Awaitable[EncodedBody]:
-        """Return the answer to a MetadataRequest of the newest version, asked in `version`, for all topics.
+        """Return the response to a MetadataRequest of the newest version, sent as `version`, for all topics.
 
         The other arguments are those of `metadata_response`.
         """
@@ -86,7 +86,7 @@ class WholeMetadata:
         key: _Key,
         making: asyncio.Task[EncodedBody],
     ) -> EncodedBody:
-        """Wait for an answer that is being made, which goes on even if this client goes."""
+        """Wait for a response that is being computed, which continues even if this client leaves."""
         try:
             made = await asyncio.shield(making)
         except Exception:

@@ -19,7 +19,6 @@ TREES: Final = ("sparklog", "driver", "executor", "jobs")
 
 # A line is deleted once its directory has been edited; all others are checked.
 NOT_YET_CLEAN: Final = (
-    "sparklog/answers",
     "sparklog/storage/log.py",
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",
