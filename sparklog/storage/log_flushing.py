@@ -43,7 +43,7 @@ class LogFlushing:
         )
 
     def flush(self) -> None:
-        """fsync the data above the recovery point and move it to the log end offset at the call.
+        """fsync the data above the recovery point; move the point to the log end offset at the call.
 
         A disk failure is final: the system may have dropped the data and report success for the next fsync. A
         log that was closed without a flush is not flushed.

@@ -58,7 +58,7 @@ NEVER_SAID: Final = (
     "was superseded by run",
     "is not whole",
     "become the decider of this sink again and again",
-    "was decided when its tasks asked, and is not any more",
+    "was decided when its tasks asked, and the decision is gone now",
     "cannot be read",
     "rows now, and had",
 )

@@ -44,7 +44,7 @@ class IndexEntry(NamedTuple):
     batch_id: int | None
     """Batch of the last decision; None before the first."""
     run_id: str
-    """Run of the last decision; before the first, the run that wrote the entry."""
+    """Run of the last decision; before the first, one of the ended runs."""
     over_run_ids: tuple[str, ...] = ()
     """Runs that were recorded as ended since the last decision; they decide nothing more."""
 

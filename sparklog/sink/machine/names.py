@@ -75,8 +75,8 @@ class SinkId(NamedTuple):
     def is_indexed(self) -> bool:
         """Whether tasks and deciders find the last decision by a group's offset.
 
-        A job has at most one decision. Its tasks ask for its decider instead; a driver that becomes the
-        decider of a job, which happens only to a failed one, reads the topic.
+        A job has at most one decision. Its tasks ask for its decider instead, and a driver that becomes
+        its decider again, which happens only after a failure, reads the topic.
         """
         return self.kind is not SinkKind.JOB
 

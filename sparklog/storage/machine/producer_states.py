@@ -221,8 +221,8 @@ class ProducerStates:
     ) -> None:
         """Refuse an outdated transaction marker.
 
-        Since transactions version 2 a marker's epoch is above that of the records it ends, since the next
-        transaction has the marker's epoch; a repeated marker without an open transaction is harmless. The
+        Since transactions version 2 a marker's epoch is above that of the records it ends: the next
+        transaction has the marker's epoch. A repeated marker without an open transaction is harmless. The
         last epoch has no successor.
 
         Raises:

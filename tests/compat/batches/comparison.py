@@ -111,8 +111,8 @@ KNOWN: Final = (
     "behind its first frame",
     "behind its first member",
     "the snappy block at",
-    "no zstd",
-    "zstd ends before",
+    "not zstd",
+    "zstd frame is incomplete",
     "exactly one batch",
 )
 """What is refused here alone, or before single records are looked at, as the refusals say it."""
