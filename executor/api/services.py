@@ -15,7 +15,7 @@ from sparklog.types import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerServices:
-    """What the handlers of one broker work with."""
+    """The services of one broker."""
 
     cluster_id: str
     node_id: BrokerId

@@ -1,4 +1,4 @@
-"""One row an API: the versions that clients are offered, the listeners that offer it, its guard, its refusal.
+"""One row an API: the versions offered to clients, the listeners that offer it, its guard, its refusal.
 
 Both sides share the rows. A row is a constant of a module here (`row.ApiRow`), one module an API or a small
 family; `table` finds them, and `listeners` makes the tables of a listener and its guards of them. The handler

@@ -1,4 +1,4 @@
-"""What brokers ask of the controller."""
+"""Requests of brokers to the controller, besides those about log directories and the quorum."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a connection begins with: answered by every listener itself (`wire.routes`, `wire.login`)."""
+"""The first requests of a connection, answered by every listener itself (`wire.routes`, `wire.login`)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Groups: where their coordinator is, and what it answers but offsets."""
+"""Groups: FindCoordinator, and the requests to their coordinator that are not about offsets."""
 
 from typing import Any, Final
 

@@ -20,7 +20,7 @@ from sparklog.wire.requests import Api, Handler, Request
 
 
 def only_inside(side: Side, config: BrokerConfig) -> Mapping[ApiKey, IsInside]:
-    """Return what selects the reserved requests of each API on a side's listeners."""
+    """Return the test for reserved requests of each API that has any on a side's listeners."""
     selected: dict[ApiKey, IsInside] = {}
     for row in ROWS.values():
         offer = row.offer(side)

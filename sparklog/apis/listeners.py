@@ -34,8 +34,9 @@ def listener_apis(
         ValueError: a handler of an API that `side` does not offer.
     """
     apis: dict[ApiKey, Api] = {}
+    offered_here = offered(side)
     for api_key, handler in handlers.items():
-        if api_key not in offered(side):
+        if api_key not in offered_here:
             raise ValueError(f"{api_key.name} has a handler, but no offer of the {side.value} in its row")
         row = ROWS[api_key]
         offer = row.offer(side)
@@ -51,6 +52,6 @@ def listener_apis(
 
 
 def listener_guards(side: Side, config: BrokerConfig) -> Mapping[ApiKey, Guard]:
-    """Return what stands before each handler of a side's listeners where an authorizer is configured."""
+    """Return the guard before each handler of a side's listeners, for where an authorizer is configured."""
     by_listener = {row.api_key: pass_on for row in ROWS.values() if row.answered_by_listener}
     return {**by_listener, **{api_key: ROWS[api_key].guard(side, config) for api_key in offered(side)}}

@@ -1,4 +1,4 @@
-"""Log directories: what lies in them, what moves between them, and what a broker has assigned to them."""
+"""Log directories: their replicas, moves between them, and the assignments that brokers report."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Offsets that groups commit, outside of transactions and inside."""
+"""Committed offsets of groups."""
 
 from typing import Final
 

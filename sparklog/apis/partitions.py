@@ -1,4 +1,4 @@
-"""What clients ask of a partition's leader besides Produce and Fetch."""
+"""Requests to a partition's leader besides Produce and Fetch."""
 
 from typing import Final
 

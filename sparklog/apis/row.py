@@ -1,4 +1,4 @@
-"""The row of an API: all that both sides have to know of it.
+"""The row of an API: all that both sides know of it.
 
 The time at which a row takes effect: versions and `many` when a listener starts, guards when its authorizer
 is made, the refusal with each request that is refused as a whole.
@@ -113,7 +113,7 @@ class ApiRow:
     """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599); None if the API creates and
     deletes no partitions."""
     memory_times: int = USUAL_TIMES
-    """What a request takes at its peak, answer included, in multiples of what its items are counted for."""
+    """Peak memory of a request and its answer, in multiples of the memory that its items are counted for."""
 
     @property
     def is_in_envelope(self) -> bool:
@@ -137,7 +137,7 @@ class ApiRow:
         return self.refused(request.body, error)
 
     def guard(self, side: Side, config: BrokerConfig) -> Guard:
-        """Return what stands before the API's handler on a side's listeners."""
+        """Return the guard before the API's handler on a side's listeners."""
         offer = self.offer(side)
         guard = None if offer is None else offer.api_guard(config)
         if guard is None:

@@ -50,6 +50,6 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
 
 
 def memory_times(api_key: int) -> int:
-    """Return what a request takes at its peak, in multiples of what its items are counted for."""
+    """Return the `ApiRow.memory_times` of an API, known or not."""
     row = ROWS.get(api_key)  # type: ignore[call-overload]
     return USUAL_TIMES if row is None else row.memory_times

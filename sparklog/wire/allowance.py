@@ -17,11 +17,11 @@ from typing import Final
 MAX_REQUEST_MEMORY_BYTES: Final = 28 << 20
 
 USUAL_TIMES: Final = 5
-"""What a request of most APIs takes at its peak, in multiples of what its items are counted for."""
+"""Peak memory of a request of most APIs, in multiples of the memory that its items are counted for."""
 
 
 def items_allowance_bytes(memory_times: int) -> int:
-    """Return what the items of one request may be counted for, if it takes so many times that at its peak.
+    """Return the most memory that the items of a request may be counted for.
 
     >>> items_allowance_bytes(10)
     2936012

@@ -59,7 +59,7 @@ class RequestCodec(NamedTuple):
     request_header_flexible: bool
     response_header_flexible: bool
     memory_times: int = USUAL_TIMES
-    """What bounds the items of a request (`allowance`)."""
+    """The peak memory of a request in multiples of its items' (`allowance`)."""
 
 
 @cache

@@ -248,7 +248,7 @@ class Api(NamedTuple):
     refuse: Refusal | None = None
     """What a KafkaError of the handler is answered with; None, where its connection is to be closed."""
     memory_times: int = USUAL_TIMES
-    """What a request takes at its peak, answer included, in multiples of what its items are counted for."""
+    """Peak memory of a request and its answer, in multiples of the memory that its items are counted for."""
 
 
 class Features(NamedTuple):

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.heartbeat.v3.request import HeartbeatRequest as HeartbeatRequestV3
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.allowance import MAX_REQUEST_MEMORY_BYTES
 from sparklog.wire.frames import (
     RequestHeader,
     decode_request_in_steps,
@@ -20,7 +22,7 @@ from sparklog.wire.frames import (
     encode_response_in_steps,
     request_encoder,
 )
-from sparklog.wire.guard import MalformedRequestError
+from sparklog.wire.guard import MalformedRequestError, TooManyItemsError
 from sparklog.wire.turns import in_one_go
 
 
@@ -101,3 +103,13 @@ def test_client_id_that_is_too_long_is_refused_before_anything_is_sent() -> None
     """The int16 in front of it could not say its length."""
     with pytest.raises(ValueError, match="32767"):
         request_encoder("x" * 40_000)
+
+
+def test_request_in_an_envelope_has_the_memory_that_its_api_may_take() -> None:
+    """A broker forwards what its clients sent, and the controller must not take more than the broker may."""
+    keys = tuple(str(number) for number in range(200))
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=keys)
+    frame = bytes.fromhex(encoded(request, 1, "c"))[4:]
+    assert in_one_go(decode_request_in_steps(frame))[1] == request
+    with pytest.raises(TooManyItemsError):
+        in_one_go(decode_request_in_steps(frame, lambda api_key: MAX_REQUEST_MEMORY_BYTES // 1_000))
