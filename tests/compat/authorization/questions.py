@@ -334,7 +334,7 @@ _ASKED_ELSEWHERE: Final = frozenset(
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
     }
 )
-"""They ask for nothing, or depend on the protocol of Kafka's controller listener (delegation tokens)."""
+"""They ask for nothing, or have tests of their own (delegation tokens)."""
 assert set(_QUESTIONS) == set(CLIENT_VERSIONS) - _ASKED_ELSEWHERE
 
 _ADDED_BY_BROKERS: Final = 4
