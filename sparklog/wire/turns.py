@@ -168,9 +168,7 @@ class Turns:
 
 def is_awaitable(result: Any) -> bool:
     """Return whether a handler's result is not its response yet."""
-    if type(result) is CoroutineType:
-        return True
-    return not hasattr(result, "__version__") and isinstance(result, Awaitable)
+    return not hasattr(result, "__version__") and hasattr(type(result), "__await__")
 
 
 def give_up(awaitable: Any) -> None:
@@ -246,7 +244,7 @@ class CoroutineDriver:
                 except StopIteration as last:
                     following = self._driven.finished(last.value)
                     if following is None:
-                        self._end()
+                        self._make_room()
                         return
                     self._steps, answer = steps_of(following), None
                     continue
@@ -294,11 +292,12 @@ class CoroutineDriver:
         self._make_room()
         if not is_held:
             self._driven.let_go()
-        if asyncio.isfuture(awaited):
+        bind = getattr(awaited, "bind", None)  # as quick as may be: fetches and acknowledgements wait here
+        if bind is not None:
+            bind(self._go_on_later if is_held else self._completed)
+        else:
             awaited._asyncio_future_blocking = False  # as a task does, whose part this has
             awaited.add_done_callback(self._done)
-        else:
-            awaited.bind(self._go_on_later if is_held else self._completed)
 
     def _done(self, _: "asyncio.Future[Any]") -> None:
         self._turns.wait(self._take_turn)
