@@ -20,8 +20,11 @@ from typing import Final, Self
 
 import psutil
 import pyspark
+from kio.schema.metadata.v13.request import MetadataRequest
 
+from sparklog.errors import KafkaError
 from sparklog.jobs.class_archive.archive import SHORT_LIVED
+from sparklog.wire.blocking import BlockingChannel
 from tests.chaos.reaper import MARK
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -34,6 +37,7 @@ STARTS_IN_VAIN: Final = 3
 """An application that ends this often in a row without having served will not serve."""
 START_TIMEOUT_S: Final = 240.0
 STOP_TIMEOUT_S: Final = 60.0
+ANSWER_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.05
 LOG_TAIL_LINES: Final = 40
 PORTS: Final = range(20_000, 32_000)
@@ -112,6 +116,13 @@ class Application:
         )
         return python
 
+    def controller(self) -> psutil.Process | None:
+        """Return the controller's process; None while the driver's Python has none."""
+        for child in self.driver_python().children():
+            if any("sparklog.driver.process" in argument for argument in _arguments(child)):
+                return child
+        return None
+
     def executors(self) -> list[psutil.Process]:
         """Return the executors' JVMs that run now."""
         return [
@@ -119,6 +130,19 @@ class Application:
             for child in self.driver_jvm().children(recursive=True)
             if any("CoarseGrainedExecutorBackend" in argument for argument in _arguments(child))
         ]
+
+    def is_answered(self) -> bool:
+        """Whether a controller that leads answers at the address."""
+        host, _, port = self.bootstrap_servers.rpartition(":")
+        every_topic = MetadataRequest(
+            topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        try:
+            with BlockingChannel(host, int(port), "chaos", timeout_s=ANSWER_TIMEOUT_S) as channel:
+                channel.request(every_topic)
+        except KafkaError:
+            return False
+        return True
 
     def log_tail(self) -> str:
         """Return the end of what the driver logged, without Java's stack traces."""

@@ -21,12 +21,13 @@ from tests.chaos.counting import count_under_kills
 from tests.chaos.disks import Disk
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.piping import pipe_under_kills, stop_before_each
-from tests.chaos.scene import Scene, Strike, Struck
+from tests.chaos.scene import POLL_S, Scene, Strike, Struck
 from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
 
 BETWEEN_TWO_S: Final = 2.0
 """How long after one broker another may be hit."""
+CONTROLLER_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,28 @@ def _driver_jvm(scene: Scene) -> Struck:
 def _driver_python(scene: Scene) -> Struck:
     scene.application.driver_python().kill()
     return Struck("SIGKILL of the driver's Python", frozenset(range(BROKERS)), True, time.monotonic())
+
+
+def _controller(scene: Scene) -> Struck:
+    """Kill the controller's process, and wait for the next one to answer at its address.
+
+    Raises:
+        RuntimeError: no other one answers, or a broker's process has ended meanwhile.
+    """
+    application = scene.application
+    processes, _ = scene.brokers()
+    killed = application.controller()
+    assert killed is not None, "the cluster is whole"
+    killed.kill()
+    over_s = time.monotonic()
+    while (controller := application.controller()) in (None, killed) or not application.is_answered():
+        if time.monotonic() > over_s + CONTROLLER_TIMEOUT_S:
+            raise RuntimeError(f"no controller answers after the one that was killed: {controller}")
+        time.sleep(POLL_S)
+    ended = [broker for broker, process in processes.items() if not process.is_running()]
+    if ended:
+        raise RuntimeError(f"brokers ended with the controller's process: {ended}")
+    return Struck("SIGKILL of the controller's process", frozenset(), False, over_s)
 
 
 def _freeze(scene: Scene) -> Struck:
@@ -165,6 +188,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "two-brokers": Fault("SIGKILL of two brokers, one after the other", _two_brokers, weight=2),
     "all-brokers": Fault("SIGKILL of all brokers", _all_brokers, bound_s=15.0),
     "driver-jvm": Fault("SIGKILL of the driver's JVM", _driver_jvm, bound_s=25.0),
+    "controller": Fault("SIGKILL of the controller's process", _controller, weight=2),
     "driver-python": Fault("SIGKILL of the driver's Python", _driver_python, bound_s=25.0),
     "move-target": Fault(
         "SIGKILL of a broker to which partitions are moved",

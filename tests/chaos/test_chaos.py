@@ -12,7 +12,7 @@ from tests.chaos.run import Run
 SEED: Final = 20
 FREEZE_S: Final = 4.0
 """Longer than a lease."""
-FAULTS: Final = ("worker", "rolling", "freeze", "executor", "driver-python")
+FAULTS: Final = ("worker", "rolling", "controller", "freeze", "executor", "driver-python")
 """The driver's JVM is killed in `tests/spark/test_standalone.py`, under Spark's own supervision."""
 
 
