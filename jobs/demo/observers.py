@@ -8,7 +8,7 @@ The write is one batch in transactions, so the consumer reads nothing until the 
 transactions follow the last record of each partition a second or two later: Spark ends the tasks first, and
 then the driver commits. Markers move high watermarks, too, but are not records, and that time is not a pause:
 pauses count up to the last record that the consumer has read. A task that Spark runs again writes its records
-again, and the first ones are aborted, so the number of acknowledged records does not tell the end of the write.
+again, and the first ones are aborted, so acknowledged records do not tell the end of the write.
 """
 
 import itertools
