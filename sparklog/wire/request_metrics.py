@@ -128,9 +128,9 @@ class ApiMetrics:
         name = self.name
         told = [
             Sample(network.REQUESTS.of(request=name, version=str(version)), Kind.METER, answered)
-            for version, answered in self.versions.items()
+            for version, answered in tuple(self.versions.items())
         ]
-        for code, times in self.errors.items():
+        for code, times in tuple(self.errors.items()):
             error = "NONE" if code is ErrorCode.none else code.name.upper()
             told.append(Sample(network.ERRORS.of(request=name, error=error), Kind.METER, times))
         histograms = self._histograms
@@ -159,8 +159,8 @@ class RequestMetrics:
         return metrics
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell of the requests that have come at all."""
-        for metrics in self._by_name.values():
+        """Yield the samples of all APIs that have had requests."""
+        for metrics in tuple(self._by_name.values()):  # a thread reads, and the loop adds
             if metrics.versions:
                 yield from metrics.samples(now_ms)
 

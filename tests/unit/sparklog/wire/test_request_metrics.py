@@ -113,6 +113,16 @@ def test_fetch_is_measured_by_who_asks(version: int, replica_id: int, kind: str)
     assert kind_of_fetch(body) == kind
 
 
+def test_first_request_of_an_api_may_come_while_samples_are_read() -> None:
+    """Samples are read in a thread, beside the loop that handles requests."""
+    metrics = RequestMetrics()
+    metrics.of("Fetch").versions[17] = 1
+    samples = metrics.samples(0)
+    next(samples)
+    metrics.of("Metadata")
+    assert {dict(each.name.tags)["request"] for each in samples} == {"Fetch"}
+
+
 def test_apis_have_kafkas_names() -> None:
     """Tags that differ from Kafka's are found by no board."""
     names = [ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.API_VERSIONS, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS]
