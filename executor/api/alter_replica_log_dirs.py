@@ -16,8 +16,9 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.moving.directory_moves import DirectoryMoves
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 from sparklog.wire.versions import upgrade_in_steps
 
 logger = logging.getLogger(__name__)

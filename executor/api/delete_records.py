@@ -26,8 +26,8 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import Offset, or_minus_one
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade_in_steps
 
 _HIGH_WATERMARK: Final = -1

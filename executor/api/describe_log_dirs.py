@@ -20,8 +20,9 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 from sparklog.wire.versions import upgrade_in_steps
 
 

@@ -22,8 +22,8 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.machine.producer_states import ProducerState
 from sparklog.types import ProducerId, or_minus_one
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _PRODUCERS_A_STEP: Final = 32
 

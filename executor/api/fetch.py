@@ -31,7 +31,7 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.quotas.machine.client_rates import RateQuota
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 from sparklog.wire.requests import Deferred, Request, Response, Throttled
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 
 logger = logging.getLogger(__name__)
 

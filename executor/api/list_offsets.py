@@ -30,8 +30,9 @@ from sparklog.storage.results import (
 )
 from sparklog.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 from sparklog.wire.versions import upgrade_in_steps
 
 _READ_COMMITTED: Final = 1

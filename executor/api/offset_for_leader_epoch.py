@@ -11,8 +11,8 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 from sparklog.wire.versions import upgrade_in_steps
 
 

@@ -38,7 +38,8 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.types import TimestampMs
 from sparklog.wire.requests import NO_RESPONSE, Request, Response
-from sparklog.wire.turns import held, turn
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import held
 
 _NONE: Final = ErrorCode.none
 _FIRST_VERSION_BY_ID: Final = 13

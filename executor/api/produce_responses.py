@@ -13,8 +13,8 @@ from sparklog.executor.api.delayed_produce import DelayedProduce, ProducedPartit
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.storage.results import AppendInfo
 from sparklog.wire.requests import Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _PRODUCE: Final = 0
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)

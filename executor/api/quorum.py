@@ -30,8 +30,9 @@ from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, unless_minus_one
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Handler, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import in_task, turn
+from sparklog.wire.turns import in_task
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 logger = logging.getLogger(__name__)

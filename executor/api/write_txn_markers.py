@@ -28,7 +28,7 @@ from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import ProducerId, TimestampMs
 from sparklog.wire.requests import Request, Response
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 from sparklog.wire.versions import upgrade_in_steps
 
 _COORDINATORS_ERRORS: Final = frozenset(

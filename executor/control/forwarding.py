@@ -19,8 +19,9 @@ from kio.schema.envelope.v0 import EnvelopeRequest, EnvelopeResponse
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.encoded import RawResponse
 from sparklog.wire.principal_data import encode_principal
-from sparklog.wire.requests import RawResponse, Request
+from sparklog.wire.requests import Request
 from sparklog.wire.turns import in_task
 
 FORWARDING_TIMEOUT_MS: Final = 60_000

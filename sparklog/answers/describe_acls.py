@@ -12,8 +12,8 @@ from sparklog.acls.numbers import known_filter
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _AT_ONCE = 256
 

@@ -24,8 +24,8 @@ from sparklog.config.client_quotas import IP, QUOTA_ENTITY_TYPES
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import ClientQuotaEntity, MetadataImage
 from sparklog.metadata.scram_records import MECHANISM_NUMBERS
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 
 class _Match(IntEnum):

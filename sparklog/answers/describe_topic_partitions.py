@@ -27,8 +27,8 @@ from sparklog.metadata.topic_names import (
     is_internal_topic,
 )
 from sparklog.types import or_minus_one
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 
 async def describe_topic_partitions_response(

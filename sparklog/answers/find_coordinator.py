@@ -20,8 +20,8 @@ from sparklog.metadata.partition_for import MAX_ID_LENGTH, coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 FIRST_BATCHED_VERSION: Final = 4
 NO_BROKER: Final = -1

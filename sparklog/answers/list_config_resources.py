@@ -14,8 +14,8 @@ from kio.schema.list_config_resources.v1.response import ConfigResource, ListCon
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import ResourceType
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _LISTED: Final = (
     ResourceType.TOPIC,

@@ -14,8 +14,8 @@ from kio.schema.list_partition_reassignments.v0.response import (
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, TopicImage
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 
 async def list_reassignments_response(

@@ -39,8 +39,8 @@ from sparklog.metadata.topic_names import (
     is_made_by_the_cluster,
 )
 from sparklog.types import BrokerId, or_minus_one
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
 _NEWEST_METADATA_VERSION: Final = 13

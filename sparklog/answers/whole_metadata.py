@@ -15,9 +15,11 @@ from typing import Any, Final, NamedTuple
 from sparklog.answers.metadata import leaders_told, metadata_response
 from sparklog.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.encoded import EncodedBody
 from sparklog.wire.encoder import encode_entity_in_steps
-from sparklog.wire.requests import EncodedBody, Response
-from sparklog.wire.turns import in_one_go, over_turns
+from sparklog.wire.requests import Response
+from sparklog.wire.steps import in_one_go
+from sparklog.wire.turns import over_turns
 from sparklog.wire.versions import downgrade_in_steps
 
 MAX_ANSWERS: Final = 8

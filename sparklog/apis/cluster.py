@@ -10,7 +10,7 @@ from sparklog.authorization.guards.guard import answer_to
 from sparklog.authorization.guards.metadata import metadata
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, SupportedVersions
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 
 _METADATA_GUARD: Final = GuardByConfig(
     lambda config: metadata(creates_topics=config.auto_create_topics_enable)

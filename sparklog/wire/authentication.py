@@ -17,8 +17,9 @@ from sparklog.acls.acl import Principal
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.encoded import RawResponse
 from sparklog.wire.machine.authenticator import AuthenticateAnswer, Authenticator, Mechanisms
-from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Api, Farewell, RawResponse, Request
+from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Api, Farewell, Request
 
 UNAUTHENTICATED_MAX_BYTES: Final = 512 << 10
 """How long a frame may be before it is known whose it is, as in Kafka."""

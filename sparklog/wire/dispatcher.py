@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.wire.admission import Admission
+from sparklog.wire.encoded import RawResponse
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.error_counts import count_error_codes
 from sparklog.wire.exchange import Answering, Exchange
@@ -35,14 +36,7 @@ from sparklog.wire.frames import (
     read_request_header,
 )
 from sparklog.wire.guard import TooManyItemsError
-from sparklog.wire.requests import (
-    NO_RESPONSE,
-    Farewell,
-    RawResponse,
-    Request,
-    Response,
-    Throttled,
-)
+from sparklog.wire.requests import NO_RESPONSE, Farewell, Request, Response, Throttled
 from sparklog.wire.routes import Routes
 from sparklog.wire.throttling import NO_THROTTLE, throttle_time_of, throttled
 from sparklog.wire.turns import CoroutineDriver, Turns, give_up, is_awaitable

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from types import coroutine
 from typing import Any, Final, NoReturn, TypeAlias
 
+from sparklog.wire.encoded import Transferable
 from sparklog.wire.layout import (
     BYTES,
     FIXED_SIZE_BYTES,
@@ -24,7 +25,6 @@ from sparklog.wire.layout import (
     entity_layout,
     once_per_type,
 )
-from sparklog.wire.requests import Transferable
 
 Chunk: TypeAlias = bytes | memoryview | Transferable
 

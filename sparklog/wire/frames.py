@@ -16,6 +16,7 @@ from kio.index import KioIndexError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.allowance import USUAL_TIMES, items_allowance_bytes
 from sparklog.wire.apis import request_type, response_type
+from sparklog.wire.encoded import EncodedBody, RawResponse
 from sparklog.wire.encoder import Chunk, encode_entity, encode_entity_in_steps
 from sparklog.wire.guard import (
     MalformedRequestError,
@@ -23,7 +24,6 @@ from sparklog.wire.guard import (
     decode_entity_in_steps,
     skip_tagged_fields,
 )
-from sparklog.wire.requests import EncodedBody, RawResponse
 from sparklog.wire.versions import downgrade, downgrade_in_steps
 
 LENGTH: Final = struct.Struct(">i")

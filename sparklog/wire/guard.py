@@ -37,7 +37,7 @@ from sparklog.wire.layout import (
     once_per_type,
 )
 from sparklog.wire.stepping_reader import native_reader, read_in_steps
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 
 ReadableBuffer: TypeAlias = bytes | memoryview
 """Bytes that kio can read: it refuses writable buffers, so a memoryview must be read-only."""

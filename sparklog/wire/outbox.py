@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
+from sparklog.wire.encoded import Transferable
 from sparklog.wire.encoder import Chunk
-from sparklog.wire.requests import Transferable
 
 _MAX_GATHERED_CHUNKS: Final = 64
 WINDOW_BYTES: Final = 1 << 20

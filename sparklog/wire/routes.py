@@ -14,7 +14,7 @@ from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestCodec, request_codec
 from sparklog.wire.request_metrics import KINDS, ApiMetrics, RequestMetrics, api_name
 from sparklog.wire.requests import Api, Features, Handler, Request
-from sparklog.wire.turns import Steps, steps_of
+from sparklog.wire.steps import Steps, steps_of
 
 _LOAD_PAUSE_S: Final = 0.005
 

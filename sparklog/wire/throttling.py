@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from sparklog.wire.encoded import EncodedBody, RawResponse
 from sparklog.wire.frames import RequestCodec, header_bytes
 from sparklog.wire.layout import entity_layout, once_per_type
-from sparklog.wire.requests import EncodedBody, RawResponse
 
 NO_THROTTLE: Final = timedelta()
 _BYTES: Final = 4

@@ -11,8 +11,8 @@ import os
 import socket
 from typing import Any
 
+from sparklog.wire.encoded import Transferable
 from sparklog.wire.outbox import TURN_BYTES, WINDOW_BYTES, Flushed, Outbox, RegionTruncatedError
-from sparklog.wire.requests import Transferable
 from sparklog.wire.tls_stream import TlsStream
 
 

@@ -20,10 +20,12 @@ Order for the caller: `is_over` before it begins; then `wait` and nothing else, 
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from time import perf_counter
-from types import CoroutineType, GeneratorType, coroutine
+from types import CoroutineType, coroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from sparklog.wire.steps import Steps, steps_of
 
 Result = TypeVar("Result")
 
@@ -32,15 +34,6 @@ SHARE_S: Final = 0.002
 TURN_S: Final = 0.010
 """How much of one turn of the loop goes to the requests of all connections together."""
 MAX_LONG_REQUESTS: Final = 2
-
-Steps = Generator[Any, Any, Result]
-"""What drives a coroutine: it yields None for a turn, or what the coroutine waits for."""
-
-
-@coroutine
-def turn() -> Generator[None, None, None]:
-    """Let others go first, if the request has used up its share of this turn."""
-    yield
 
 
 class Held(NamedTuple):
@@ -71,25 +64,6 @@ async def in_task(awaitable: Coroutine[Any, Any, Result]) -> Result:
         return await task
     finally:
         task.cancel()
-
-
-def steps_of(awaitable: "Awaitable[Result] | Steps[Result]") -> Steps[Result]:
-    """Return what drives an awaitable."""
-    if isinstance(awaitable, GeneratorType):
-        return awaitable
-    steps: Any = awaitable.__await__()  # type: ignore[union-attr]
-    return steps  # type: ignore[no-any-return]
-
-
-def in_one_go(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
-    """Run a coroutine that waits for nothing; return what it returns."""
-    steps = steps_of(awaitable)
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as last:
-            result: Result = last.value
-            return result
 
 
 async def over_turns(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:

@@ -19,7 +19,7 @@ from kio.static.constants import EntityType
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
 from sparklog.wire.layout import FieldLayout, default_value, entity_layout, once_per_type
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 
 _Converter: TypeAlias = Callable[[Any], Generator[None, None, Any]]
 _Rule: TypeAlias = Callable[[Any, type[Any], type[Any]], Mapping[str, Any]]

@@ -24,7 +24,8 @@ from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.fetch_metadata import FINAL_EPOCH, LARGEST
 from sparklog.wire.requests import Handler, Request
-from sparklog.wire.turns import is_awaitable, steps_of
+from sparklog.wire.steps import steps_of
+from sparklog.wire.turns import is_awaitable
 from tests.simulation.loop import ProcessLoop
 from tests.simulation.network import Connection, Reply
 

@@ -34,7 +34,8 @@ from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Handler, Request
-from sparklog.wire.turns import Held, Steps, is_awaitable, steps_of
+from sparklog.wire.steps import Steps, steps_of
+from sparklog.wire.turns import Held, is_awaitable
 from tests.simulation.coordinating import AskCoordinator, Asked, Coordinated, Coordinating
 from tests.simulation.leading import START_MS, Leading
 from tests.simulation.network import Connection, Link, Reply

@@ -25,7 +25,7 @@ from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.quotas.machine.client_rates import token_quotas
 from sparklog.wire.requests import Deferred, Request, Response, Throttled
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 

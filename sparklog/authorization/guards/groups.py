@@ -22,7 +22,7 @@ from sparklog.authorization.guards.guard import (
 from sparklog.authorization.guards.topics import TopicItems, topic_error, topic_name, topics_guarded
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Handler, Refusal, Request, Response
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 
 _GROUP: Final = AclResourceType.GROUP
 _TOPIC: Final = AclResourceType.TOPIC

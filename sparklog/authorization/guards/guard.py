@@ -13,7 +13,8 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import response_type
 from sparklog.wire.layout import default_value, entity_layout, once_per_type
 from sparklog.wire.requests import Handler, Refusal, Request, Response, Throttled
-from sparklog.wire.turns import response_of, turn
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import response_of
 
 Answer = Any
 """Whatever a handler may return."""

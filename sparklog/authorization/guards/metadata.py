@@ -16,7 +16,7 @@ from sparklog.authorization.guards.topics import topic_error, topic_name
 from sparklog.errors import ErrorCode
 from sparklog.metadata.topic_names import are_topics_named, is_internal_topic
 from sparklog.wire.requests import Handler, Refusal, Request, Response
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 from sparklog.wire.versions import downgrade_in_steps, upgrade_in_steps
 
 _TOPIC: Final = AclResourceType.TOPIC

@@ -21,7 +21,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.wire.apis import response_type
 from sparklog.wire.requests import Handler, Refusal, Request, Response
-from sparklog.wire.turns import turn
+from sparklog.wire.steps import turn
 
 _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP

@@ -16,7 +16,7 @@ from sparklog.wire.frames import (
     request_codec,
 )
 from sparklog.wire.guard import TooManyItemsError, check_entity, decode_entity
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.fuzz.finding import expect
 from tests.fuzz.targets import Target
 

@@ -16,7 +16,7 @@ from sparklog.executor.coordinators.groups.api.topic_names import NamedTopic, na
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Response
-from sparklog.wire.turns import in_one_go, turn
+from sparklog.wire.steps import in_one_go, turn
 
 SMALLEST_RECORD_BYTES: Final = 40
 """Of a committed offset: what has more partitions than fit in a batch need not be tried."""

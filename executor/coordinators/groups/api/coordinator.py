@@ -12,7 +12,8 @@ from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.wire.requests import Deferred, Response
-from sparklog.wire.turns import held, turn
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import held
 
 SIDE_BY_SIDE: Final = 100
 """How many groups of one request are decided about before the first of them is waited for."""

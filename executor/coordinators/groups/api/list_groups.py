@@ -12,8 +12,9 @@ from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupC
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 from sparklog.wire.versions import upgrade_in_steps
 
 SLICE_GROUPS: Final = 200

@@ -21,8 +21,8 @@ from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, 
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

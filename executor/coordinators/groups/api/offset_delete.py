@@ -16,8 +16,9 @@ from sparklog.executor.coordinators.groups.machine.group_machine import GroupMac
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 
 
 class OffsetDeleteHandler:

@@ -15,8 +15,9 @@ from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2

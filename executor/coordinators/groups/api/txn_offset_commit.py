@@ -26,8 +26,8 @@ from sparklog.executor.verification.machine.waiting_additions import Transaction
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 FIRST_VERSION_THAT_KNOWS_LOADING: Final = 2
 """Clients before it fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

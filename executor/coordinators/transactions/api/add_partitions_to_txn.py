@@ -45,8 +45,8 @@ from sparklog.executor.coordinators.transactions.machine.transaction_machine imp
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.types import TopicPartition
 from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _KNOWS_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4

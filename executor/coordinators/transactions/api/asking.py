@@ -20,7 +20,8 @@ from sparklog.executor.coordinators.transactions.machine.events import (
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.types import ProducerId
 from sparklog.wire.requests import Deferred
-from sparklog.wire.turns import in_task, turn
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import in_task
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from sparklog.executor.coordinators.transactions.machine.transaction_machine imp
 from sparklog.types import TopicPartition
 from sparklog.wire.described_transactions import DescribeTransactionsResponse, TransactionState
 from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import turn
 
 _EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
 """kio's type of times is one of any `datetime`."""

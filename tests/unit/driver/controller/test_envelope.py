@@ -13,7 +13,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import request_encoder
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import in_one_go, turn
+from sparklog.wire.steps import in_one_go, turn
 
 ANONYMOUS = b"\0\0\5User\nANONYMOUS\0\0"
 

@@ -19,7 +19,7 @@ from sparklog.storage.file_region import FileRegion
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.garbage import uncollected
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows

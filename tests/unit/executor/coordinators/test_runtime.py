@@ -27,7 +27,7 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.requests import Deferred
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.garbage import uncollected
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 

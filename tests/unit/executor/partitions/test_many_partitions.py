@@ -13,7 +13,7 @@ from sparklog.executor.partitions.roles import OPENED_TOGETHER
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import steps_of
+from sparklog.wire.steps import steps_of
 from tests.counted_work import counted_calls, counted_turns
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import delete_records, rows

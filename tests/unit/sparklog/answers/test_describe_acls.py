@@ -9,7 +9,7 @@ from sparklog.answers.describe_acls import describe_acls_response
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 
 ENABLED = BrokerConfig.from_mapping(
     {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}

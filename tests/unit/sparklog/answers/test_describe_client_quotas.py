@@ -15,7 +15,7 @@ from sparklog.answers.describe_client_quotas import (
 )
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 ALICE, ANYBODY = (("user", "alice"),), (("user", None),)

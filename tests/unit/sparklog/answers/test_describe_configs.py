@@ -16,7 +16,7 @@ from sparklog.metadata.image import (
     ResourceType,
     TopicImage,
 )
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests import builders
 
 TOPIC, STATIC, DEFAULT = 1, 4, 5

@@ -20,7 +20,7 @@ from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests import builders
 
 PARTITIONS = 50

@@ -10,7 +10,7 @@ from sparklog.answers.list_config_resources import list_config_resources_respons
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import ResourceType
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests import builders
 
 FLIGHTS = TopicImage("flights", UUID(int=1), {})

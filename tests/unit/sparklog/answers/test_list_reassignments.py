@@ -13,7 +13,7 @@ from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import PartitionRecord, TopicRecord
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 
 MOVING = {"replicas": (3, 1, 2), "adding_replicas": (3,), "removing_replicas": (2,)}
 STAYING = {"replicas": (1, 2)}

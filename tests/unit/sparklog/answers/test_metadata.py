@@ -30,7 +30,7 @@ from sparklog.metadata.image import (
 from sparklog.metadata.topic_names import are_topics_named
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import LENGTH, decode_response, encode_response_frame, request_codec
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from sparklog.wire.versions import downgrade
 
 FLIGHTS: Final = UUID(int=100)

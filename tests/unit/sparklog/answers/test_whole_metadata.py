@@ -17,10 +17,10 @@ from sparklog.metadata.image import (
     TopicImage,
 )
 from sparklog.wire.apis import ApiKey, known_versions, response_type
+from sparklog.wire.encoded import EncodedBody
 from sparklog.wire.encoder import encode_to_bytes
 from sparklog.wire.guard import decode_entity
-from sparklog.wire.requests import EncodedBody
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from sparklog.wire.versions import downgrade
 from tests import builders
 from tests.counted_work import counted_calls, counted_turns

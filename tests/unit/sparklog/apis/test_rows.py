@@ -15,7 +15,7 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, known_versions, request_type
 from sparklog.wire.frames import encode_response_frame, request_codec
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.sparklog.wire.entities import arbitrary_entity
 
 CLIENTS_ARE_OFFERED: Final = {

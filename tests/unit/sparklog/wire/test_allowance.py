@@ -22,7 +22,7 @@ from sparklog.wire.frames import (
     request_encoder,
 )
 from sparklog.wire.guard import TooManyItemsError
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.amplification.cluster import Listening, Target, attacked_cluster
 from tests.amplification.measures import peak_memory_bytes, traced_memory
 from tests.amplification.shapes import Contents, Known, Shape, frame_of, shapes_of

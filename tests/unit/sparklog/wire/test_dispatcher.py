@@ -18,19 +18,12 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
 from sparklog.wire.authentication import Authentication
+from sparklog.wire.encoded import RawResponse
 from sparklog.wire.listener import Listener
-from sparklog.wire.requests import (
-    ANONYMOUS,
-    NO_RESPONSE,
-    Api,
-    Deferred,
-    Handler,
-    RawResponse,
-    Request,
-    Response,
-)
+from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Api, Deferred, Handler, Request, Response
+from sparklog.wire.steps import turn
 from sparklog.wire.throttling import NO_THROTTLE, unthrottled
-from sparklog.wire.turns import held, turn
+from sparklog.wire.turns import held
 from tests.unit.sparklog.wire.entities import arbitrary_entity
 from tests.unit.sparklog.wire.serving import (
     Metered,

@@ -12,7 +12,7 @@ from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_entity, encode_entity_in_steps, encode_to_bytes
 from sparklog.wire.guard import decode_entity
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.sparklog.wire.entities import arbitrary_entity, payload_types
 from tests.unit.sparklog.wire.serving import BytesRegion, fetch_response
 

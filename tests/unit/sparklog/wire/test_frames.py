@@ -23,7 +23,7 @@ from sparklog.wire.frames import (
     request_encoder,
 )
 from sparklog.wire.guard import MalformedRequestError, TooManyItemsError
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 
 
 def encoded(entity: Any, correlation_id: int, client_id: str | None) -> str:

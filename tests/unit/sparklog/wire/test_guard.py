@@ -37,7 +37,7 @@ from sparklog.wire.guard import (
     skip_tagged_fields,
 )
 from sparklog.wire.layout import minimum_size_bytes
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.sparklog.wire.entities import arbitrary_entity, payload_types
 
 ALL_TYPES = [entity_type for api_key in ApiKey for entity_type in payload_types(api_key)]

@@ -15,13 +15,14 @@ from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
+from sparklog.wire.encoded import RawResponse
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.listener import Listener, Service
 from sparklog.wire.request_metrics import RequestMetrics
-from sparklog.wire.requests import NO_RESPONSE, Api, Deferred, Features, RawResponse, Request
+from sparklog.wire.requests import NO_RESPONSE, Api, Deferred, Features, Request
 from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,

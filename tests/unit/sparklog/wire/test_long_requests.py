@@ -9,7 +9,8 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Deferred, Request, Response
-from sparklog.wire.turns import MAX_LONG_REQUESTS, CoroutineDriver, Turns, held, turn
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import MAX_LONG_REQUESTS, CoroutineDriver, Turns, held
 from tests.unit.sparklog.wire.serving import (
     RawClient,
     answer_heartbeat,

@@ -11,9 +11,11 @@ import pytest
 from sparklog.wire.admission import OPEN
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection import Connection
+from sparklog.wire.encoded import EncodedBody, RawResponse
 from sparklog.wire.frames import encode_response_frame, request_codec
-from sparklog.wire.requests import NO_RESPONSE, Api, EncodedBody, RawResponse, Request, Response, Throttled
-from sparklog.wire.turns import SHARE_S, turn
+from sparklog.wire.requests import NO_RESPONSE, Api, Request, Response, Throttled
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import SHARE_S
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     Metered,

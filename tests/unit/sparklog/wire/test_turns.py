@@ -6,7 +6,8 @@ import pytest
 
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Deferred, Request, Response
-from sparklog.wire.turns import held, in_task, turn
+from sparklog.wire.steps import turn
+from sparklog.wire.turns import held, in_task
 from tests.unit.sparklog.wire.serving import (
     RawClient,
     answer_heartbeat,

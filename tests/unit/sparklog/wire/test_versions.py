@@ -23,7 +23,7 @@ from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseT
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.encoder import encode_to_bytes
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from sparklog.wire.versions import downgrade, downgrade_in_steps, upgrade, upgrade_in_steps
 from tests.unit.sparklog.wire.entities import arbitrary_entity, payload_types
 

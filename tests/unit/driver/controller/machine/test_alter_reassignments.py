@@ -21,7 +21,7 @@ from sparklog.driver.controller.machine.partition_changes import Election, IsrRu
 from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import NO_LEADER_CHANGE, UNASSIGNED_DIRECTORY, PartitionChangeRecord
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
 
 

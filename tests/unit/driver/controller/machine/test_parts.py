@@ -23,7 +23,7 @@ from sparklog.apis.topics import CREATE_TOPICS
 from sparklog.driver.controller.machine.create_topics import too_many_partitions
 from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.errors import ErrorCode
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
 
 NAMES = [f"topic-{number}" for number in range(3 * TOPICS_PER_PART - 10)]

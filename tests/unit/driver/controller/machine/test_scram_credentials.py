@@ -20,7 +20,7 @@ from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata_log.machine.snapshot_records import snapshot_records
 from sparklog.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from tests.unit.driver.controller.conversation import Conversation
 
 NONE = ErrorCode.none

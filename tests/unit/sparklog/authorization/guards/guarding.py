@@ -21,7 +21,8 @@ from sparklog.authorization.guards.guard import Guard, filled
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
 from sparklog.wire.apis import ApiKey, response_type
 from sparklog.wire.requests import ANONYMOUS, Request
-from sparklog.wire.turns import in_one_go, response_of
+from sparklog.wire.steps import in_one_go
+from sparklog.wire.turns import response_of
 
 HOST: Final = "10.0.0.1"
 TOPICS: Final = ("mine", "theirs")

@@ -19,7 +19,8 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ResourceType
 from sparklog.wire.apis import ApiKey, request_type, response_type
 from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Deferred, Request, Throttled
-from sparklog.wire.turns import in_one_go, response_of
+from sparklog.wire.steps import in_one_go
+from sparklog.wire.turns import response_of
 from tests.unit.sparklog.authorization.guards.guarding import (
     HOST,
     IMAGE,

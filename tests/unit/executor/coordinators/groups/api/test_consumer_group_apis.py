@@ -27,7 +27,7 @@ from sparklog.metadata.features import GROUP_VERSION_FEATURE
 from sparklog.wire.apis import ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
 from sparklog.wire.requests import ANONYMOUS, Deferred, Request
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.steps import in_one_go
 from sparklog.wire.versions import downgrade
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,

@@ -31,7 +31,7 @@ from sparklog.wire.apis import ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
 from sparklog.wire.layout import entity_layout
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.turns import in_one_go, turn
+from sparklog.wire.steps import in_one_go, turn
 from sparklog.wire.versions import downgrade
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
 
