@@ -63,7 +63,7 @@ def _begin_cleaning(cluster: ClusterUnderTest, broker: psutil.Process) -> psutil
     deadline_s = time.monotonic() + CLEANER_BEGINS_WITHIN_S
     while time.monotonic() < deadline_s:
         for child in broker.children():
-            if "sparklog.storage.cleaning.process" in child.cmdline() and _cpu_s(child) > 1.0:
+            if "sparklog.node.storage.cleaning.process" in child.cmdline() and _cpu_s(child) > 1.0:
                 return child
         time.sleep(0.05)
     raise RuntimeError(f"no cleaner began within {CLEANER_BEGINS_WITHIN_S:.0f} s")

@@ -40,15 +40,15 @@ from benchmarks.case import BASELINE, OURS
 from benchmarks.clusters import free_ports
 from benchmarks.java_libraries import kafka_command, run_kafka_program
 from sparklog.executor.logs.cleaner_processes import CleanerProcess
-from sparklog.records.batch import read_header
-from sparklog.records.codecs import Codec
-from sparklog.records.decode import decode_batches
-from sparklog.records.encode import encode_batches
-from sparklog.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT
-from sparklog.storage.files import CLEANED_SUFFIX, LOG_SUFFIX, PARTITION_METADATA
-from sparklog.storage.log import Log
-from sparklog.storage.log_cleaning import CleaningLimits
-from sparklog.storage.log_config import LogConfig
+from sparklog.node.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT
+from sparklog.node.storage.files import CLEANED_SUFFIX, LOG_SUFFIX, PARTITION_METADATA
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log.log_cleaning import CleaningLimits
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.codecs import Codec
+from sparklog.protocol.records.decode import decode_batches
+from sparklog.protocol.records.encode import encode_batches
 
 TOPIC: Final = "t"
 WARM_UP_ROUNDS: Final = 1

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
 from sparklog.driver.spark.rack import BACKOFF
-from sparklog.wire.machine.stalls import longest_stall
+from sparklog.node.loop.machine.stalls import longest_stall
 
 BROKERS = 3
 KAFKA_JVM_OPTIONS: Final = (

@@ -30,10 +30,10 @@ from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms
 from benchmarks.case import RATIO, TOPICS, Case, Figure, Round
 from benchmarks.clusters import BROKERS, ClusterUnderTest
 from benchmarks.group_members import coordinators
-from sparklog.errors import ErrorCode
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.protocol.errors import ErrorCode
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 OFFSETS_PARTITIONS: Final = 50

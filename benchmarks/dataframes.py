@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks import dataframe_writes
 from benchmarks.dataframe_writes import batch_ms, rows_per_s
 from benchmarks.java_libraries import fetch_connector
-from sparklog import dataframe
+from sparklog.user import dataframe
 
 FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
 ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"

@@ -32,20 +32,20 @@ from kio.schema.broker_registration.v4.request import Feature, Listener
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, CreatableTopic
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.decision import Decision
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.framing import decode_record, encode_record
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
-from sparklog.records.batch import read_header
-from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.storage import Log, LogDirectory, MetaProperties
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.features import SUPPORTED_FEATURES
+from sparklog.node.metadata.framing import decode_record, encode_record
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import MetadataRecord, PartitionChangeRecord
+from sparklog.node.storage import Log, LogDirectory, MetaProperties
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId
 
 CLUSTER_ID: Final = "benchmark"
 DEAD: Final[BrokerId] = 0

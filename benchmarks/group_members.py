@@ -21,8 +21,8 @@ from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
 from kio.static.primitive import i8
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 _SESSION: Final = timedelta(seconds=45)
 _REBALANCE: Final = timedelta(seconds=60)

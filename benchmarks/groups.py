@@ -16,8 +16,8 @@ from kio.schema.offset_commit.v9.request import (
 from benchmarks.case import TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest
 from benchmarks.group_members import ClassicMember, ConsumerMember, connections, settle
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 PROTOCOLS = ("classic", "consumer")
 GROUPS = 20

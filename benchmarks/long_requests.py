@@ -23,11 +23,11 @@ from kio.static.primitive import i8
 
 from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
 from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
-from sparklog.wire.frames import request_encoder
+from sparklog.protocol.codec.frames import request_encoder
 
 TOPIC: Final = "beside"
 ACCEPTED_KEYS: Final = 40_000
-"""Just below what `sparklog.wire.allowance` lets one request have."""
+"""Just below what `sparklog.protocol.codec.allowance` lets one request have."""
 REFUSED_KEYS: Final = 1_500_000
 _LENGTH_BYTES: Final = 4
 

@@ -31,10 +31,10 @@ from typing import Final, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from sparklog import client
-from sparklog.clocks import wall_clock_ms
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.types import TopicPartition
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition
+from sparklog.user import client
 
 RECORD_INTERVAL_S: Final = 0.005
 LIBRDKAFKA: Final = "librdkafka"

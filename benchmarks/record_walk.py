@@ -13,9 +13,9 @@ from typing import Final
 
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import RecordLimits
-from sparklog.records.batch import read_header, validate_produced
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec
+from sparklog.protocol.records.batch import read_header, validate_produced
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec
 
 BATCH_BYTES: Final = 64 * 1024
 ROUNDS: Final = 60

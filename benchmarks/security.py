@@ -30,10 +30,10 @@ from benchmarks import clients
 from benchmarks.case import OURS, PARTITIONS, RATIO, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
-from sparklog.errors import KafkaError
-from sparklog.security.sasl.password_login import PasswordLogin
-from sparklog.wire.blocking import BlockingChannel
-from sparklog.wire.tls_stream import ClientTls
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.security.sasl.password_login import PasswordLogin
+from sparklog.node.serving.tls.tls_stream import ClientTls
+from sparklog.protocol.errors import KafkaError
 from tests.certificates import Authority, server_keys
 
 RECORD_BYTES: Final = 1_000

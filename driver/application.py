@@ -13,8 +13,6 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sparklog.client.config import parse_bootstrap_servers
-from sparklog.config import BrokerConfig
 from sparklog.driver.cluster import SparkCluster
 from sparklog.driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.driver.controller.first_users import FirstUsersError, read_first_users
@@ -25,10 +23,12 @@ from sparklog.driver.spark import open_network, preflight
 from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.interpreter import use_drivers_interpreter
 from sparklog.driver.spark.slots import broker_slots, is_local_mode
-from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.security.inside import ApplicationSecret
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.config import parse_bootstrap_servers
 
 _running: Final = RunningCluster()
 

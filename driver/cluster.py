@@ -16,9 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sparklog.config import BrokerConfig
-from sparklog.config.session_access import session_access
-from sparklog.dataframe import announce
 from sparklog.driver.interpreter_exit import forget_at_exit, stop_at_exit
 from sparklog.driver.monitoring.spark_metrics import SparkMetrics
 from sparklog.driver.process.controller_process import ControllerProcess
@@ -31,11 +28,14 @@ from sparklog.driver.spark.placement import Placement
 from sparklog.driver.spark.rack import Rack
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.driver.ui.tab_thread import TabThread
-from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
-from sparklog.security.inside import ApplicationSecret
-from sparklog.storage import DirectoryLockedError, LogDirectory
-from sparklog.types import BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.listener_security.session_access import session_access
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.storage import DirectoryLockedError, LogDirectory
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId
+from sparklog.user.dataframe import announce
 
 logger = logging.getLogger(__name__)
 

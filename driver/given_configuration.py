@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklog.config import read_properties
 from sparklog.hosting import StartError
+from sparklog.node.config import read_properties
 
 _METADATA_DIRECTORY: Final = "metadata.log.dir"
 

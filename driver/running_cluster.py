@@ -15,11 +15,11 @@ from typing import Final
 
 from pyspark import SparkContext
 
-from sparklog.config import BrokerConfig
-from sparklog.config.broker import BROKER_KEYS
-from sparklog.config.listener_overrides import listener_key
 from sparklog.driver.cluster import SparkCluster
 from sparklog.hosting import StartError
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.broker import BROKER_KEYS
+from sparklog.node.config.listener_overrides import listener_key
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
-from sparklog.executor.api.client_listeners import ClientListeners
-from sparklog.executor.api.quorum_listener import QuorumListener
+from sparklog.executor.api.listeners.client_listeners import ClientListeners
+from sparklog.executor.api.listeners.quorum_listener import QuorumListener
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.control.broker_life import BrokerLife
 from sparklog.executor.control.controller_link import ControllerLink
@@ -30,9 +28,11 @@ from sparklog.executor.loop.concurrency import end, result_of, until_first_ends
 from sparklog.executor.metadata.quorum_member import QuorumMember
 from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.types import BrokerId
 
 __all__ = ["Broker", "BrokerState"]
 

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.coordinators import Coordinators
 from sparklog.executor.coordinators.transactions.api.asking import NewProducerId, nobody_allocates
@@ -46,12 +43,15 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.partitions.traffic import BrokerTraffic, TrafficMeters
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
-from sparklog.metrics import server
-from sparklog.metrics.registry import MetricRegistry
-from sparklog.security.inside import ApplicationSecret
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metrics import server
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sparklog.client.config import ClientConfig, parse_bootstrap_servers
-from sparklog.client.connecting import connected
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.user.client.connecting import connected
 
 ANSWER_WITHIN_MS: Final = 4_000
 """For all addresses together; a user waits at a terminal."""
@@ -32,8 +32,8 @@ def command_client(bootstrap: str, command_config: Path | None) -> ClientConfig:
     """
     if command_config is None:
         return ClientConfig(bootstrap_servers=parse_bootstrap_servers(bootstrap))
-    from sparklog.config import read_properties
-    from sparklog.dataframe.kafka_options import KafkaOptions
+    from sparklog.node.config import read_properties
+    from sparklog.user.dataframe.kafka_options import KafkaOptions
 
     settings = {**read_properties(command_config), "bootstrap.servers": bootstrap}
     return KafkaOptions(settings, None, report=lambda text: print(text, file=sys.stderr)).client()

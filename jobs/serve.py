@@ -23,8 +23,8 @@ import sparklog
 from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.private_sockets import have_private_sockets
 from sparklog.driver.spark.stop_signal import StopSignal
-from sparklog.errors import KafkaError
-from sparklog.log_lines import written_aside
+from sparklog.node.log_lines import written_aside
+from sparklog.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerId
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.types import BrokerId
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -140,8 +140,8 @@ def start(
     Raises:
         StartError: A requirement is not met, or another cluster runs; raised before a job is submitted where
             possible.
-        ConfigError: (sparklog.config) An unknown key or a malformed value.
-        PropertiesError: (sparklog.config) The file can't be read, or is malformed.
+        ConfigError: (sparklog.node.config) An unknown key or a malformed value.
+        PropertiesError: (sparklog.node.config) The file can't be read, or is malformed.
     """
     from sparklog.spark_versions import why_too_old  # of PySpark, which client programs may lack
 

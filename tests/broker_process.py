@@ -21,9 +21,9 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Final
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.broker import Broker
-from sparklog.wire.loop_lag import run_watched
+from sparklog.node.config import BrokerConfig
+from sparklog.node.loop.loop_lag import run_watched
 from tests.hindrance import hinder
 
 TELL_STACKS: Final = signal.SIGUSR1

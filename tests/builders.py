@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sparklog.endpoints import Endpoint
-from sparklog.metadata.image import MetadataImage, TopicImage, TopicsImage
-from sparklog.metadata.registrations import BrokerRegistration
-from sparklog.types import BrokerId
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import MetadataImage, TopicImage, TopicsImage
+from sparklog.node.metadata.registrations import BrokerRegistration
+from sparklog.protocol.types import BrokerId
 
 
 def broker(broker_id: BrokerId, **changes: Any) -> BrokerRegistration:

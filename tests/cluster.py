@@ -23,12 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.metadata.image import MetadataImage
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 from tests.broker_process import TELL_STACKS, BrokerProcess
 
 START_TIMEOUT_S = 60.0

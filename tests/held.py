@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from sparklog.types import CLUSTER_METADATA_TOPIC, TopicPartition
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, TopicPartition
 from tests.cluster import LocalCluster
 
 PATIENCE_S: Final = 15.0

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
-from sparklog.wire.admission import Admission
-from sparklog.wire.authentication import Authentication
-from sparklog.wire.machine.authenticator import Mechanisms
+from sparklog.node.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.node.serving.admission import Admission
+from sparklog.node.serving.authentication import Authentication
+from sparklog.node.serving.machine.authenticator import Mechanisms
 
 
 class _Everywhere:

@@ -4,9 +4,9 @@ A broker loads the schemas while it serves already, a few milliseconds at a time
 each broker, and most tests start three or more. Loaded here, all of them share one copy.
 """
 
-from sparklog.apis.table import CLIENT_VERSIONS
-from sparklog.wire.apis import ApiKey, known_versions
-from sparklog.wire.frames import request_codec
+from sparklog.node.apis.table import CLIENT_VERSIONS
+from sparklog.protocol.codec.apis import ApiKey, known_versions
+from sparklog.protocol.codec.frames import request_codec
 from tests import broker_process as broker_process
 
 for api_key in (*CLIENT_VERSIONS, ApiKey.API_VERSIONS):

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v11.response import MetadataResponse
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerId
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
 from tests.cluster import wait_for
 
 TIMEOUT_S = 45.0

@@ -13,9 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sparklog.answers.reachability import is_any_live
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.api.table import controller_handlers
 from sparklog.driver.controller.broker_liveness import BrokerLiveness
 from sparklog.driver.controller.commit_queue import CommitQueue
@@ -41,14 +38,17 @@ from sparklog.driver.controller.quorum.requests import (
     log_ends_of,
 )
 from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
-from sparklog.endpoints import Endpoint
-from sparklog.errors import KafkaError
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.metadata_log.machine.control_records import kraft_version, leader_change, voters_record
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.metadata_log.machine.control_records import kraft_version, leader_change, voters_record
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.node.metadata_log.machine.voter_set import VoterKey, VoterSet
+from sparklog.node.responses.reachability import is_any_live
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 __all__ = ["ActiveController", "DeposedError"]
 

@@ -9,21 +9,21 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
-from sparklog.config import BrokerConfig, HostPort
-from sparklog.config.certificate_renewal import CertificateRenewal
-from sparklog.config.listener_tls import listener_tls
 from sparklog.driver.controller.bootstrap_sockets import CannotListenError
-from sparklog.endpoints import Endpoint
-from sparklog.security.inside import ApplicationSecret
-from sparklog.security.sasl.mechanism import ServerMechanism
-from sparklog.wire.admission import Admission
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.authentication import Authentication
-from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
-from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
-from sparklog.wire.request_metrics import RequestMetrics
-from sparklog.wire.requests import Api, Features
+from sparklog.node.config import BrokerConfig, HostPort
+from sparklog.node.config.listener_security.certificate_renewal import CertificateRenewal
+from sparklog.node.config.listener_security.listener_tls import listener_tls
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.limits.connection_quotas import ConnectionLimits, ConnectionQuotas
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.sasl.mechanism import ServerMechanism
+from sparklog.node.serving.admission import Admission
+from sparklog.node.serving.authentication import Authentication
+from sparklog.node.serving.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.node.serving.request_metrics import RequestMetrics
+from sparklog.node.serving.requests import Api, Features
+from sparklog.protocol.codec.apis import ApiKey
 
 
 class BootstrapListeners:

@@ -6,8 +6,8 @@ next one serves at the same ports.
 
 import socket
 
-from sparklog.config import BrokerConfig, HostPort
-from sparklog.wire.listening import listening_socket
+from sparklog.node.config import BrokerConfig, HostPort
+from sparklog.node.serving.listening import listening_socket
 
 
 class CannotListenError(OSError):

@@ -13,10 +13,10 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.endpoints import Endpoint
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerEpoch, BrokerId
-from sparklog.wire.requests import Peer
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Peer
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 PROBE_MS: Final = 200
 """How long a listener is tried. A killed process's sockets do not all close in the same instant."""

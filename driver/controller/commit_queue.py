@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import MetadataRecord
-from sparklog.types import LeaderEpoch, Offset
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.protocol.types import LeaderEpoch, Offset
 
 logger = logging.getLogger(__name__)
 

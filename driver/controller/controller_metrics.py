@@ -7,19 +7,19 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
-from sparklog.metrics import controller, server
-from sparklog.metrics.histogram import SECONDS
-from sparklog.metrics.names import Kind, Metric
-from sparklog.metrics.registry import MetricRegistry, Sample
-from sparklog.telemetry.process_figures import ProcessFigures
-from sparklog.types import Offset
-from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
-from sparklog.wire.request_metrics import RequestMetrics
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.metrics import controller, server
+from sparklog.node.metrics.histogram import SECONDS
+from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.registry import MetricRegistry, Sample
+from sparklog.node.serving.listener import Listener
+from sparklog.node.serving.request_metrics import RequestMetrics
+from sparklog.node.telemetry.process_figures import ProcessFigures
+from sparklog.protocol.types import Offset
 
 INTERVAL_MS: Final = 1_000
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sparklog.driver.controller.machine.scram_credentials import MAX_ITERATIONS
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.metadata.scram_records import scram_credential_record
-from sparklog.security.sasl.scram import MIN_ITERATIONS, SCRAM_ALGORITHMS, ScramCredential
+from sparklog.driver.controller.machine.requests.scram_credentials import MAX_ITERATIONS
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.metadata.scram_records import scram_credential_record
+from sparklog.node.security.sasl.scram import MIN_ITERATIONS, SCRAM_ALGORITHMS, ScramCredential
 
 _LINE: Final = re.compile(r"\s*(?P<mechanism>[^=\s]+)=\[(?P<components>.*)\]\s*")
 _KNOWN: Final = frozenset({"name", "password", "saltedpassword", "salt", "iterations"})

@@ -14,12 +14,12 @@ from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode
-from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset
-from sparklog.wire.requests import Deferred, Response
+from sparklog.node.metadata_log.log_serving import ServedLog, fetch_refusal
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.snapshot_serving import fetch_snapshot_response
+from sparklog.node.serving.requests import Deferred, Response
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset
 
 
 class MetadataFetches:

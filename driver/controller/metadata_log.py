@@ -12,31 +12,31 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.driver.controller.machine.voter_history import VoterHistory
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.framing import decode_record, encode_record
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.log_serving import ServedLog
-from sparklog.metadata_log.machine.control_records import (
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.config import BrokerConfig, SnapshotLimits
+from sparklog.node.metadata.framing import decode_record, encode_record
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.node.metadata_log.log_serving import ServedLog
+from sparklog.node.metadata_log.machine.control_records import (
     VotersRecord,
     control_record,
     read_control_record,
     voter_set_of,
 )
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.metadata_log.snapshot_store import SnapshotStore
-from sparklog.metadata_log.snapshot_taker import SnapshotTaker
-from sparklog.records.batch import iterate_headers, read_header
-from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.storage.log import Log
-from sparklog.storage.machine.epoch_checks import truncation_offset
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.node.metadata_log.machine.voter_set import VoterSet
+from sparklog.node.metadata_log.snapshot_store import SnapshotStore
+from sparklog.node.metadata_log.snapshot_taker import SnapshotTaker
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.epoch_checks import truncation_offset
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import iterate_headers, read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 _READ_BYTES: Final = 4 * 1024 * 1024
 

@@ -9,19 +9,19 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from sparklog.apis.inside import guarded_inside, only_inside
-from sparklog.apis.listeners import listener_apis, offered
-from sparklog.apis.row import Side
-from sparklog.apis.table import CLIENT_VERSIONS
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.quorum.candidacy import Candidacy
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, ForeignClusterError
 from sparklog.driver.controller.quorum.requests import announced_broker, announcement_response
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Handler, Request, Response
-from sparklog.wire.turns import response_of
+from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.listeners import listener_apis, offered
+from sparklog.node.apis.row import Side
+from sparklog.node.apis.table import CLIENT_VERSIONS
+from sparklog.node.config import BrokerConfig
+from sparklog.node.serving.requests import Api, Handler, Request, Response
+from sparklog.node.serving.turns import response_of
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 _WAITING_APIS: Final = frozenset(CLIENT_VERSIONS) - {
     ApiKey.DESCRIBE_QUORUM,

@@ -21,9 +21,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig, HostPort
-from sparklog.config.listener_sasl import listener_authentication
 from sparklog.driver.controller.active_controller import (
     ActiveController,
     ControlledCluster,
@@ -46,17 +43,20 @@ from sparklog.driver.controller.running import Running, listener_table
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import ClientMetrics
 from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
-from sparklog.endpoints import Endpoint
-from sparklog.metadata.features import advertised_features, finalized_features
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.security.inside import ApplicationSecret
-from sparklog.security.sasl.scram import ScramCredential
-from sparklog.types import BrokerId, Offset, or_minus_one
-from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.insider import Insider
-from sparklog.wire.loop_lag import run_watched
-from sparklog.wire.requests import Features
+from sparklog.node.calling.insider import Insider
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig, HostPort
+from sparklog.node.config.listener_security.listener_sasl import listener_authentication
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.loop.loop_lag import run_watched
+from sparklog.node.metadata.features import advertised_features, finalized_features
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.sasl.scram import ScramCredential
+from sparklog.node.serving.requests import Features
+from sparklog.protocol.types import BrokerId, Offset, or_minus_one
 
 TICK_MS: Final = 50
 """How often sessions, waiting fetches and leader balance are looked at."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.metrics.names import MetricName
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.node.metrics.names import MetricName
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 
 class BrokerMetrics:

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sparklog.metrics.names import MetricName
-from sparklog.types import TimestampMs
+from sparklog.node.metrics.names import MetricName
+from sparklog.protocol.types import TimestampMs
 
 MAX_INSTANCES: Final = 500
 MAX_FIGURES_EACH: Final = 500

@@ -15,10 +15,10 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.metrics import process
-from sparklog.metrics.catalogue import metric_of
-from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.node.metrics import process
+from sparklog.node.metrics.catalogue import metric_of
+from sparklog.node.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 CONTROLLER: Final = "controller"
 """The controller's name; a broker's is its id."""
@@ -85,7 +85,7 @@ def _next(before: _Seen | None, at_ms: TimestampMs, count: float) -> _Seen:
 def family_name(metric: Metric) -> str:
     """Return under which name Prometheus has a metric.
 
-    >>> from sparklog.metrics import network, server
+    >>> from sparklog.node.metrics import network, server
     >>> family_name(server.BYTES_IN), family_name(server.RAFT_EPOCH), family_name(network.TOTAL_TIME)
     ('kafka_server_brokertopicmetrics_bytesin_total', 'kafka_server_raft_metrics_current_epoch', \
 'kafka_network_requestmetrics_totaltimems')

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.clocks import wall_clock_ms
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.exposition import CONTROLLER, Rates, for_prometheus, for_sinks
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.metrics import process
-from sparklog.types import BrokerId
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.metrics import process
+from sparklog.protocol.types import BrokerId
 
 FORGET_AFTER_MS: Final = 60_000
 """For so long a silent node's last figures are told; its age says that they are old."""

@@ -1,7 +1,7 @@
 """OTLP as samples: what nodes and clients have pushed.
 
-Nodes name metrics as `sparklog/telemetry/otlp.py` says, and mean them by Kafka's names. Clients name them as
-KIP-714 says, `org.apache.kafka.producer.connection.count`; these become types of the group "client".
+Nodes name metrics as `sparklog/node/telemetry/otlp.py` says, and mean them by Kafka's names. Clients name
+them as KIP-714 says, `org.apache.kafka.producer.connection.count`; these become types of the group "client".
 What is in none of the forms that are understood is left out.
 
 A client's bytes are anybody's. A kilobyte of them can expand to millions of empty messages, or of figures of
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from sparklog.metrics.catalogue import metric_of
-from sparklog.metrics.histogram import Summary
-from sparklog.metrics.names import COUNT, MEAN, VALUE, Kind, MetricName
-from sparklog.metrics.registry import Sample, figures
+from sparklog.node.metrics.catalogue import metric_of
+from sparklog.node.metrics.histogram import Summary
+from sparklog.node.metrics.names import COUNT, MEAN, VALUE, Kind, MetricName
+from sparklog.node.metrics.registry import Sample, figures
 
 _TYPE: Final = ":type="
 CLIENT_GROUP: Final = "client"

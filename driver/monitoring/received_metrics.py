@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sparklog.metrics.names import MetricName
-from sparklog.types import TimestampMs
+from sparklog.node.metrics.names import MetricName
+from sparklog.protocol.types import TimestampMs
 
 
 class ReceivedMetrics(NamedTuple):

@@ -17,13 +17,13 @@ from pyspark import InheritableThread, SparkContext
 from sparklog.driver.monitoring import java
 from sparklog.driver.spark.calls import JVM_GONE, answered, is_end_of
 from sparklog.driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
-from sparklog.types import BrokerId
+from sparklog.protocol.types import BrokerId
 
 PROMETHEUS_PATH: Final = "/log/metrics"
 """Of Spark's UI."""
 REFRESH_S: Final = 1.0
 STOP_WITHIN_S: Final = 2.0
-_CLASS: Final = "sparklog.metrics.ClusterFigures"
+_CLASS: Final = "sparklog.node.metrics.ClusterFigures"
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import MAX_FIGURES_EACH, ClientMetrics, ClientSample
-from sparklog.records.codecs import Codec, decompress
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.protocol.records.codecs import Codec, decompress
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 MAX_WAITING: Final = 256
 MAX_WAITING_BYTES: Final = 32 << 20

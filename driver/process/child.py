@@ -19,7 +19,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
@@ -50,9 +49,10 @@ from sparklog.driver.process.messages import (
     TabMade,
 )
 from sparklog.driver.process.outgoing import LogRelay, Outgoing
-from sparklog.metadata.framing import decode_record
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.security.inside import ApplicationSecret
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.framing import decode_record
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.security.inside import ApplicationSecret
 
 if TYPE_CHECKING:
     from sparklog.driver.ui.tab_pages import TabMaker

@@ -23,8 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig, HostPort
 from sparklog.driver.controller.bootstrap_sockets import bootstrap_sockets
 from sparklog.driver.process.errors import error_of
 from sparklog.driver.process.launch import Child
@@ -53,12 +51,14 @@ from sparklog.driver.process.messages import (
     TabMade,
 )
 from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed
-from sparklog.errors import KafkaError
 from sparklog.hosting import StartError
-from sparklog.metadata.framing import encode_record
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerId
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig, HostPort
+from sparklog.node.metadata.framing import encode_record
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId
 
 ANSWER_WITHIN_S: Final = 1.5
 """The time-out for a page or metrics."""

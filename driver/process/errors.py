@@ -1,10 +1,10 @@
 """Errors of the controller's process, raised in the driver with their class and text."""
 
-from sparklog.config import ConfigError
 from sparklog.driver.controller.errors import DeposedError
 from sparklog.driver.process.messages import Failed
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.tls.errors import TlsConfigError
+from sparklog.node.config import ConfigError
+from sparklog.node.security.tls.errors import TlsConfigError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class ControllerProcessError(Exception):

@@ -16,7 +16,7 @@ from sparklog.driver.process.machine.supervision import (
     StopController,
 )
 from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed
-from sparklog.types import BrokerId
+from sparklog.protocol.types import BrokerId
 
 
 @dataclass(frozen=True, slots=True)

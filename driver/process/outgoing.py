@@ -15,7 +15,7 @@ from typing import Final
 from sparklog.driver.process.codec import encoded
 from sparklog.driver.process.frames import MAX_FRAME_BYTES, send_frame
 from sparklog.driver.process.messages import ControllerState, FromChild, LogLine, NotMade
-from sparklog.printable import printable
+from sparklog.node.printable import printable
 
 logger = logging.getLogger(__name__)
 

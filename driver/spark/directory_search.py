@@ -24,8 +24,8 @@ from sparklog.driver.spark.placement import tasks_on
 from sparklog.driver.spark.preflight import SLOT_WAIT_S
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment, StartError
-from sparklog.storage.directories_found import look_for_directories
-from sparklog.types import BrokerId
+from sparklog.node.storage.directory.directories_found import look_for_directories
+from sparklog.protocol.types import BrokerId
 
 CALL_SITE: Final = "Kafka brokers' directories"
 _LISTED_WITHIN_S: Final = 5.0

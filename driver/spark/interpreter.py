@@ -19,8 +19,8 @@ from pyspark import SparkContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparklog.dataframe.source import SparklogDataSource
 from sparklog.driver.spark.slots import is_local_mode
+from sparklog.user.dataframe.source import SparklogDataSource
 
 _DEFAULT: Final = "python3"
 """PySpark's default."""

@@ -8,16 +8,16 @@ from typing import Final
 
 from pyspark import SparkContext
 
-from sparklog.config import BrokerConfig
-from sparklog.config.listener_overrides import ListenerKey
-from sparklog.config.listener_tls import listener_tls_settings
 from sparklog.driver.spark.hosts import is_loopback
 from sparklog.driver.spark.private_sockets import private_sockets_remedy
 from sparklog.driver.spark.slots import is_local_mode
-from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import OpenNetworkError
-from sparklog.security.sasl.oauthbearer import OAUTHBEARER
-from sparklog.wire.requests import ANONYMOUS
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.listener_overrides import ListenerKey
+from sparklog.node.config.listener_security.listener_tls import listener_tls_settings
+from sparklog.node.endpoints import SecurityProtocol
+from sparklog.node.security.sasl.oauthbearer import OAUTHBEARER
+from sparklog.node.serving.requests import ANONYMOUS
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from pyspark.serializers import NoOpSerializer
 from sparklog.driver.spark.broker_tasks import hosts_of_last_job, running_tasks
 from sparklog.driver.spark.hosts import hosts_with_executors
 from sparklog.driver.spark.slots import BrokerSlots
-from sparklog.types import BrokerId
+from sparklog.protocol.types import BrokerId
 
 HOME_WAIT_S: Final = 5.0
 """How long a rack waits for new executors on the hosts of its directories: a live worker starts another

@@ -14,9 +14,6 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sparklog.config import BrokerConfig
-from sparklog.config.definition import ConfigError
-from sparklog.config.listener_tls import listener_tls
 from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from sparklog.driver.spark.open_network import warn_of_readable_spark
@@ -28,8 +25,11 @@ from sparklog.hosting import (
     StartError,
     TooFewTaskSlotsError,
 )
-from sparklog.security.inside import ApplicationSecret
-from sparklog.storage.private_directories import (
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.definition import ConfigError
+from sparklog.node.config.listener_security.listener_tls import listener_tls
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.storage.private_directories import (
     OthersDirectoryError,
     make_own_directory,
     make_private_directory,

@@ -27,8 +27,8 @@ from sparklog.driver.spark.broker_jobs import BrokerJobs, forget_local_propertie
 from sparklog.driver.spark.calls import JVM_GONE, answered, is_stopped
 from sparklog.driver.spark.placement import Placement, tasks_on
 from sparklog.driver.spark.slots import BrokerSlots, waiting_job
-from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
+from sparklog.node.exponential_backoff import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 

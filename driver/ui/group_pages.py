@@ -3,9 +3,6 @@
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
-from sparklog.client.offsets import high_watermarks, log_start_offsets
 from sparklog.driver.ui.asked_page import AskedPage
 from sparklog.driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
 from sparklog.driver.ui.machine.groups import (
@@ -21,11 +18,14 @@ from sparklog.driver.ui.pages.groups import group_page, groups_page, unknown_gro
 from sparklog.driver.ui.pages.html import Html, element
 from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
 from sparklog.driver.ui.questions import Answer, Questions
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import TopicPartition
-from sparklog.wire.blocking import ResponseTooLargeError
+from sparklog.node.calling.blocking import ResponseTooLargeError
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
+from sparklog.user.client.offsets import high_watermarks, log_start_offsets
 
 MAX_PARTITIONS: Final = 20_000
 """The partitions whose leaders are asked for a page, at most; the lag of others is unknown."""

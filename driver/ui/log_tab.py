@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 from pyspark import SparkContext
 
-from sparklog.clocks import monotonic_ms
 from sparklog.driver.spark.calls import JVM_GONE
 from sparklog.driver.spark.janino import CompilationError, NoPlaceError
 from sparklog.driver.spark.rack import Rack
@@ -24,6 +23,7 @@ from sparklog.driver.ui.progress_bar import UsersProgressBar
 from sparklog.driver.ui.query_listener import QueryListener
 from sparklog.driver.ui.spark_tab import SparkTab
 from sparklog.driver.ui.tab_source import DriverEvent, Observed, TabSource
+from sparklog.node.clocks import monotonic_ms
 
 REFRESH_S: Final = 1.0
 MAX_EVENTS_WAITING: Final = 100

@@ -6,13 +6,13 @@ Rates come from two answers.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.log_dirs import describe_log_dirs
-from sparklog.client.offsets import SpecialOffset, list_offsets
-from sparklog.clocks import monotonic_ms
 from sparklog.driver.ui.pages.topic import PartitionFigures
 from sparklog.driver.ui.questions import Sample
-from sparklog.types import BrokerId, Offset, TopicPartition
+from sparklog.node.clocks import monotonic_ms
+from sparklog.protocol.types import BrokerId, Offset, TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.log_dirs import describe_log_dirs
+from sparklog.user.client.offsets import SpecialOffset, list_offsets
 
 
 class LeadersFigures(NamedTuple):

@@ -14,12 +14,12 @@ from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.config import ClientConfig, parse_bootstrap_servers
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import KafkaError
-from sparklog.wire.blocking import ResponseTooLargeError
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.blocking import ResponseTooLargeError
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.clocks import monotonic_ms
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
 
 ANSWER_WITHIN_S: Final = 0.4
 """How long a page waits."""

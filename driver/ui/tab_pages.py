@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
 from sparklog.driver.controller.quorum.description import QuorumDescription
@@ -45,8 +43,10 @@ from sparklog.driver.ui.questions import Questions
 from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed, StageText
 from sparklog.driver.ui.topic_pages import TopicPages
 from sparklog.driver.ui.transaction_pages import TransactionPages
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.types import BrokerId
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.types import BrokerId
 
 ANSWER_WITHIN_S: Final = 0.2
 """How long a refresh waits for the controller."""

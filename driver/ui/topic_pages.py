@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.ui.asked_page import AskedPage
 from sparklog.driver.ui.machine.topic_health import TopicHealth, trouble_of
 from sparklog.driver.ui.machine.topic_settings import topic_settings
@@ -16,7 +15,8 @@ from sparklog.driver.ui.pages.topic import (
 from sparklog.driver.ui.pages.topics import topics_page
 from sparklog.driver.ui.partition_figures import LeadersFigures, figures_of
 from sparklog.driver.ui.questions import Answer, Questions
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
 
 _OLD_MS = 3_000
 

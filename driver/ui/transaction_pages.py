@@ -3,15 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.transactions import (
-    ActiveProducer,
-    TransactionDescription,
-    describe_producers,
-    describe_transactions,
-    list_transactions,
-)
-from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.driver.ui.asked_page import AskedPage
 from sparklog.driver.ui.machine.coordinators import coordinators, leader_of, missing
 from sparklog.driver.ui.machine.transactions import (
@@ -30,10 +21,19 @@ from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
 from sparklog.driver.ui.pages.topic import unknown_topic_page
 from sparklog.driver.ui.pages.transactions import producers_page, transactions_page
 from sparklog.driver.ui.questions import Answer, Questions, Sample
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.types import BrokerId, ProducerId, TopicPartition
-from sparklog.wire.blocking import ResponseTooLargeError
+from sparklog.node.calling.blocking import ResponseTooLargeError
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.protocol.types import BrokerId, ProducerId, TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.transactions import (
+    ActiveProducer,
+    TransactionDescription,
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+)
 
 MAX_DESCRIBED: Final = 1_000
 """The transactions that coordinators are asked about; if more are open, only the longest open ones."""

@@ -7,11 +7,11 @@ Where the controller refuses the broker itself, the error is UNKNOWN_SERVER_ERRO
 
 from collections.abc import Mapping
 
-from sparklog.apis.table import FORWARDED_APIS
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.control.forwarding import Forwarder
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response
+from sparklog.node.apis.table import FORWARDED_APIS
+from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.protocol.codec.apis import ApiKey
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:

@@ -12,14 +12,14 @@ from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirTopicResult,
 )
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.moving.directory_moves import DirectoryMoves
-from sparklog.types import TopicPartition
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -8,30 +8,30 @@ from importlib import import_module
 from pkgutil import iter_modules
 from random import SystemRandom
 
-from sparklog.answers.descriptions import Descriptions
-from sparklog.apis.inside import guarded_inside, only_inside
-from sparklog.apis.listeners import listener_apis, offered
-from sparklog.apis.row import Side
-from sparklog.config import BrokerConfig
 from sparklog.executor import api
 from sparklog.executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from sparklog.executor.api.delete_records import DeleteRecordsHandler
 from sparklog.executor.api.describe_log_dirs import describe_log_dirs
 from sparklog.executor.api.describe_producers import DescribeProducersHandler
-from sparklog.executor.api.fetch import FetchHandler
-from sparklog.executor.api.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.fetch import FetchHandler
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from sparklog.executor.api.produce import ProduceHandler
+from sparklog.executor.api.produce.produce import ProduceHandler
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.table import group_handlers
 from sparklog.executor.replicas import Replicas
-from sparklog.metrics import server
-from sparklog.quotas.request_quotas import RequestQuotas
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.fetch_metadata import LARGEST
-from sparklog.wire.requests import Api, Handler
+from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.listeners import listener_apis, offered
+from sparklog.node.apis.row import Side
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metrics import server
+from sparklog.node.quotas.request_quotas import RequestQuotas
+from sparklog.node.responses.descriptions import Descriptions
+from sparklog.node.serving.requests import Api, Handler
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.fetch_metadata import LARGEST
 
 
 def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey, Api]:

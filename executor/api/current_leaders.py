@@ -3,8 +3,8 @@
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.protocol.errors import ErrorCode
 
 _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 

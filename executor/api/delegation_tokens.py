@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sparklog.acls.acl import AclOperation, AclResourceType, Principal
-from sparklog.authorization.guards.guard import answer_of
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import SecurityProtocol
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.api.services import BrokerServices
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import ANONYMOUS, Handler, Request, Response
+from sparklog.node.acls.acl import AclOperation, AclResourceType, Principal
+from sparklog.node.authorization.guards.guard import answer_of
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import SecurityProtocol
+from sparklog.node.serving.requests import ANONYMOUS, Handler, Request, Response
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 _NOT_ALLOWED: Final = ErrorCode.delegation_token_request_not_allowed
 _DISABLED: Final = ErrorCode.delegation_token_auth_disabled

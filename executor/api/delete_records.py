@@ -16,19 +16,19 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
-from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.executor.loop.slices import SLICE_ITEMS
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.types import Offset, or_minus_one
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.metadata.topic_names import is_internal_topic
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.protocol.types import Offset, or_minus_one
 
 _HIGH_WATERMARK: Final = -1
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)

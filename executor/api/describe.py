@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
-from sparklog.answers.describe_cluster import describe_cluster_response
-from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.config import BrokerConfig
 from sparklog.executor.api.metadata import controller_told
 from sparklog.executor.api.services import BrokerServices
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response
-from sparklog.wire.versions import upgrade, upgrade_in_steps
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.responses.describe_cluster import describe_cluster_response
+from sparklog.node.responses.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.versions import upgrade, upgrade_in_steps
+from sparklog.protocol.types import BrokerId
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:

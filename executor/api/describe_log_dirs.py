@@ -13,17 +13,17 @@ from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsTopic,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import held
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode
 
 
 async def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Response:

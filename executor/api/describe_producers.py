@@ -16,14 +16,14 @@ from kio.schema.describe_producers.v0.response import (
 )
 from kio.schema.describe_producers.v0.response import ProducerState as ProducerRow
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.storage.machine.producer_states import ProducerState
-from sparklog.types import ProducerId, or_minus_one
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.storage.machine.producer_states import ProducerState
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import ProducerId, or_minus_one
 
 _PRODUCERS_A_STEP: Final = 32
 

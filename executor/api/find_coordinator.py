@@ -8,15 +8,15 @@ asks again after a second.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from sparklog.answers.find_coordinator import coordinators_told, find_coordinator
 from sparklog.executor.api.metadata import settle_ms
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response
-from sparklog.wire.turns import in_task, over_turns
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.responses.find_coordinator import coordinators_told, find_coordinator
+from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.node.serving.turns import in_task, over_turns
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.types import BrokerId
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:

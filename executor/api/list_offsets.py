@@ -17,23 +17,23 @@ from kio.schema.list_offsets.v11.response import (
     ListOffsetsTopicResponse,
 )
 
-from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.storage.results import (
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import held
+from sparklog.node.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-from sparklog.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
 
 _READ_COMMITTED: Final = 1
 _DEBUG_CONSUMER: Final = -2

@@ -10,24 +10,20 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping, Set
 from typing import Any, Final
 
-from sparklog.answers.metadata import (
-    leaders_told,
-    metadata_response,
-    topics_to_create,
-)
-from sparklog.answers.reachability import is_any_live
-from sparklog.answers.whole_metadata import WholeMetadata
-from sparklog.apis.cluster import METADATA, unnamed_topics
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.topic_names import are_topics_named
-from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response
-from sparklog.wire.turns import in_task, over_turns
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.apis.cluster import METADATA, unnamed_topics
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.topic_names import are_topics_named
+from sparklog.node.responses.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.node.responses.reachability import is_any_live
+from sparklog.node.responses.whole_metadata import WholeMetadata
+from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.node.serving.turns import in_task, over_turns
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.types import BrokerId
 
 SETTLE_MS: Final = 10
 """A dying process closes its connections one after the other, and wakes those at their other ends."""

@@ -15,25 +15,25 @@ from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.list_offsets.v11 import response as list_offsets_response
 from kio.schema.vote.v2 import response as vote_response
 
-from sparklog.apis.listeners import listener_apis
-from sparklog.apis.row import Side
-from sparklog.clocks import monotonic_ms
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
-from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
-from sparklog.storage.results import LATEST_TIMESTAMP
-from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, unless_minus_one
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Handler, Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import in_task
-from sparklog.wire.versions import upgrade, upgrade_in_steps
+from sparklog.node.apis.listeners import listener_apis
+from sparklog.node.apis.row import Side
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata_log.log_serving import ServedLog, fetch_refusal
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.snapshot_serving import fetch_snapshot_response
+from sparklog.node.serving.requests import Api, Handler, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import in_task
+from sparklog.node.storage.results import LATEST_TIMESTAMP
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade, upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, unless_minus_one
 
 logger = logging.getLogger(__name__)
 

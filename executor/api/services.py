@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.control.senders import Senders
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
 from sparklog.executor.replicas import Replicas
-from sparklog.metadata.image import MetadataImage
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.types import BrokerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,18 +18,18 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import ProducerId, TimestampMs
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.protocol.types import ProducerId, TimestampMs
 
 _COORDINATORS_ERRORS: Final = frozenset(
     {

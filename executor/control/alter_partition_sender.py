@@ -4,14 +4,14 @@ import logging
 
 from kio.schema.alter_partition.v3 import AlterPartitionRequest
 
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.machine.waiting_proposals import WaitingProposals
 from sparklog.executor.control.single_flight import SingleFlight
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import ProposeIsr
-from sparklog.types import TopicIdPartition
+from sparklog.node.clocks import monotonic_ms
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import TopicIdPartition
 
 logger = logging.getLogger(__name__)
 

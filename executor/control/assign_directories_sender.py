@@ -20,10 +20,10 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
     TopicData,
 )
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.single_flight import SingleFlight
-from sparklog.types import TopicIdPartition
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicIdPartition
 
 RETRY_MS: Final = 100
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
 
-from sparklog.answers.auto_topic_creation import AutoCreatedTopics
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import envelope
-from sparklog.wire.frames import LENGTH, decode_response, request_encoder
-from sparklog.wire.requests import Request
+from sparklog.node.config import BrokerConfig
+from sparklog.node.responses.auto_topic_creation import AutoCreatedTopics
+from sparklog.node.serving.requests import Request
+from sparklog.protocol.codec.frames import LENGTH, decode_response, request_encoder
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 MAX_TOPICS_UNDER_WAY: Final = 1_000
 

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerId
-from sparklog.wire.channel import Channel
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.channel import Channel
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.endpoints import Endpoint
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
 
 _CONNECT_TIMEOUT_MS: Final = 10_000
 

@@ -12,19 +12,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
-from sparklog.errors import KafkaError
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.heartbeats import Heartbeats
 from sparklog.executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from sparklog.executor.loop.concurrency import until_first_ends
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import FeatureRange, MetadataImage
-from sparklog.storage import LogDirectory
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.features import SUPPORTED_FEATURES
+from sparklog.node.metadata.image import FeatureRange, MetadataImage
+from sparklog.node.storage import LogDirectory
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 10_000
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
-from sparklog.types import BrokerEpoch, BrokerId, or_minus_one
+from sparklog.protocol.types import BrokerEpoch, BrokerId, or_minus_one
 
 
 class BrokerRequests:

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.security.inside import ApplicationSecret
-from sparklog.types import BrokerId
-from sparklog.wire.channel import Channel
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.channel import Channel
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.config import BrokerConfig
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
 
 RECONNECT_BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=1_000)
 REQUEST_TIMEOUT_MS: Final = 30_000

@@ -16,13 +16,13 @@ from typing import Final
 
 from kio.schema.envelope.v0 import EnvelopeRequest, EnvelopeResponse
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.encoded import RawResponse
-from sparklog.wire.principal_data import encode_principal
-from sparklog.wire.requests import Request
-from sparklog.wire.turns import in_task
+from sparklog.node.serving.principal_data import encode_principal
+from sparklog.node.serving.requests import Request
+from sparklog.node.serving.turns import in_task
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.encoded import RawResponse
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 FORWARDING_TIMEOUT_MS: Final = 60_000
 """As in Kafka's broker."""

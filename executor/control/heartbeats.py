@@ -22,8 +22,6 @@ from threading import Lock
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.executor.control.machine.broker_lifecycle import (
     LINK_POLL_MS,
@@ -35,8 +33,10 @@ from sparklog.executor.control.machine.broker_lifecycle import (
 )
 from sparklog.executor.control.machine.silence import Silence
 from sparklog.executor.loop.concurrency import until_first_ends
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerEpoch
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerEpoch
 
 _THREAD_NAME: Final = "sparklog heartbeats"
 

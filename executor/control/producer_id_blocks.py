@@ -8,9 +8,9 @@ import asyncio
 
 from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.broker_requests import BrokerRequests
-from sparklog.types import ProducerId
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import ProducerId
 
 
 class ProducerIdBlocks:

@@ -10,7 +10,6 @@ Order for the caller: `run` until it is cancelled; `close`.
 
 from collections.abc import Callable
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.control.alter_partition_sender import AlterPartitionSender
 from sparklog.executor.control.assign_directories_sender import AssignDirectoriesSender
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
@@ -18,7 +17,8 @@ from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import FORWARDING_TIMEOUT_MS, Forwarder
 from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 
 class Senders:

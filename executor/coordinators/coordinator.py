@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
-from sparklog.coordinator_records.framing import encode_key, encode_value
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition, PendingRequest
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
+from sparklog.executor.coordinators.records.framing import encode_key, encode_value
 from sparklog.executor.partitions.replica import Replica
-from sparklog.records.batch import read_header
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import LeaderEpoch, Offset
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import LeaderEpoch, Offset
 
 
 class CoordinatorOwner(Protocol):

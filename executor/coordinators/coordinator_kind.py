@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sparklog.coordinator_records.framing import RecordTypes
 from sparklog.executor.coordinators.machine.decision import CoordinatorMachine, Decision, Now
-from sparklog.records.codecs import Codec
-from sparklog.types import LeaderEpoch
+from sparklog.executor.coordinators.records.framing import RecordTypes
+from sparklog.protocol.records.codecs import Codec
+from sparklog.protocol.types import LeaderEpoch
 
 
 class EffectOrigin(Protocol):

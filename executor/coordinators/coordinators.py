@@ -7,7 +7,6 @@ requests reach them from the handlers that `executor/api/apis.py` lists.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.coordinators.figures import group_samples, transaction_samples
 from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
@@ -17,11 +16,12 @@ from sparklog.executor.coordinators.transactions.coordination import Transaction
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metrics.registry import Sample
-from sparklog.types import BrokerId
-from sparklog.wire.insider import Insider
+from sparklog.node.calling.insider import Insider
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metrics.registry import Sample
+from sparklog.protocol.types import BrokerId
 
 
 class Coordinators:

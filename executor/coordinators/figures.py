@@ -1,4 +1,4 @@
-"""What coordinators tell of themselves: figures under Kafka's names (`sparklog/metrics/coordinators.py`)."""
+"""Metrics of coordinators, under Kafka's names (`sparklog/node/metrics/coordinators.py`)."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from sparklog.executor.coordinators.machine.coordinator_partition import Coordin
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
-from sparklog.metrics import coordinators
-from sparklog.metrics.names import Kind, Metric
-from sparklog.metrics.registry import Sample
+from sparklog.node.metrics import coordinators
+from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.registry import Sample
 
 _STATES: Final = {CoordinatorState.LOADING: "loading", CoordinatorState.ACTIVE: "active"}
 _LOADS_MS: Final = 30_000

@@ -23,18 +23,18 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from sparklog.coordinator_records.framing import (
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
+from sparklog.executor.coordinators.records.framing import (
     RecordTypes,
     UnknownRecordTypeError,
     UnknownRecordVersionError,
 )
-from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
-from sparklog.records.batch import BatchHeader, check_crc, iterate_headers
-from sparklog.records.key_values import read_key_runs
-from sparklog.storage.log import Log
-from sparklog.storage.transaction_markers import read_marker
-from sparklog.types import Offset
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.producers.transaction_markers import read_marker
+from sparklog.protocol.records.batch import BatchHeader, check_crc, iterate_headers
+from sparklog.protocol.records.key_values import read_key_runs
+from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
 

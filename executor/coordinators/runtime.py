@@ -19,8 +19,6 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind, EffectOrigin
 from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_partition
@@ -37,12 +35,14 @@ from sparklog.executor.coordinators.machine.decision import (
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.partition_for import coordinator_partition
-from sparklog.storage.files import may_pass
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.wire.requests import Deferred, Response
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.partition_for import coordinator_partition
+from sparklog.node.serving.requests import Deferred, Response
+from sparklog.node.storage.files import may_pass
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.replica import Replica
-from sparklog.types import BrokerEpoch, BrokerId
-from sparklog.wire.channel import Channel
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.channel import Channel
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 logger = logging.getLogger(__name__)
 

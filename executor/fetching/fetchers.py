@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
 from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
 from sparklog.executor.fetching.leader_fetches import FetchLimits
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
@@ -17,14 +15,16 @@ from sparklog.executor.partitions.machine.replication_quota import ReplicationQu
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metrics import server
-from sparklog.metrics.names import Kind
-from sparklog.metrics.registry import Sample
-from sparklog.types import BrokerEpoch, BrokerId
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import Sample
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 _FIRST_BACKOFF_MS: Final = 20
 _CLIENT_ID: Final = "Replica"

@@ -33,16 +33,16 @@ from kio.schema.fetch.v17.request import (
     ReplicaState,
 )
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.follower import (
     AwaitMetadata,
     BackOff,
     FetchAnswered,
     PartitionFetch,
 )
-from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, or_minus_one
-from sparklog.wire.fetch_metadata import FULL_EPOCH, NO_SESSION_ID, epoch_after
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.protocol.codec.fetch_metadata import FULL_EPOCH, NO_SESSION_ID, epoch_after
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, or_minus_one
 
 if TYPE_CHECKING:
     from sparklog.executor.partitions.replica import Replica

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Set
 
 from sparklog.executor.fetching.machine.suspected_brokers import SuspectedBrokers
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import BrokerRegistration, MetadataImage
-from sparklog.types import BrokerId
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import BrokerRegistration, MetadataImage
+from sparklog.protocol.types import BrokerId
 
 
 class BrokerSuspicions:

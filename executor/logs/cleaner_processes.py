@@ -3,7 +3,7 @@
 A cleaning takes minutes of a core and holds the interpreter, so it must not run in the broker's process. A
 process is started when there is a log to clean and ended when there is none, so that a broker without
 compacted topics has no such process. Rule kept: they end with the broker
-(`sparklog.storage.cleaning.process`).
+(`sparklog.node.storage.cleaning.process`).
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar
 
-from sparklog.storage.cleaning.request import CleaningOutcome, CleaningRequest
+from sparklog.node.storage.cleaning.request import CleaningOutcome, CleaningRequest
 
-_MODULE: Final = "sparklog.storage.cleaning.process"
+_MODULE: Final = "sparklog.node.storage.cleaning.process"
 _Result = TypeVar("_Result")
 
 

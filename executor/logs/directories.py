@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Self
 from uuid import UUID, uuid4
 
-from sparklog.errors import KafkaError
-from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.storage.files import LOG_SUFFIX, is_shortage, partition_of, storage_errors, system_error
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
-from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.storage import ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.node.storage.files import LOG_SUFFIX, is_shortage, partition_of, storage_errors, system_error
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
 logger = logging.getLogger(__name__)
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT
-from sparklog.storage.files import is_shortage
-from sparklog.storage.log import Log
-from sparklog.storage.log_config import LogConfig
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.storage.machine.recovery_rules import PreviousStop
-from sparklog.types import Offset, TopicPartition
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import is_shortage
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 

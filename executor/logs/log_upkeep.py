@@ -11,9 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.config.dynamic import with_dynamic
 from sparklog.executor.logs.jobs.checkpoint import (
     Checkpoint,
     CleanerCheckpoint,
@@ -27,21 +24,24 @@ from sparklog.executor.logs.jobs.job import HostedLog, HostedLogs, HostedReplica
 from sparklog.executor.logs.jobs.producer_expiration import ProducerExpirationJob
 from sparklog.executor.logs.jobs.retention import RetentionJob
 from sparklog.executor.logs.upkeep_scheduler import UpkeepScheduler
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metrics import storage
-from sparklog.metrics.histogram import SECONDS
-from sparklog.metrics.registry import MetricRegistry
-from sparklog.storage.checkpoints import (
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metrics import storage
+from sparklog.node.metrics.histogram import SECONDS
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from sparklog.storage.directory_checkpoints import log_start_offset_to_keep
-from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import BrokerId
+from sparklog.node.storage.directory.directory_checkpoints import log_start_offset_to_keep
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.types import BrokerId
 
 _BLOCKING_JOBS: Final = 7
 """The jobs of one directory that wait for the disk, each for itself: flush, deletion, four checkpoints, and

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sparklog.executor.logs.jobs.job import UpkeepJob
 from sparklog.executor.logs.machine.upkeep_schedule import UpkeepSchedule
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.storage.directory.log_directory import LogDirectory
 
 logger = logging.getLogger(__name__)
 

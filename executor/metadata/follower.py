@@ -26,8 +26,6 @@ from typing import Any, Final
 
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.executor.metadata.machine.fetch_steps import (
     Append,
@@ -40,9 +38,11 @@ from sparklog.executor.metadata.machine.fetch_steps import (
 )
 from sparklog.executor.metadata.machine.quorum_voter import FetchOutcome
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
-from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
-from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
-from sparklog.types import (
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
+from sparklog.node.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import (
     CLUSTER_METADATA_TOPIC_ID,
     BrokerEpoch,
     LeaderEpoch,

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     ElectionState,
@@ -29,14 +27,16 @@ from sparklog.executor.metadata.quorum_state_file import (
     write_election,
     write_lacks_records,
 )
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metadata_log.snapshot_store import SnapshotStore
-from sparklog.metadata_log.snapshot_taker import SnapshotTaker
-from sparklog.storage import ForeignDirectoryError, Log
-from sparklog.storage.machine.recovery_rules import PreviousStop
-from sparklog.types import CLUSTER_METADATA_TOPIC, Offset, SnapshotId, TimestampMs
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.config import BrokerConfig, SnapshotLimits
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.snapshot_store import SnapshotStore
+from sparklog.node.metadata_log.snapshot_taker import SnapshotTaker
+from sparklog.node.storage import ForeignDirectoryError, Log
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, Offset, SnapshotId, TimestampMs
 
 logger = logging.getLogger(__name__)
 

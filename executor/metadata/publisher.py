@@ -16,16 +16,16 @@ from typing import Final, Protocol
 from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
 from sparklog.executor.metadata.machine.quorum_voter import MetadataDivergedError
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.framing import decode_record
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.machine.control_records import VotersRecord, read_control_record, voter_set_of
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.records.batch import BatchHeader, iterate_headers
-from sparklog.records.builder import read_records
-from sparklog.types import BrokerEpoch, Offset
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.framing import decode_record
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.node.metadata_log.machine.control_records import VotersRecord, read_control_record, voter_set_of
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.node.metadata_log.machine.voter_set import VoterSet
+from sparklog.protocol.records.batch import BatchHeader, iterate_headers
+from sparklog.protocol.records.builder import read_records
+from sparklog.protocol.types import BrokerEpoch, Offset
 
 REPLAY_CHUNK_BYTES: Final = 1024 * 1024
 

@@ -9,10 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
-from sparklog.errors import KafkaError
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.machine.broker_lifecycle import BrokerDiskError
 from sparklog.executor.logs.directories import DataDirectories
@@ -21,10 +17,14 @@ from sparklog.executor.metadata.follower import MetadataFollower
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.executor.metadata.publisher import MetadataPublisher, MetadataSubscriber
 from sparklog.executor.metadata.voter_announcement import VoterAnnouncement
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.storage.files import is_disk_error
-from sparklog.types import BrokerEpoch
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.storage.files import is_disk_error
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerEpoch
 
 
 class QuorumMember:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
-from sparklog.types import or_minus_one, unless_minus_one
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import or_minus_one, unless_minus_one
 
 QUORUM_STATE: Final = "quorum-state"
 LACKS_RECORDS: Final = ".sparklog_lacks_records"

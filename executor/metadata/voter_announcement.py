@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
-from sparklog.storage import ForeignDirectoryError
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.storage import ForeignDirectoryError
+from sparklog.protocol.errors import ErrorCode
 
 ANNOUNCEMENT_INTERVAL_MS: Final = 1_000
 

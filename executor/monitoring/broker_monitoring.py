@@ -8,7 +8,6 @@ import logging
 from typing import Final
 from uuid import uuid4
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.executor.control.broker_life import BrokerLife
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
@@ -16,16 +15,17 @@ from sparklog.executor.metadata.quorum_member import QuorumMember
 from sparklog.executor.monitoring.log_figures import LogFigures
 from sparklog.executor.monitoring.telemetry_sender import TelemetrySender
 from sparklog.executor.replicas import Replicas
-from sparklog.metrics import server
-from sparklog.metrics.registry import MetricRegistry
-from sparklog.telemetry.machine.client_instances import ClientInstances
-from sparklog.telemetry.machine.subscriptions import ClientSubscriptions
-from sparklog.telemetry.process_figures import ProcessFigures
-from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
-from sparklog.types import or_minus_one
-from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
-from sparklog.wire.request_metrics import RequestMetrics
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.metrics import server
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.serving.listener import Listener
+from sparklog.node.serving.request_metrics import RequestMetrics
+from sparklog.node.telemetry.machine.client_instances import ClientInstances
+from sparklog.node.telemetry.machine.subscriptions import ClientSubscriptions
+from sparklog.node.telemetry.process_figures import ProcessFigures
+from sparklog.node.telemetry.requests import MAX_BYTES, TelemetryHandlers
+from sparklog.protocol.types import or_minus_one
 
 RETRY_S: Final = 10.0
 

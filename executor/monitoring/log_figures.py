@@ -14,10 +14,10 @@ from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metrics import storage
-from sparklog.metrics.names import Kind
-from sparklog.metrics.registry import Sample
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.metrics import storage
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import Sample
+from sparklog.node.storage.directory.log_directory import LogDirectory
 
 INTERVAL_S: Final = 5.0
 PARTITIONS_TOLD: Final = 100

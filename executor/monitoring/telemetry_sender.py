@@ -18,14 +18,14 @@ from uuid import UUID
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import envelope
-from sparklog.metrics.registry import Sample
-from sparklog.records.codecs import Codec, compress
-from sparklog.telemetry.otlp import MetricsEncoder
-from sparklog.wire.requests import Request
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.metrics.registry import Sample
+from sparklog.node.serving.requests import Request
+from sparklog.node.telemetry.otlp import MetricsEncoder
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.codecs import Codec, compress
 
 TIMEOUT_MS: Final = 10_000
 RETRY_S: Final = 1.0

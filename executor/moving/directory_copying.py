@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.moving.log_copy import LogCopy
 from sparklog.executor.moving.machine.directory_move import DirectoryMove, Step
@@ -26,9 +24,11 @@ from sparklog.executor.partitions.machine.directory_reports import DirectoryRepo
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.storage.files import NO_SPACE, may_pass, sync_directory, system_error
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import BrokerId
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import NO_SPACE, may_pass, sync_directory, system_error
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
 

@@ -17,20 +17,20 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.moving.directory_copying import CopyServices, DirectoryCopying
 from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metrics import server
-from sparklog.metrics.names import Kind
-from sparklog.metrics.registry import Sample
-from sparklog.storage.files import FUTURE_SUFFIX, LONGEST_NAME_BYTES
-from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import TopicPartition
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import Sample
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import FUTURE_SUFFIX, LONGEST_NAME_BYTES
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 

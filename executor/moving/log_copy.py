@@ -11,16 +11,16 @@ Partition.maybeReplaceCurrentWithFutureReplica.
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.following import Following
 from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.machine.follower import FetchAnswered
 from sparklog.executor.partitions.replica import Replica
-from sparklog.storage.file_region import NotCachedError
-from sparklog.storage.log import Log
-from sparklog.storage.machine.epoch_checks import fetch_divergence
-from sparklog.storage.results import ReadResult
-from sparklog.types import Offset, TimestampMs
+from sparklog.node.storage.file_region import NotCachedError
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.epoch_checks import fetch_divergence
+from sparklog.node.storage.results import ReadResult
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import Offset, TimestampMs
 
 RANGE_BYTES: Final = 1 << 20
 """The bytes of one copied range, as many as a follower fetches of a partition (replica.fetch.max.bytes)."""

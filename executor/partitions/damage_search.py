@@ -4,10 +4,10 @@ See `machine/damage.py`.
 """
 
 from sparklog.executor.partitions.machine.damage import Damage
-from sparklog.records.batch import CorruptBatchError
-from sparklog.storage.batch_walk import walk_with_crc
-from sparklog.storage.file_region import FileRegion
-from sparklog.types import Offset
+from sparklog.node.storage.file_region import FileRegion
+from sparklog.node.storage.segments.batch_walk import walk_with_crc
+from sparklog.protocol.records.batch import CorruptBatchError
+from sparklog.protocol.types import Offset
 
 
 def find_damage(region: FileRegion, offset: Offset) -> Damage | None:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
-from sparklog.wire.requests import Deferred
+from sparklog.node.serving.requests import Deferred
 
 Result = TypeVar("Result")
 

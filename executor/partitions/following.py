@@ -21,9 +21,9 @@ from sparklog.executor.partitions.machine.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from sparklog.records.batch import iterate_headers
-from sparklog.storage.log import Log
-from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.records.batch import iterate_headers
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
 

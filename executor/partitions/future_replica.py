@@ -6,8 +6,8 @@ else works on it but whoever copies (`executor/moving`).
 
 from typing import Final, Protocol
 
-from sparklog.storage.log import Log
-from sparklog.types import Offset, TopicPartition
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.types import Offset, TopicPartition
 
 
 class _Replica(Protocol):

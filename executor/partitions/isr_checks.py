@@ -7,17 +7,17 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.isr_proposer import IsrProposer
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, Ticked
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metrics import server
-from sparklog.metrics.names import Kind
-from sparklog.metrics.registry import Sample
-from sparklog.types import BrokerId
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import Sample
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
 

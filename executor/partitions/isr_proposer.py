@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
-from sparklog.types import TopicIdPartition
+from sparklog.protocol.types import TopicIdPartition
 
 IsrAnswered: TypeAlias = Callable[[IsrProposalAnswered], None]
 """Called once, on the loop thread.

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
@@ -24,13 +23,14 @@ from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
 from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings
-from sparklog.metadata.registrations import PartitionRegistration
-from sparklog.records.batch import BatchHeader
-from sparklog.storage.log import Log
-from sparklog.storage.machine.verification import Verification
-from sparklog.storage.results import AppendInfo
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import BrokerId
+from sparklog.node.metadata.registrations import PartitionRegistration
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.verification import Verification
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.results import AppendInfo
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import BatchHeader
+from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
 

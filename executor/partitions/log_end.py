@@ -1,11 +1,11 @@
 """How far a replica's log reaches, for a controller that looks for the longest one (KIP-966)."""
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
-from sparklog.storage.log import Log
-from sparklog.storage.machine.epoch_checks import check_leader_epoch
-from sparklog.types import LeaderEpoch
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.epoch_checks import check_leader_epoch
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import LeaderEpoch
 
 
 def log_end(table: PartitionTable, topic: str, partition: int, leader_epoch: LeaderEpoch) -> LogPosition:

@@ -9,9 +9,9 @@ from typing import Final
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.metrics import server
-from sparklog.metrics.names import Kind
-from sparklog.metrics.registry import Sample
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import Sample
 
 _COUNTS: Final = {
     server.LEADER_COUNT: "led",

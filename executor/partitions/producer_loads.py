@@ -13,14 +13,14 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.storage.producer_loading import LoadingCancelledError, ProducerLoading
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.producers.producer_loading import LoadingCancelledError, ProducerLoading
+from sparklog.protocol.errors import KafkaError
 
 _RETRY_S: Final = 1.0
 

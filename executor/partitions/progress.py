@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from sparklog.errors import KafkaError
-from sparklog.types import Offset
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import Offset
 
 
 class WaitingAppend(Protocol):

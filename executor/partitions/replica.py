@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.following import Following
 from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.leading import Leading
@@ -32,18 +31,19 @@ from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
 from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.records.batch import BatchHeader, read_header
-from sparklog.storage.files import may_pass
-from sparklog.storage.log import Log
-from sparklog.storage.machine.epoch_checks import check_leader_epoch
-from sparklog.storage.machine.producer_states import ProducerStates
-from sparklog.storage.machine.verification import Verification
-from sparklog.storage.producer_loading import ProducerLoading
-from sparklog.storage.results import AppendInfo
-from sparklog.storage.transaction_markers import EndTransaction, marker_batch
-from sparklog.types import (
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.topic_names import is_internal_topic
+from sparklog.node.storage.files import may_pass
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.epoch_checks import check_leader_epoch
+from sparklog.node.storage.machine.producer_states import ProducerStates
+from sparklog.node.storage.machine.verification import Verification
+from sparklog.node.storage.producers.producer_loading import ProducerLoading
+from sparklog.node.storage.producers.transaction_markers import EndTransaction, marker_batch
+from sparklog.node.storage.results import AppendInfo
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import BatchHeader, read_header
+from sparklog.protocol.types import (
     BrokerId,
     LeaderEpoch,
     Offset,

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from sparklog.executor.partitions.machine.events import ProposeIsr
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.traffic import BrokerTraffic
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 _Replica = TypeVar("_Replica")
 

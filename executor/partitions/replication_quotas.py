@@ -1,11 +1,11 @@
 """The quotas of one broker's replication and of its moves, at the rates that its configuration says now."""
 
-from sparklog.config import BrokerConfig
-from sparklog.config.dynamic import with_dynamic
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.types import BrokerId
 
 
 class ReplicationQuotas:

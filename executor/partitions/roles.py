@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from sparklog.errors import KafkaError
 from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
@@ -27,18 +26,19 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings, TopicSettings
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import (
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import (
     EMPTY_IMAGE,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
     TopicImage,
 )
-from sparklog.storage.files import may_pass
-from sparklog.storage.log import Log
-from sparklog.storage.log_config import LogConfig
-from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
+from sparklog.node.storage.files import may_pass
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId, Offset, TopicIdPartition, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.config import BrokerConfig, TopicConfig, checked_topic_config, topic_config
-from sparklog.config.dynamic import with_dynamic
-from sparklog.config.throttled_replicas import ThrottledReplicas
 from sparklog.executor.records.examination import Demands
 from sparklog.executor.records.walk import RecordLimits
-from sparklog.metadata.image import MetadataImage
-from sparklog.records.codecs import Codec
-from sparklog.storage.log_config import LogConfig
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.node.config import BrokerConfig, TopicConfig, checked_topic_config, topic_config
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.config.throttled_replicas import ThrottledReplicas
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.records.codecs import Codec
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 _CODECS = {
     "producer": None,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import BrokerId
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.types import BrokerId
 
 
 class StorageFailures:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator
 from typing import TypeVar
 from uuid import UUID
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.replica import Replica
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
-from sparklog.types import BrokerId
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
 
 _Key = TypeVar("_Key", UUID, str)
 

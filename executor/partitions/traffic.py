@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metrics import server
-from sparklog.metrics.names import Kind, Metric
-from sparklog.metrics.registry import Sample
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.registry import Sample
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 TOPICS_TOLD: Final = 100
 CHOICE_INTERVAL_MS: Final = 60_000

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from pyspark import BarrierTaskContext
 
-from sparklog.config import BrokerConfig, ConfigError
 from sparklog.executor.broker import Broker, BrokerState
 from sparklog.executor.control.machine.broker_lifecycle import RegistrationRefusedError
 from sparklog.executor.loop.concurrency import end
@@ -29,10 +28,11 @@ from sparklog.executor.process.barrier_socket import strangers_of_socket
 from sparklog.executor.process.garbage import freezing_survivors
 from sparklog.executor.process.watched import watched
 from sparklog.hosting import BrokerAssignment, BrokerEnd
-from sparklog.log_lines import written_aside
-from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
-from sparklog.storage.private_directories import make_own_directory
-from sparklog.wire.loop_lag import run_watched
+from sparklog.node.config import BrokerConfig, ConfigError
+from sparklog.node.log_lines import written_aside
+from sparklog.node.loop.loop_lag import run_watched
+from sparklog.node.storage import DirectoryLockedError, ForeignDirectoryError
+from sparklog.node.storage.private_directories import make_own_directory
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ epoch.
 
 from typing import NamedTuple
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.records.framing import check_framing
 from sparklog.executor.records.recompress import recompress
 from sparklog.executor.records.streamed import walk_pieces
 from sparklog.executor.records.walk import RecordLimits, RecordWalk
-from sparklog.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
-from sparklog.records.codecs import Codec, CorruptPayloadError, decompress, decompressed_pieces
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
+from sparklog.protocol.records.codecs import Codec, CorruptPayloadError, decompress, decompressed_pieces
 
 _HELD_BYTES = 1024 * 1024
 """Records that can't expand to more are decompressed as a whole."""

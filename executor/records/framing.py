@@ -6,7 +6,7 @@ cannot open stops every consumer of the partition, Spark's connector and Kafka's
 - lz4: one frame (of several Java reads the first), of independent blocks, without a dictionary; no block that
   is empty. Rules of Kafka's Lz4BlockInputStream.
 - gzip: one member, as librdkafka reads the first of several and leaves out the others; that is found while
-  decompressing (`one_member` of `sparklog.records.codecs`).
+  decompressing (`one_member` of `sparklog.protocol.records.codecs`).
 - zstd: a window of at most 128 MiB, as streams of the zstd library take it without being asked.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 import zstandard
 
-from sparklog.records.codecs import Codec, CorruptPayloadError
+from sparklog.protocol.records.codecs import Codec, CorruptPayloadError
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_VERSION_BITS: Final = 0xC0

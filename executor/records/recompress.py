@@ -5,8 +5,8 @@ compressed again. A leader does this after `validate_produced` and before stampi
 the one thing a broker does that costs by the byte.
 """
 
-from sparklog.records.batch import CODEC_BITS, BatchHeader, header_bytes, read_header
-from sparklog.records.codecs import Codec, compress
+from sparklog.protocol.records.batch import CODEC_BITS, BatchHeader, header_bytes, read_header
+from sparklog.protocol.records.codecs import Codec, compress
 
 
 def recompress(

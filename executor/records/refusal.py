@@ -7,7 +7,7 @@ of any is wrong, INVALID_RECORD otherwise.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
+from sparklog.protocol.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 
 MOST_RECORD_ERRORS: Final = 2_000
 """How many records of a batch are named: an answer with all would be larger than the request. A producer that

@@ -7,9 +7,14 @@ lengths are read, and its key, value and headers are passed over.
 from collections.abc import Iterator
 from typing import Final
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.records.walk import RecordWalk
-from sparklog.records.varints import LONGEST_INT_BYTES, LONGEST_LONG_BYTES, MalformedRecordsError, read_varint
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.varints import (
+    LONGEST_INT_BYTES,
+    LONGEST_LONG_BYTES,
+    MalformedRecordsError,
+    read_varint,
+)
 
 LARGEST_HELD_BYTES: Final = 1024 * 1024
 _WORTH_A_WALK_BYTES: Final = 64 * 1024

@@ -16,11 +16,16 @@ Order for the caller: `take` with the records' bytes, as they come; then `finish
 
 from typing import Final, NamedTuple
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
-from sparklog.records.batch import NO_TIMESTAMP, SMALLEST_RECORD_BYTES, TIMESTAMP_TYPE_BIT, BatchHeader
-from sparklog.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
-from sparklog.types import TimestampMs
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import (
+    NO_TIMESTAMP,
+    SMALLEST_RECORD_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+)
+from sparklog.protocol.records.varints import LONGEST_INT_BYTES, MalformedRecordsError, read_varint
+from sparklog.protocol.types import TimestampMs
 
 _SHORTEST_RUN: Final = 8
 """Fewer records of one size are not worth the columns."""

@@ -1,17 +1,17 @@
 """Records of different sizes, read by numpy a field at a time: what `walk` has no columns of bytes for.
 
 Varints of one and two bytes are looked up whole, by the two bytes that lie there; most records have no others
-and no headers. What is not found sound that way is read once more by `sparklog.records.fields`, which reads
-everything and says what is wrong.
+and no headers. What is not found sound that way is read once more by `sparklog.protocol.records.fields`,
+which reads everything and says what is wrong.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from sparklog.records.fields import locate_fields, locate_headers
-from sparklog.records.varint_columns import Bytes, Int64s
-from sparklog.records.varints import MalformedRecordsError
+from sparklog.protocol.records.fields import locate_fields, locate_headers
+from sparklog.protocol.records.varint_columns import Bytes, Int64s
+from sparklog.protocol.records.varints import MalformedRecordsError
 
 _SIZE_BITS: Final = 2
 _SIZE_MASK: Final = 3

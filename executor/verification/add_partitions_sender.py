@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.control.single_flight import SingleFlight
 from sparklog.executor.verification.machine.slow_coordinators import SlowCoordinators
@@ -24,14 +23,15 @@ from sparklog.executor.verification.machine.waiting_additions import (
     Unverified,
     WaitingAdditions,
 )
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import coordinator_partition
-from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.metrics import coordinators
-from sparklog.metrics.histogram import SECONDS
-from sparklog.metrics.names import Kind
-from sparklog.metrics.registry import MetricRegistry, Sample
-from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.partition_for import coordinator_partition
+from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.node.metrics import coordinators
+from sparklog.node.metrics.histogram import SECONDS
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import MetricRegistry, Sample
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 

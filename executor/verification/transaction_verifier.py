@@ -13,13 +13,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
-from sparklog.storage.machine.verification import Verification
-from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
-from sparklog.wire.turns import held
+from sparklog.node.serving.turns import held
+from sparklog.node.storage.machine.verification import Verification
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
 
 _RETRIABLE = frozenset(
     {

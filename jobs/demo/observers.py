@@ -23,10 +23,10 @@ from typing import Self
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConsumedPartition
 
-from sparklog import client
-from sparklog.errors import KafkaError
 from sparklog.jobs.demo.flights import Totals
-from sparklog.types import TopicPartition
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import TopicPartition
+from sparklog.user import client
 
 ACKNOWLEDGED_POLL_S = 0.02
 CONSUME_BATCH = 5_000

@@ -9,15 +9,15 @@ import sys
 import time
 from collections.abc import Sequence
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.transactions import TransactionDescription
-from sparklog.errors import KafkaError
 from sparklog.jobs.command_config import add_command_config, check_answers, command_client
-from sparklog.printable import printable
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.errors import SinkError
-from sparklog.sink.machine.names import SinkId, sink_of
-from sparklog.sink.machine.protocols import Settle
+from sparklog.node.printable import printable
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.transactions import TransactionDescription
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.errors import SinkError
+from sparklog.user.sink.machine.names import SinkId, sink_of
+from sparklog.user.sink.machine.protocols import Settle
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.errors import KafkaError
 from sparklog.jobs.command_config import add_command_config, command_client
 from sparklog.jobs.top.observation import ClusterWatch
+from sparklog.protocol.errors import KafkaError
 
 REFRESH_S: Final = 1.0
 

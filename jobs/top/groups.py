@@ -7,13 +7,13 @@ it was too long for a terminal.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.groups import committed_offsets, list_groups
-from sparklog.client.offsets import log_start_offsets
-from sparklog.clocks import monotonic_ms
 from sparklog.driver.ui.machine.groups import Extent, GroupSummary, by_trouble, summaries
-from sparklog.types import BrokerId, Offset, TopicPartition
-from sparklog.wire.blocking import ResponseTooLargeError
+from sparklog.node.calling.blocking import ResponseTooLargeError
+from sparklog.node.clocks import monotonic_ms
+from sparklog.protocol.types import BrokerId, Offset, TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.groups import committed_offsets, list_groups
+from sparklog.user.client.offsets import log_start_offsets
 
 REFRESH_MS: Final = 5_000
 MAX_GROUPS: Final = 50

@@ -8,16 +8,16 @@ from typing import Any, Final, NamedTuple
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.config import ClientConfig
-from sparklog.client.connecting import connected
-from sparklog.client.log_dirs import BrokerDirectories, describe_log_dirs
-from sparklog.client.offsets import high_watermarks
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.jobs.top.groups import GroupsSeen, GroupWatch
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.clocks import monotonic_ms
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.config import ClientConfig
+from sparklog.user.client.connecting import connected
+from sparklog.user.client.log_dirs import BrokerDirectories, describe_log_dirs
+from sparklog.user.client.offsets import high_watermarks
 
 TIMEOUT_MS: Final = 3_000
 MAX_RESPONSE_BYTES: Final = 16 << 20

@@ -10,8 +10,8 @@ import tracemalloc
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklog.apis.table import memory_times
-from sparklog.wire.allowance import items_allowance_bytes
+from sparklog.node.apis.table import memory_times
+from sparklog.protocol.codec.allowance import items_allowance_bytes
 from tests.amplification.cluster import Listening, Target, attacked_cluster
 from tests.amplification.measures import peak_memory_bytes
 from tests.amplification.shapes import Shape, frame_of, shapes_of

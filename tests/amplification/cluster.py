@@ -11,15 +11,15 @@ from unittest.mock import patch
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
-from sparklog.answers.find_coordinator import CoordinatorType
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.errors import ErrorCode
 from sparklog.executor.broker import Broker, BrokerState
-from sparklog.wire.apis import ApiKey, SupportedVersions
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.node.calling.channel import Channel
+from sparklog.node.config import BrokerConfig
+from sparklog.node.responses.find_coordinator import CoordinatorType
+from sparklog.node.serving.listener import Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
+from sparklog.protocol.errors import ErrorCode
 from tests.amplification.shapes import Known
 from tests.inside import SECRET
 

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from sparklog.metrics.registry import MetricRegistry
-from sparklog.telemetry.otlp import MetricsEncoder
-from sparklog.wire.guard import decode_entity
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.telemetry.otlp import MetricsEncoder
+from sparklog.protocol.codec.guard import decode_entity
 
 _RECEIVE_BYTES: Final = 1 << 16
 
@@ -125,8 +125,8 @@ def counted_steps() -> Iterator[LongestStep]:
     sys.setprofile(longest.note)
     try:
         with (
-            patch("sparklog.wire.turns.perf_counter", ticking),
-            patch("sparklog.wire.connection.perf_counter", ticking),
+            patch("sparklog.node.serving.turns.perf_counter", ticking),
+            patch("sparklog.node.serving.connection.perf_counter", ticking),
         ):
             yield longest
     finally:

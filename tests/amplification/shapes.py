@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.wire.apis import ApiKey, SupportedVersions, request_type
-from sparklog.wire.encoder import encode_to_bytes, encode_varint
-from sparklog.wire.frames import request_codec
-from sparklog.wire.layout import FieldLayout, default_value, entity_layout, item_memory_bytes
+from sparklog.protocol.codec.apis import ApiKey, SupportedVersions, request_type
+from sparklog.protocol.codec.encoder import encode_to_bytes, encode_varint
+from sparklog.protocol.codec.frames import request_codec
+from sparklog.protocol.codec.layout import FieldLayout, default_value, entity_layout, item_memory_bytes
 
 UNKNOWN_TAGS: Final = "unknown tags"
 _TAG: Final = encode_varint(10_000) + b"\0"

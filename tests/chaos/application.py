@@ -22,9 +22,9 @@ import psutil
 import pyspark
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from sparklog.errors import KafkaError
 from sparklog.jobs.class_archive.archive import SHORT_LIVED
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.protocol.errors import KafkaError
 from tests.chaos.reaper import MARK
 
 REPOSITORY: Final = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklog.storage.running_marker import RUNNING_MARKER
+from sparklog.node.storage.directory.running_marker import RUNNING_MARKER
 from tests.chaos.reaper import processes_of
 
 SIZE_BYTES: Final = 2 * 2**30

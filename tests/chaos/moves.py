@@ -16,8 +16,8 @@ from kio.schema.alter_partition_reassignments.v1.request import ReassignablePart
 from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsRequest
 
 from benchmarks.faults import FAULTS as SIGNALS
-from sparklog.errors import ErrorCode
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.protocol.errors import ErrorCode
 from tests.chaos.application import BROKERS
 from tests.chaos.scene import Scene, Strike, Struck
 

@@ -27,11 +27,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.faults import FAULTS as SIGNALS
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.config import ClientConfig, parse_bootstrap_servers
-from sparklog.metadata.partition_for import partition_for
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.names import DECISIONS_TOPIC, SinkId, SinkKind
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.names import DECISIONS_TOPIC, SinkId, SinkKind
 from tests.chaos.application import BROKERS
 from tests.chaos.copier import CLIENT
 from tests.chaos.exactly_once import (

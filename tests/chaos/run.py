@@ -21,7 +21,7 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.probe import Probe
-from sparklog.wire.machine.stalls import LongestStall, longest_stall
+from sparklog.node.loop.machine.stalls import LongestStall, longest_stall
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
 from tests.chaos.faults import FAULTS

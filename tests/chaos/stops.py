@@ -18,10 +18,10 @@ import psutil
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from sparklog.client.producer import Producer
-from sparklog.dataframe.source import SparklogDataSource
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.steps import EndTransactions
+from sparklog.user.client.producer import Producer
+from sparklog.user.dataframe.source import SparklogDataSource
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.steps import EndTransactions
 
 PLACE: Final = "SPARKLOG_STOPS"
 """The environment variable; Spark's processes inherit it."""

@@ -20,10 +20,17 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from benchmarks.java_libraries import kafka_command
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType, Principal
-from sparklog.acls.filter import AclFilter
-from sparklog.acls.host import host_of
-from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
+from sparklog.node.acls.acl import (
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    Principal,
+)
+from sparklog.node.acls.filter import AclFilter
+from sparklog.node.acls.host import host_of
+from sparklog.node.acls.machine.authorizer import Authorizer, AuthorizerSettings
 
 PROGRAM: Final = Path(__file__).with_name("StandardAuthorizerCases.java")
 

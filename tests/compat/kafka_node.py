@@ -10,9 +10,9 @@ from kio.schema.metadata.v12.request import MetadataRequest
 
 from benchmarks.clusters import free_ports
 from benchmarks.java_libraries import kafka_command, run_kafka_program
-from sparklog.errors import KafkaError
-from sparklog.security.sasl.mechanism import Login
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.security.sasl.mechanism import Login
+from sparklog.protocol.errors import KafkaError
 from tests.cluster import wait_for
 
 CLUSTER_ID: Final = "apacheAAAAAAAAAAAAAAAA"

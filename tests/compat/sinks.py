@@ -8,14 +8,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from sparklog.client.producer import Producer
-from sparklog.dataframe.delivery import ExactlyOnce
-from sparklog.dataframe.options import ReadOptions, WriteOptions
-from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.stream_writer import stream_writer
-from sparklog.dataframe.worker_process import this_process
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.user.client.producer import Producer
+from sparklog.user.dataframe.delivery import ExactlyOnce
+from sparklog.user.dataframe.options import ReadOptions, WriteOptions
+from sparklog.user.dataframe.reader import SparklogReader
+from sparklog.user.dataframe.stream_writer import stream_writer
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.names import SinkId, SinkKind
 from tests.compat.mortal import MortalProcesses, die
 
 VALUES: Final = StructType([StructField("value", StringType())])

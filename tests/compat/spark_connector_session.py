@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import unix_millis
 
-from sparklog.dataframe import register
+from sparklog.user.dataframe import register
 from tests.spark.sessions import spark_session
 
 SPARKLOG: Final = "sparklog"

@@ -16,11 +16,11 @@ import pytest
 from pyspark import TaskContext
 
 from benchmarks.java_libraries import LibrariesUnavailableError
-from sparklog.client.transactional_ids import TransactionsUnsupportedError
-from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.worker_process import this_process
-from sparklog.dataframe.writer import batch_writer
-from sparklog.sink.machine.errors import TransactionsLostError
+from sparklog.user.client.transactional_ids import TransactionsUnsupportedError
+from sparklog.user.dataframe.options import WriteOptions
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.dataframe.writer import batch_writer
+from sparklog.user.sink.machine.errors import TransactionsLostError
 from tests.cluster import wait_for
 from tests.compat.kafka_node import kafka_node
 from tests.compat.kafka_programs import KafkaProgram

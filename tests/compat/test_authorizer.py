@@ -19,9 +19,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern
 from kafka.admin import ResourceType as PythonResourceType
 
-from sparklog.dataframe.worker_process import this_process
-from sparklog.errors import KafkaError
-from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.authorizer_cases import Case, StandardAuthorizer, agree, cases
 from tests.compat.kafka_programs import KafkaProgram

@@ -11,11 +11,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.records.batch import HEADER_BYTES, header_bytes, read_header
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.protocol.records.batch import HEADER_BYTES, header_bytes, read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic, produce
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from sparklog.storage.meta_properties import read_meta_properties, write_meta_properties
+from sparklog.node.storage.directory.meta_properties import read_meta_properties, write_meta_properties
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import consume, create_topic, produce
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.apis.table import CLIENT_VERSIONS
-from sparklog.wire.apis import ApiKey, known_versions, request_type
+from sparklog.node.apis.table import CLIENT_VERSIONS
+from sparklog.protocol.codec.apis import ApiKey, known_versions, request_type
 from tests.cluster import LocalCluster
 from tests.compat.raw_frames import forget_peak, frame, frames_in, header, peak_resident_bytes, send_and_read
 

@@ -28,8 +28,8 @@ from kio.schema.offset_for_leader_epoch.v4 import request as offset_for_leader_e
 from kio.schema.produce.v12 import request as produce_by_name
 from kio.schema.produce.v13 import request as produce_by_id
 
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.cluster import LocalCluster
 
 TIMEOUT = timedelta(seconds=10)

@@ -7,13 +7,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.worker_process import this_process
-from sparklog.dataframe.writer import batch_writer
 from sparklog.jobs.sinks.__main__ import main as sinks
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.errors import GivenUpError
-from sparklog.sink.machine.steps import CommitDecision, FindAbortedDecider, Step
+from sparklog.user.dataframe.options import WriteOptions
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.dataframe.writer import batch_writer
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.errors import GivenUpError
+from sparklog.user.sink.machine.steps import CommitDecision, FindAbortedDecider, Step
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic
 from tests.compat.sinks import VALUES, seen
@@ -102,7 +102,7 @@ def test_job_whose_decider_timed_out_before_it_could_commit_decides_again(
     cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator's own epochs tell it from an operator who has ended the job."""
-    monkeypatch.setattr("sparklog.sink.client._DECIDER_TIMEOUT_MS", 1)
+    monkeypatch.setattr("sparklog.user.sink.client._DECIDER_TIMEOUT_MS", 1)
     perform = SinkClient.perform
     performed: list[str] = []
 

@@ -12,23 +12,23 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from benchmarks.java_libraries import kafka_command
-from sparklog.errors import ErrorCode
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.checkpoints import read_offsets, write_offsets
-from sparklog.storage.log import Log
-from sparklog.storage.log_config import LogConfig
-from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
-from sparklog.storage.machine.recovery_rules import PreviousStop
-from sparklog.types import TopicPartition as Partition
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.storage.checkpoints import read_offsets, write_offsets
+from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition as Partition
 from tests.chaos.application import free_port
 from tests.cluster import wait_for
 from tests.compat.kafka_programs import KafkaProgram, check_files, files_of_logs
 from tests.compat.librdkafka import consume
 from tests.unit.executor.moving.test_directory_moves import alter
-from tests.unit.sparklog.storage.batches import START_MS, make_marker
-from tests.unit.sparklog.storage.cleanings import clean_round, records_from, state_of
-from tests.unit.sparklog.storage.test_cleaning import CONFIG, DAY_MS, fill, put
+from tests.unit.sparklog.node.storage.batches import START_MS, make_marker
+from tests.unit.sparklog.node.storage.cleanings import clean_round, records_from, state_of
+from tests.unit.sparklog.node.storage.test_cleaning import CONFIG, DAY_MS, fill, put
 
 CHECKPOINT: Final = "cleaner-offset-checkpoint"
 RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from html import unescape
 from typing import Final
 
-from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
-from sparklog.config.dynamic import CHANGEABLE_KEYS
-from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
-from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER
-from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
-from sparklog.config.topic import TOPIC_SYNONYMS
+from sparklog.node.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
+from sparklog.node.config.dynamic import CHANGEABLE_KEYS
+from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
+from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER
+from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
+from sparklog.node.config.topic import TOPIC_SYNONYMS
 from tests.compat.kafka_programs import KafkaProgram
 
 DIFFERENT_DEFAULTS: Final = {

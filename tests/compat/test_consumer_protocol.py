@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
 

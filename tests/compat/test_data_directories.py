@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode
-from sparklog.storage.producer_snapshots import decode_snapshot, encode_snapshot
-from sparklog.storage.running_marker import RunningMarker, boot_id, read_marker, write_marker
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.storage.directory.running_marker import RunningMarker, boot_id, read_marker, write_marker
+from sparklog.node.storage.producers.producer_snapshots import decode_snapshot, encode_snapshot
+from sparklog.protocol.errors import ErrorCode
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.data_directories.make import CONFIG, PARTITIONS, append, in_sync, served
 

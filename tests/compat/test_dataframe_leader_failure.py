@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.dataframe.options import ReadOptions, WriteOptions
-from sparklog.dataframe.prepared_rows import WrittenRecords
-from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.schemas import record_schema
-from sparklog.dataframe.worker_process import this_process
-from sparklog.dataframe.writer import SparklogWriter
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.dataframe.options import ReadOptions, WriteOptions
+from sparklog.user.dataframe.prepared_rows import WrittenRecords
+from sparklog.user.dataframe.reader import SparklogReader
+from sparklog.user.dataframe.schemas import record_schema
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.dataframe.writer import SparklogWriter
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic
 

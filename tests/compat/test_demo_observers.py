@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sparklog.jobs.demo.observers import AcknowledgedObserver, ReadingAlong
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from sparklog.metadata.framing import decode_record
-from sparklog.records.batch import iterate_headers, read_header
-from sparklog.records.builder import read_records
-from sparklog.storage.log import Log
-from sparklog.storage.log_config import LogConfig
+from sparklog.node.metadata.framing import decode_record
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.records.batch import iterate_headers, read_header
+from sparklog.protocol.records.builder import read_records
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.kafka_programs import (
     DUMPED_SUFFIXES,
@@ -20,7 +20,7 @@ from tests.compat.kafka_programs import (
     files_of_logs,
 )
 from tests.compat.librdkafka import create_topic, produce
-from tests.unit.sparklog.storage.batches import (
+from tests.unit.sparklog.node.storage.batches import (
     START_MS,
     load_producers_again,
     make_batch,

@@ -17,30 +17,30 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.config import ClientConfig, parse_bootstrap_servers
-from sparklog.client.coordinators import Coordinators
-from sparklog.client.errors import ApiTimeoutError, TopicReplacedError
-from sparklog.client.group_offsets import committed_offsets
-from sparklog.dataframe.errors import InvalidRowError
-from sparklog.dataframe.options import ReadOptions, WriteOptions
-from sparklog.dataframe.prepared_rows import PreparedRows
-from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.worker_process import this_process
-from sparklog.dataframe.writer import batch_writer
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.jobs.sinks.__main__ import main as sinks
-from sparklog.sink.client import SinkClient, TransactionTimeoutError
-from sparklog.sink.machine.errors import (
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.user.client.coordinators import Coordinators
+from sparklog.user.client.errors import ApiTimeoutError, TopicReplacedError
+from sparklog.user.client.group_offsets import committed_offsets
+from sparklog.user.dataframe.errors import InvalidRowError
+from sparklog.user.dataframe.options import ReadOptions, WriteOptions
+from sparklog.user.dataframe.prepared_rows import PreparedRows
+from sparklog.user.dataframe.reader import SparklogReader
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.dataframe.writer import batch_writer
+from sparklog.user.sink.client import SinkClient, TransactionTimeoutError
+from sparklog.user.sink.machine.errors import (
     DifferentBatchError,
     OlderCheckpointError,
     SupersededRunError,
     TransactionsLostError,
 )
-from sparklog.sink.machine.names import DECISIONS_TOPIC
-from sparklog.sink.machine.protocols import Commit, Settle, SinkBatch
-from sparklog.sink.machine.steps import EndTransactions, ListOpenTransactions, Step
-from sparklog.types import TopicPartition
+from sparklog.user.sink.machine.names import DECISIONS_TOPIC
+from sparklog.user.sink.machine.protocols import Commit, Settle, SinkBatch
+from sparklog.user.sink.machine.steps import EndTransactions, ListOpenTransactions, Step
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.compat.mortal import MortalProcesses

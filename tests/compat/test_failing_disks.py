@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
-from sparklog.errors import ErrorCode
-from sparklog.types import BrokerId
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
 

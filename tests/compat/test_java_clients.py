@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from confluent_kafka import TopicPartition
 
-from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.protocol.records.batch import BatchHeader, iterate_headers
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce

@@ -6,12 +6,12 @@ from typing import Final
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from sparklog.apis.groups import FIND_COORDINATOR
-from sparklog.types import BrokerId
-from sparklog.wire.allowance import items_allowance_bytes
-from sparklog.wire.apis import ApiKey, request_type
-from sparklog.wire.encoder import encode_varint
-from sparklog.wire.layout import entity_layout, item_memory_bytes
+from sparklog.node.apis.groups import FIND_COORDINATOR
+from sparklog.protocol.codec.allowance import items_allowance_bytes
+from sparklog.protocol.codec.apis import ApiKey, request_type
+from sparklog.protocol.codec.encoder import encode_varint
+from sparklog.protocol.codec.layout import entity_layout, item_memory_bytes
+from sparklog.protocol.types import BrokerId
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic
 from tests.compat.raw_frames import frame, header, read_one_answer

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from uuid import UUID
 
-from sparklog.metadata.framing import encode_record
-from sparklog.metadata.schemas import (
+from sparklog.node.metadata.framing import encode_record
+from sparklog.node.metadata.schemas import (
     AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
@@ -25,14 +25,14 @@ from sparklog.metadata.schemas import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
-from sparklog.metadata_log.machine.snapshot_records import snapshot_records
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
-from sparklog.metadata_log.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
-from sparklog.metadata_log.snapshot_store import read_snapshot
-from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
+from sparklog.node.metadata_log.machine.snapshot_records import snapshot_records
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.node.metadata_log.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
+from sparklog.node.metadata_log.snapshot_store import read_snapshot
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram, as_kafka_shows_it, dump_metadata
-from tests.unit.sparklog.metadata.images import image_with_partitions
+from tests.unit.sparklog.node.metadata.images import image_with_partitions
 
 TOPIC_ID = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 DIRECTORY = UUID(int=77)

@@ -10,9 +10,9 @@ from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignme
 from kio.schema.alter_partition_reassignments.v1.request import ReassignablePartition, ReassignableTopic
 
 from benchmarks.probe import Probe
-from sparklog.errors import ErrorCode
-from sparklog.metadata.registrations import PartitionRegistration
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.metadata.registrations import PartitionRegistration
+from sparklog.protocol.errors import ErrorCode
 from tests.chaos.ledger import Ledger
 from tests.chaos.reading import read_everything
 from tests.cluster import LocalCluster, wait_for

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
 from sparklog.driver.controller.machine import startup_grace
-from sparklog.errors import KafkaError
-from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER
+from sparklog.protocol.errors import KafkaError
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce
 

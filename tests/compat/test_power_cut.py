@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.storage.running_marker import RUNNING_MARKER
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.storage.directory.running_marker import RUNNING_MARKER
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce
 

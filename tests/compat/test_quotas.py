@@ -28,9 +28,9 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import ResourceType
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.metadata.schemas import ResourceType
+from sparklog.protocol.errors import ErrorCode
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce

@@ -22,13 +22,13 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka.net.sasl import oauth as kafka_oauth
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.errors import KafkaError as OurKafkaError
 from sparklog.jobs.command_config import command_client
 from sparklog.jobs.top.observation import ClusterWatch
-from sparklog.security.sasl.password_login import PasswordLogin
-from sparklog.sink.client import SinkClient
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.security.sasl.password_login import PasswordLogin
+from sparklog.protocol.errors import KafkaError as OurKafkaError
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.sink.client import SinkClient
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.identity_provider import IdentityProvider

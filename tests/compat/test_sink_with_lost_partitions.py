@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from pyspark import TaskContext
 
-from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.worker_process import this_process
-from sparklog.dataframe.writer import batch_writer
-from sparklog.metadata.partition_for import partition_for
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.names import DECISIONS_TOPIC, SinkId, SinkKind
-from sparklog.sink.machine.steps import EndTransactions, Step
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.user.dataframe.options import WriteOptions
+from sparklog.user.dataframe.worker_process import this_process
+from sparklog.user.dataframe.writer import batch_writer
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.names import DECISIONS_TOPIC, SinkId, SinkKind
+from sparklog.user.sink.machine.steps import EndTransactions, Step
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.compat.sinks import VALUES, Query, seen
@@ -53,7 +53,7 @@ def test_job_that_is_decided_succeeds_while_a_partition_of_it_is_offline(
         return perform(self, step)
 
     monkeypatch.setattr(SinkClient, "perform", lose_partition)
-    with caplog.at_level(logging.WARNING, logger="sparklog.sink.client"):
+    with caplog.at_level(logging.WARNING, logger="sparklog.user.sink.client"):
         writer.commit(messages)
     (warning,) = caplog.messages
     assert "1 transactions of job-" in warning

@@ -17,13 +17,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from sparklog.errors import KafkaError
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata_log.snapshot_files import list_snapshots
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, SnapshotId
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata_log.snapshot_files import list_snapshots
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId, SnapshotId
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
-from tests.unit.sparklog.metadata_log.metadata_logs import open_with_snapshots, replayed
+from tests.unit.sparklog.node.metadata_log.metadata_logs import open_with_snapshots, replayed
 
 CONFIG = {
     "metadata.log.max.record.bytes.between.snapshots": "20000",

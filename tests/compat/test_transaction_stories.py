@@ -16,8 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from sparklog.errors import ErrorCode
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.protocol.errors import ErrorCode
 from tests.cluster import LocalCluster
 from tests.compat.kafka_jvm import KafkaJvm
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic

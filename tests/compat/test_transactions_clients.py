@@ -16,8 +16,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION, TransactionState
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce

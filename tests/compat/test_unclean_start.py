@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sparklog.errors import ErrorCode
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
-from sparklog.types import TopicPartition
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.node.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic
 from tests.unit.executor.requests import produce, rows

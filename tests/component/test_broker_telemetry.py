@@ -12,13 +12,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.errors import ErrorCode
-from sparklog.metrics import controller as controller_names
-from sparklog.metrics import network, process, server
-from sparklog.metrics.names import MetricName
-from sparklog.records.codecs import Codec
-from sparklog.telemetry.machine.subscriptions import UNASKED
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.metrics import controller as controller_names
+from sparklog.node.metrics import network, process, server
+from sparklog.node.metrics.names import MetricName
+from sparklog.node.telemetry.machine.subscriptions import UNASKED
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.codecs import Codec
 from tests.cluster import LocalCluster, wait_for
 
 PARTITIONS = 4

@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.executor.logs import cleaner_processes
 from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleaningFailedError
-from sparklog.storage.cleaning.request import CleaningRequest
+from sparklog.node.storage.cleaning.request import CleaningRequest
 from tests.cluster import wait_for
 
 REQUEST = CleaningRequest(
@@ -37,7 +37,7 @@ REQUEST = CleaningRequest(
 STARTER = """
 import sys
 from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleaningFailedError
-from sparklog.storage.cleaning.request import CleaningRequest
+from sparklog.node.storage.cleaning.request import CleaningRequest
 
 request = CleaningRequest(
     directory=sys.argv[1], segments=[], segments_end=0, transaction_indexes=[], first_dirty_offset=0,

@@ -15,12 +15,12 @@ import pytest
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.process.controller_process import ControllerProcess
-from sparklog.errors import ErrorCode
 from sparklog.hosting import StartError
-from sparklog.types import CLUSTER_METADATA_TOPIC
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.config import BrokerConfig
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
 from tests.cluster import wait_for
 from tests.inside import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
@@ -143,7 +143,7 @@ DRIVER = f"""
 import sys, time
 from pathlib import Path
 from sparklog.driver.process.controller_process import ControllerProcess
-from sparklog.config import BrokerConfig
+from sparklog.node.config import BrokerConfig
 from tests.inside import SECRET
 if __name__ == "__main__":
     process = ControllerProcess.launch()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparklog.executor.process import daemon
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[2]
 
 LOADED = """
 import os, sys
@@ -16,7 +16,7 @@ import pyspark.daemon
 threads = len(os.listdir("/proc/self/task"))
 heavy = {"hypothesis", "numpy", "pyarrow", "pandas", "pyspark.worker"} & set(sys.modules)
 task = "sparklog.executor.process.broker_task"
-broker = {"sparklog.executor.broker", task, "sparklog.storage.log"} - set(sys.modules)
+broker = {"sparklog.executor.broker", task, "sparklog.node.storage.log.log"} - set(sys.modules)
 print(threads, heavy, broker, sparklog.executor.process.daemon.manager is pyspark.daemon.manager)
 """
 

@@ -6,7 +6,8 @@ import sys
 LOADED = """
 import sys
 import sparklog.jobs.serve
-cluster = {"sparklog.driver.application", "sparklog.driver.cluster", "sparklog.config", "sparklog.storage"}
+cluster = {"sparklog.driver." + each for each in ("application", "cluster")}
+cluster |= {"sparklog.node.config", "sparklog.node.storage"}
 print(cluster & set(sys.modules))
 """
 

@@ -30,4 +30,4 @@ def test_brokers_of_a_stopped_cluster_leave_without_a_warning() -> None:
     lines = [line for log in logs for line in log.splitlines()]
     alarms = [line for line in lines if " WARNING " in line or " ERROR " in line]
     # A machine that had no processor for a broker is told of, rightly.
-    assert [line for line in alarms if " sparklog.wire.loop_lag: " not in line] == []
+    assert [line for line in alarms if " sparklog.node.loop.loop_lag: " not in line] == []

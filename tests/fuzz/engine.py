@@ -81,8 +81,8 @@ def main() -> None:
 
 def _instrument_walkers() -> None:
     """Have atheris see into the walks that the guard compiles for each version of each API."""
-    from sparklog.wire.apis import ApiKey, known_versions, request_type
-    from sparklog.wire.guard import walker
+    from sparklog.protocol.codec.apis import ApiKey, known_versions, request_type
+    from sparklog.protocol.codec.guard import walker
 
     for api_key in ApiKey:
         versions = known_versions(api_key)

@@ -11,11 +11,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec
-from sparklog.wire.apis import ApiKey, known_versions, request_type
-from sparklog.wire.encoder import encode_to_bytes
-from sparklog.wire.frames import request_encoder
+from sparklog.protocol.codec.apis import ApiKey, known_versions, request_type
+from sparklog.protocol.codec.encoder import encode_to_bytes
+from sparklog.protocol.codec.frames import request_encoder
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec
 from tests.fuzz.corpus import read_corpus, write_corpus
 from tests.fuzz.pieces import joined
 from tests.fuzz.targets import TARGETS
@@ -77,12 +77,12 @@ def batches() -> Iterator[tuple[str, bytes]]:
 
 def snapshots() -> Iterator[tuple[str, bytes]]:
     """Records of each type alone, together, and a snapshot as it lies on the disk."""
-    from sparklog.metadata.framing import encode_record
-    from sparklog.metadata.image import EMPTY_IMAGE
-    from sparklog.metadata.schemas import RECORD_TYPES
-    from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
+    from sparklog.node.metadata.framing import encode_record
+    from sparklog.node.metadata.image import EMPTY_IMAGE
+    from sparklog.node.metadata.schemas import RECORD_TYPES
+    from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
     from tests.fuzz.targets.snapshots import with_lengths
-    from tests.unit.sparklog.wire.entities import arbitrary_entity
+    from tests.unit.sparklog.node.serving.entities import arbitrary_entity
 
     values = []
     for record_type in RECORD_TYPES.values():
@@ -99,8 +99,8 @@ def snapshots() -> Iterator[tuple[str, bytes]]:
 
 def files() -> Iterator[tuple[str, bytes]]:
     """Each file, as it is written."""
-    from sparklog.storage.machine.producer_states import BatchMetadata, ProducerState
-    from sparklog.storage.producer_snapshots import encode_snapshot
+    from sparklog.node.storage.machine.producer_states import BatchMetadata, ProducerState
+    from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
 
     state = ProducerState(3, 1_600_000_000_000)
     state.batches.append(BatchMetadata(0, 9, 19, 9, 1_600_000_000_000))
@@ -126,14 +126,14 @@ def coordinators() -> Iterator[tuple[str, bytes]]:
     from kio.schema.consumer_protocol_assignment.v3 import data as assignment
     from kio.schema.consumer_protocol_subscription.v3 import data as subscription
 
-    from sparklog.coordinator_records.framing import (
+    from sparklog.executor.coordinators.records.framing import (
         CONSUMER_OFFSETS_RECORDS,
         TRANSACTION_STATE_RECORDS,
         encode_key,
         encode_value,
     )
-    from sparklog.sink.machine.decisions import IndexEntry
-    from tests.unit.sparklog.wire.entities import arbitrary_entity
+    from sparklog.user.sink.machine.decisions import IndexEntry
+    from tests.unit.sparklog.node.serving.entities import arbitrary_entity
 
     for kind, types in enumerate((CONSUMER_OFFSETS_RECORDS, TRANSACTION_STATE_RECORDS)):
         for each in types._types.values():
@@ -158,7 +158,7 @@ def coordinators() -> Iterator[tuple[str, bytes]]:
 
 def sasl() -> Iterator[tuple[str, bytes]]:
     """Exchanges that are right."""
-    from sparklog.security.sasl.scram import ScramCredential, ScramLogin, ScramVerification
+    from sparklog.node.security.sasl.scram import ScramCredential, ScramLogin, ScramVerification
     from tests.fuzz.targets import sasl as target
 
     name = target.USER.encode()
@@ -175,8 +175,8 @@ def sasl() -> Iterator[tuple[str, bytes]]:
         server_final = server.respond(client_final)
         yield f"scram-{kind}", bytes([kind]) + joined((client_first, client_final))
         yield f"scram-login-{kind}", bytes([kind + 2]) + joined((server_first, server_final))
-    from sparklog.security.oauth.unsecured_tokens import unsecured_token
-    from sparklog.security.sasl.oauthbearer import OAuthBearerLogin
+    from sparklog.node.security.oauth.unsecured_tokens import unsecured_token
+    from sparklog.node.security.sasl.oauthbearer import OAuthBearerLogin
     from tests.identity_provider import IdentityProvider
 
     claims = {"sub": "ann", "iat": 1_000, "exp": 1 << 40, "scope": ["a"]}
@@ -292,7 +292,7 @@ _RANDOM = {"certificates", "sasl", "tls"}
 
 
 def _frames() -> Iterator[tuple[str, bytes]]:
-    from tests.unit.sparklog.wire.entities import arbitrary_entity
+    from tests.unit.sparklog.node.serving.entities import arbitrary_entity
 
     encode = request_encoder("c")
     for api_key in ApiKey:

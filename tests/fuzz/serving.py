@@ -8,26 +8,26 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.acls.machine.authorizer import AuthorizerSettings
-from sparklog.apis.inside import guarded_inside, only_inside
-from sparklog.apis.listeners import listener_guards
-from sparklog.apis.row import Side
-from sparklog.authorization.authorization import Authorization
-from sparklog.authorization.guards.guard import filled
-from sparklog.config import BrokerConfig
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
-from sparklog.wire.admission import Admission
-from sparklog.wire.apis import ApiKey, known_versions, response_type
-from sparklog.wire.authentication import Authentication
-from sparklog.wire.buffers import BufferPool
-from sparklog.wire.connection import Connection
-from sparklog.wire.dispatcher import Dispatcher
-from sparklog.wire.request_memory import RequestMemory
-from sparklog.wire.request_metrics import RequestMetrics
-from sparklog.wire.requests import Api, Request
-from sparklog.wire.routes import Routes
-from sparklog.wire.turns import Turns
+from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.node.acls.machine.authorizer import AuthorizerSettings
+from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.listeners import listener_guards
+from sparklog.node.apis.row import Side
+from sparklog.node.authorization.authorization import Authorization
+from sparklog.node.authorization.guards.guard import filled
+from sparklog.node.config import BrokerConfig
+from sparklog.node.limits.request_memory import RequestMemory
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
+from sparklog.node.serving.admission import Admission
+from sparklog.node.serving.authentication import Authentication
+from sparklog.node.serving.buffers import BufferPool
+from sparklog.node.serving.connection import Connection
+from sparklog.node.serving.dispatcher import Dispatcher
+from sparklog.node.serving.request_metrics import RequestMetrics
+from sparklog.node.serving.requests import Api, Request
+from sparklog.node.serving.routes import Routes
+from sparklog.node.serving.turns import Turns
+from sparklog.protocol.codec.apis import ApiKey, known_versions, response_type
 from tests.fuzz.finding import Finding
 from tests.fuzz.loop import Loop, Socket
 

@@ -19,7 +19,7 @@ TREES: Final = ("sparklog", "driver", "executor", "jobs")
 
 # A line is deleted once its directory has been edited; all others are checked.
 NOT_YET_CLEAN: Final = (
-    "sparklog/storage/log.py",
+    "sparklog/node/storage/log/log.py",
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",
     "sparklog/authorization",
@@ -31,17 +31,17 @@ NOT_YET_CLEAN: Final = (
     "sparklog/top-level",
     "sparklog/wire",
     "sparklog/__init__.py",
-    "sparklog/clocks.py",
-    "sparklog/endpoints.py",
-    "sparklog/errors.py",
-    "sparklog/exponential_backoff.py",
+    "sparklog/node/clocks.py",
+    "sparklog/node/endpoints.py",
+    "sparklog/protocol/errors.py",
+    "sparklog/node/exponential_backoff.py",
     "sparklog/hosting.py",
     "sparklog/kio_alone.py",
-    "sparklog/log_lines.py",
-    "sparklog/printable.py",
-    "sparklog/rates.py",
+    "sparklog/node/log_lines.py",
+    "sparklog/node/printable.py",
+    "sparklog/node/rates.py",
     "sparklog/spark_versions.py",
-    "sparklog/types.py",
+    "sparklog/protocol/types.py",
     # The driver.
     "driver",
     # The executor.

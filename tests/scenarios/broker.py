@@ -7,12 +7,12 @@ from kio.schema.alter_partition.v3 import AlterPartitionRequest
 from kio.schema.alter_partition.v3.request import BrokerState as IsrMember
 from kio.schema.alter_partition.v3.request import PartitionData, TopicData
 
-from sparklog.endpoints import Endpoint
 from sparklog.executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle
 from sparklog.executor.partitions.machine.events import ProposeIsr
-from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import FeatureRange, MetadataImage
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.features import SUPPORTED_FEATURES
+from sparklog.node.metadata.image import FeatureRange, MetadataImage
+from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
 from tests.scenarios.replica import Log, Replica
 from tests.unit.driver.controller.conversation import CLUSTER_ID
 

@@ -18,9 +18,7 @@ from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-from sparklog.config import topic_config
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.executor.partitions.machine.events import (
     BrokersChanged,
@@ -29,9 +27,11 @@ from sparklog.executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.node.config import topic_config
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, TopicIdPartition
 from tests.scenarios.broker import Broker, Disk, alter_partition_request, new_lifecycle, role
 from tests.scenarios.promises import Promises, divergences
 from tests.scenarios.replica import Log, Replica, Tell

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping
 
-from sparklog.types import BrokerId
+from sparklog.protocol.types import BrokerId
 from tests.scenarios.replica import Log
 
 

@@ -19,16 +19,16 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     ExpectedBroker,
 )
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     FetchOutcome,
     QuorumVoter,
     VoteRequest,
 )
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey, VoterSet
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 from tests.scenarios.replica import Log, Record, Tell
 
 CLUSTER_ID = "c"

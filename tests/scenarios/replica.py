@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
@@ -32,9 +31,10 @@ from sparklog.executor.partitions.machine.follower import (
     TruncateTo,
 )
 from sparklog.executor.partitions.machine.leader import PartitionLeader
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 LAG_TIME_MAX_MS = 10_000
 

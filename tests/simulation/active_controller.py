@@ -19,14 +19,14 @@ from sparklog.driver.controller.machine.decision import Decision
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterSet
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from tests.simulation.metadata_copy import MetadataBatch, MetadataCopy, Reading
 from tests.simulation.network import Connection, Reply
 from tests.simulation.quorum_messages import AskLogEnds, BeginEpoch, MetadataFetch, MetadataFetched

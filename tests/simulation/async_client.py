@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparklog.errors import ErrorCode
-from sparklog.types import BrokerId
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
 from tests.simulation.async_loop import AsyncLoop, set_running_loop
 from tests.simulation.clients import REQUEST_TIMEOUT_MS, RETRY_MS, ClientProcess
 from tests.simulation.network import Link

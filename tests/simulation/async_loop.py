@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sparklog.errors import KafkaError
+from sparklog.protocol.errors import KafkaError
 from tests.simulation.loop import BESIDE_MS, ProcessLoop, Timer
 from tests.simulation.network import Process
 

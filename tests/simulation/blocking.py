@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 
 from greenlet import getcurrent, greenlet
 
-from sparklog.client import cluster_client, connecting, fetching, producer
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.sasl.mechanism import Login
-from sparklog.security.tls.settings import TlsSettings
-from sparklog.types import TimestampMs
-from sparklog.wire.versions import downgrade
+from sparklog.node.security.sasl.mechanism import Login
+from sparklog.node.security.tls.settings import TlsSettings
+from sparklog.protocol.codec.versions import downgrade
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TimestampMs
+from sparklog.user.client import cluster_client, connecting, fetching, producer
 from tests.simulation.leading import START_MS
 from tests.simulation.network import Connection, Process
 from tests.simulation.planted_bug import Replacement

@@ -13,9 +13,7 @@ from uuid import UUID
 
 from kio.schema.fetch.v17.request import FetchRequest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
-from sparklog.endpoints import Endpoint
 from sparklog.executor.control.machine.broker_lifecycle import (
     Ask,
     BrokerIdentity,
@@ -35,11 +33,13 @@ from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.roles import Roles
 from sparklog.executor.partitions.settings import TopicSettings
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerEpoch, BrokerId, ProducerId
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.features import SUPPORTED_FEATURES
+from sparklog.node.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId
 from tests.simulation.async_loop import AsyncLoop, set_running_loop
 from tests.simulation.cleaning import Cleaner
 from tests.simulation.coordinating import AskCoordinator, Coordinating

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.consumer_protocol_subscription.v3.data import ConsumerProtocolSubscription, TopicPartition
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
@@ -25,7 +24,8 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     LeavingMember,
     SyncGroup,
 )
-from sparklog.wire.encoder import encode_to_bytes
+from sparklog.protocol.codec.encoder import encode_to_bytes
+from sparklog.protocol.errors import ErrorCode
 from tests.simulation.clients import REQUEST_TIMEOUT_MS
 from tests.simulation.coordinating import Coordinated
 from tests.simulation.member import Held, Member, Stamp

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, CleanerSchedule, LogFacts, SegmentFacts
 from sparklog.executor.partitions.replica import Replica
-from sparklog.records.batch import BatchHeader, iterate_headers
-from sparklog.storage.aborted_transaction import AbortedTransactionEntry
-from sparklog.storage.cleaning.batch_windows import Window
-from sparklog.storage.cleaning.key_hashes import KeyHashes
-from sparklog.storage.cleaning.key_mapping import KeyMapping
-from sparklog.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
-from sparklog.storage.cleaning.record_filter import RecordFilter, Round
-from sparklog.storage.cleaning.request import LastBatch
-from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
-from sparklog.storage.machine.segment_groups import SealedSegment, group_segments
-from sparklog.types import Offset, TimestampMs
+from sparklog.node.storage.cleaning.batch_windows import Window
+from sparklog.node.storage.cleaning.key_hashes import KeyHashes
+from sparklog.node.storage.cleaning.key_mapping import KeyMapping
+from sparklog.node.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
+from sparklog.node.storage.cleaning.record_filter import RecordFilter, Round
+from sparklog.node.storage.cleaning.request import LastBatch
+from sparklog.node.storage.index.aborted_transaction import AbortedTransactionEntry
+from sparklog.node.storage.machine.cleaned_transactions import CleanedTransactions
+from sparklog.node.storage.machine.segment_groups import SealedSegment, group_segments
+from sparklog.protocol.records.batch import BatchHeader, iterate_headers
+from sparklog.protocol.types import Offset, TimestampMs
 from tests.simulation.committed_table import DELETE_RETENTION_MS
 from tests.simulation.disk import MemoryLog
 from tests.simulation.leading import START_MS
@@ -119,7 +119,7 @@ class Cleaner:
         )
 
     def _clean(self, log: MemoryLog, part: Cleanable) -> CleanedPart:
-        """Do one round, as `sparklog.storage.cleaning.cleaner` does it over files."""
+        """Do one round, as `sparklog.node.storage.cleaning.cleaner` does it over files."""
         hashes = KeyHashes()
         first, end = part.first_dirty_offset, part.end_offset
         offset_map = OffsetMap((self._room + 2) * SLOT_BYTES, 0.9, max(end - first, 1))

@@ -7,11 +7,11 @@ and have no producer id: they are promised nothing, but must not be answered by 
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
-from sparklog.records.batch import iterate_headers
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.types import BrokerId, Offset, TopicIdPartition
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import iterate_headers
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import BrokerId, Offset, TopicIdPartition
 from tests.simulation.broker_process import DescribeTopics
 from tests.simulation.leading import START_MS, ConsumerFetch, Fetched, Produce, Produced
 from tests.simulation.ledger import Promise

@@ -13,12 +13,12 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
 from sparklog.driver.process.machine.supervision import Effect, GiveUp, RestartAt, StartChild, Supervision
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.sink.decisions_topic import DECISIONS_TOPIC
-from sparklog.types import BrokerId, TopicIdPartition, TopicPartition
+from sparklog.node.config import BrokerConfig, SnapshotLimits
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.protocol.types import BrokerId, TopicIdPartition, TopicPartition
+from sparklog.user.sink.decisions_topic import DECISIONS_TOPIC
 from tests.simulation.async_client import AsyncClient
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF

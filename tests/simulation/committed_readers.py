@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopic
 
-from sparklog.client.aborted import without_aborted
-from sparklog.errors import ErrorCode
-from sparklog.records.batch import BatchHeader, iterate_headers
-from sparklog.types import Offset, TopicIdPartition, TopicPartition
-from sparklog.wire.fetch_metadata import FINAL_EPOCH
+from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import BatchHeader, iterate_headers
+from sparklog.protocol.types import Offset, TopicIdPartition, TopicPartition
+from sparklog.user.client.aborted import without_aborted
 from tests.simulation.async_client import AsyncClient
 from tests.simulation.clients import READ_PAUSE_MS
 from tests.simulation.leading import FETCH_WAIT_MS

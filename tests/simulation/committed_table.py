@@ -10,10 +10,10 @@ nothing writes them to a compacted topic.
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from sparklog.records.batch import BatchHeader, read_header
-from sparklog.records.builder import SimpleRecord, read_records
-from sparklog.storage.transaction_markers import read_marker
-from sparklog.types import Offset, ProducerId
+from sparklog.node.storage.producers.transaction_markers import read_marker
+from sparklog.protocol.records.batch import BatchHeader, read_header
+from sparklog.protocol.records.builder import SimpleRecord, read_records
+from sparklog.protocol.types import Offset, ProducerId
 
 DELETE_RETENTION_MS = 200
 _KEPT_FIELDS = (

@@ -7,7 +7,6 @@ will be back leaves with epoch -2, any other with -1.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
 from sparklog.executor.coordinators.groups.machine.consumer.member import (
     LEAVE_GROUP_MEMBER_EPOCH,
@@ -15,6 +14,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
 )
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
+from sparklog.protocol.errors import ErrorCode
 from tests.simulation.coordinating import Coordinated
 from tests.simulation.member import Held, Member, Stamp
 

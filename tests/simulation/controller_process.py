@@ -17,10 +17,10 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     Candidate,
     ExpectedBroker,
 )
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode
 from tests.simulation.active_controller import ActiveController
 from tests.simulation.metadata_copy import MetadataCopy, Reading
 from tests.simulation.network import Connection, Link, Process, Reply

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
@@ -24,12 +23,13 @@ from sparklog.executor.coordinators.transactions.machine.events import SendMarke
 from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.records.batch import iterate_headers
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import iterate_headers
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.leading import START_MS
 from tests.simulation.network import Reply as Answer
 

@@ -4,15 +4,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, OffsetFetch
+from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitKey
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.partitions.replica import Replica
-from sparklog.records.batch import read_header
-from sparklog.records.key_values import read_keys_and_values
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.key_values import read_keys_and_values
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.group_events import OffsetDelete
 from tests.simulation.invariant import Invariant
 from tests.simulation.ledger import Ledger

@@ -14,20 +14,33 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState
-from sparklog.records.batch import STAMP, STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers
-from sparklog.storage.batch_walk import walk_with_crc
-from sparklog.storage.log_config import LogConfig
-from sparklog.storage.log_reads import LogReads
-from sparklog.storage.machine.leader_epochs import LeaderEpochs
-from sparklog.storage.machine.producer_states import Duplicate, ProducerStates
-from sparklog.storage.machine.recovery_rules import PreviousStop, SoundPrefix
-from sparklog.storage.machine.verification import Verification
-from sparklog.storage.producer_replay import apply_batch
-from sparklog.storage.results import AppendInfo, ReadResult
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
+from sparklog.node.storage.log.log_reads import LogReads
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.machine.leader_epochs import LeaderEpochs
+from sparklog.node.storage.machine.producer_states import Duplicate, ProducerStates
+from sparklog.node.storage.machine.recovery_rules import PreviousStop, SoundPrefix
+from sparklog.node.storage.machine.verification import Verification
+from sparklog.node.storage.producers.producer_replay import apply_batch
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.results import AppendInfo, ReadResult
+from sparklog.node.storage.segments.batch_walk import walk_with_crc
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import (
+    STAMP,
+    STAMP_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    iterate_headers,
+)
+from sparklog.protocol.types import (
+    BrokerEpoch,
+    LeaderEpoch,
+    Offset,
+    TimestampMs,
+    TopicIdPartition,
+    TopicPartition,
+)
 from tests.simulation.metadata_copy import MetadataCopy
 from tests.simulation.segments import MemorySegment, MemorySegments
 
@@ -39,7 +52,7 @@ _LEADER_EPOCH = range(12, 16)
 
 
 class MemoryLog:
-    """What `sparklog.storage.Log` does as far as a replica sees, on a simulated disk."""
+    """What `sparklog.node.storage.Log` does as far as a replica sees, on a simulated disk."""
 
     def __init__(self, disk: "Disk", topic_partition: TopicPartition, topic_id: UUID) -> None:
         self.topic_partition = topic_partition
@@ -52,7 +65,7 @@ class MemoryLog:
         self.producers = ProducerStates()
         self.missing: object = None
         self.loading: object = None
-        """Set while the producers are not what the batches say; see `sparklog.storage.Log`."""
+        """Set while the producers are not what the batches say; see `sparklog.node.storage.Log`."""
         self.log_start_offset: Offset = 0
         self.log_end_offset: Offset = 0
         self.config = LogConfig()

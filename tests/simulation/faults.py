@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from tests.simulation.disk import Disk
 from tests.simulation.network import Process
 from tests.simulation.topics import MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION, reassignment

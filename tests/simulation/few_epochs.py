@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from sparklog.executor.coordinators.transactions.machine import ending, initialization, metadata
-from sparklog.storage.machine import producer_states
+from sparklog.node.storage.machine import producer_states
 from tests.simulation.planted_bug import Replacement, replaced
 
 _LAST_EPOCH: Final = 5

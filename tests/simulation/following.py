@@ -6,12 +6,12 @@ in.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.errors import KafkaError
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.types import BrokerId
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId
 from tests.simulation.leading import FETCH_WAIT_MS
 from tests.simulation.network import Link
 

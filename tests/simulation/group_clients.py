@@ -7,7 +7,6 @@ a commit that was given up may still arrive; whatever was not answered may be wh
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import (
     CommittedPartition,
@@ -15,9 +14,10 @@ from sparklog.executor.coordinators.groups.machine.offsets import (
     OffsetFetch,
 )
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import Offset, TopicIdPartition
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import Offset, TopicIdPartition
 from tests.simulation.clients import REQUEST_TIMEOUT_MS, RETRY_MS, ClientProcess
 from tests.simulation.coordinating import AskCoordinator, Coordinated
 from tests.simulation.group_events import OffsetDelete

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.executor.partitions.replica import Replica
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
-from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.node.metadata_log.machine.voter_set import VoterKey, VoterSet
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise
 

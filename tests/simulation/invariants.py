@@ -6,9 +6,9 @@
 from typing import TYPE_CHECKING, Any
 
 from sparklog.executor.partitions.replica import Replica
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.records.batch import read_header
-from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.coordination_invariants import COORDINATION_INVARIANTS
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise

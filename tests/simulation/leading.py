@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from sparklog.errors import ErrorCode
-from sparklog.executor.api.delayed_produce import ACKS_ALL, ACKS_LEADER
-from sparklog.executor.api.fetch import FetchHandler
-from sparklog.executor.api.fetch_sessions import FetchSessions
-from sparklog.executor.api.produce import ProduceHandler
+from sparklog.executor.api.fetch.fetch import FetchHandler
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ACKS_LEADER
+from sparklog.executor.api.produce.produce import ProduceHandler
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
-from sparklog.rates import QuotaWindows
-from sparklog.records.batch import read_header
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.fetch_metadata import FINAL_EPOCH, LARGEST
-from sparklog.wire.requests import Handler, Request
-from sparklog.wire.steps import steps_of
-from sparklog.wire.turns import is_awaitable
+from sparklog.node.rates import QuotaWindows
+from sparklog.node.serving.requests import Handler, Request
+from sparklog.node.serving.turns import is_awaitable
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH, LARGEST
+from sparklog.protocol.codec.steps import steps_of
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.loop import ProcessLoop
 from tests.simulation.network import Connection, Reply
 

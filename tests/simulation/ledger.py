@@ -12,8 +12,8 @@ earlier epochs promise or show is not held against anybody any more.
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from sparklog.records.batch import STAMP_BYTES, BatchHeader, read_header
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from sparklog.protocol.records.batch import STAMP_BYTES, BatchHeader, read_header
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.committed_table import CommittedTable
 from tests.simulation.disk import MemoryLog
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.partition_for import coordinator_partition
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import TopicIdPartition
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.partition_for import coordinator_partition
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.types import TopicIdPartition
 from tests.simulation.clients import Consumer, Producer
 
 if TYPE_CHECKING:

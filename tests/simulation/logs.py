@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any
 from uuid import UUID
 
-from sparklog.storage.log_config import LogConfig
-from sparklog.types import Offset, TopicIdPartition, TopicPartition
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.types import Offset, TopicIdPartition, TopicPartition
 from tests.simulation.disk import Disk, MemoryLog
 
 

@@ -9,15 +9,15 @@ goes on committing with whatever it knows when it was stopped for longer than a 
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.offsets import (
     CommittedPartition,
     OffsetCommit,
     OffsetFetch,
 )
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import Offset, TopicIdPartition
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import Offset, TopicIdPartition
 from tests.simulation.clients import REQUEST_TIMEOUT_MS, RETRY_MS, ClientProcess
 from tests.simulation.coordinating import AskCoordinator, Coordinated
 from tests.simulation.group_clients import decide_commit, decide_fetch

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import TopicIdPartition
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.types import TopicIdPartition
 from tests.simulation.classic_member import ClassicMember
 from tests.simulation.consumer_member import ConsumerMember
 from tests.simulation.member import Held, Member, Stamp

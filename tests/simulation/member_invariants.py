@@ -8,21 +8,21 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from sparklog.coordinator_records.consumer_offsets import (
+from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
+from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
+from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit
+from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
 )
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
-from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
-from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
-from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.partitions.replica import Replica
-from sparklog.records.batch import read_header
-from sparklog.records.key_values import read_keys_and_values
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.key_values import read_keys_and_values
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.invariant import Invariant
 from tests.simulation.ledger import Ledger
 

@@ -9,16 +9,16 @@ from random import Random
 from typing import NamedTuple
 
 from sparklog.driver.controller.machine.voter_history import VoterHistory
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.machine import snapshot_records as snapshots
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.needed_snapshot import needed_snapshot
-from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.storage.machine.epoch_checks import fetch_divergence, truncation_offset
-from sparklog.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
-from sparklog.types import LeaderEpoch, Offset, SnapshotId
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.node.metadata_log.machine import snapshot_records as snapshots
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.needed_snapshot import needed_snapshot
+from sparklog.node.metadata_log.machine.voter_set import VoterSet
+from sparklog.node.storage.machine.epoch_checks import fetch_divergence, truncation_offset
+from sparklog.node.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import LeaderEpoch, Offset, SnapshotId
 
 MAX_BATCHES = 20
 

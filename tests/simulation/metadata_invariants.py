@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata_log.machine.voter_set import VoterKey, VoterSet
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess

@@ -4,9 +4,9 @@ A batch is committed when a leader's high watermark passes it. Whatever becomes 
 may ever commit anything else there.
 """
 
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.types import Offset
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.protocol.types import Offset
 from tests.simulation.metadata_copy import MetadataBatch
 
 

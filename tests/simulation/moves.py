@@ -7,8 +7,8 @@ Not one of the faults: a cluster that is asked to move its partitions is well, a
 
 from typing import TYPE_CHECKING, Final
 
-from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.types import BrokerId
+from sparklog.node.metadata.topic_names import is_internal_topic
+from sparklog.protocol.types import BrokerId
 from tests.simulation.topics import reassignment
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.node.exponential_backoff import ExponentialBackoff
 from tests.simulation.scheduler import Scheduler
 
 Reply = Callable[[Any], None]

@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.executor.partitions.replica import Replica
-from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
-from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition, TopicPartition
+from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
+from sparklog.node.metadata_log.machine.voter_set import VoterKey, VoterSet
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicIdPartition,
+    TopicPartition,
+)
 from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.committed_table import CommittedTable

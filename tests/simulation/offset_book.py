@@ -6,7 +6,7 @@ that was accepted from somebody who held it before, and should not have been, is
 
 from typing import TYPE_CHECKING
 
-from sparklog.types import Offset
+from sparklog.protocol.types import Offset
 from tests.simulation.member import Held, Stamp
 
 if TYPE_CHECKING:

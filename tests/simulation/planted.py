@@ -7,30 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sparklog.driver.controller.machine import (
-    alter_partition,
-    broker_registration,
-    elections,
-    partition_changes,
-)
+from sparklog.driver.controller.machine import elections, partition_changes
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.partition_changes import Election
+from sparklog.driver.controller.machine.requests import alter_partition, broker_registration
 from sparklog.driver.controller.machine.unclean_recovery import UncleanRecovery
 from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.machine.broker_lifecycle import BrokerLifecycle
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState, QuorumVoter, VoteRequest
 from sparklog.executor.partitions.machine.events import AdvanceHighWatermark
 from sparklog.executor.partitions.machine.follower import PartitionFetch, PartitionFollower
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.replica import Replica
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata_log.machine import snapshot_records
-from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.storage.machine.producer_states import FRESH, ProducerStates
-from sparklog.storage.machine.recovery_rules import SoundPrefix
-from sparklog.types import BrokerId
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata_log.machine import snapshot_records
+from sparklog.node.metadata_log.machine.voter_set import VoterSet
+from sparklog.node.storage.machine.producer_states import FRESH, ProducerStates
+from sparklog.node.storage.machine.recovery_rules import SoundPrefix
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
 from tests.simulation.disk import Disk
 from tests.simulation.planted_bug import PlantedBug, Replacement
 from tests.simulation.planted_cleaning import CLEANING_BUGS

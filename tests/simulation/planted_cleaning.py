@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from sparklog.executor.logs.machine import cleaner_schedule
 from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, LogFacts
-from sparklog.storage.cleaning.key_mapping import KeyMapping
-from sparklog.storage.cleaning.record_filter import RecordFilter
-from sparklog.types import TimestampMs
+from sparklog.node.storage.cleaning.key_mapping import KeyMapping
+from sparklog.node.storage.cleaning.record_filter import RecordFilter
+from sparklog.protocol.types import TimestampMs
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
 

@@ -10,7 +10,7 @@ from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorState,
 )
 from sparklog.executor.coordinators.machine.decision import Now
-from sparklog.types import Offset
+from sparklog.protocol.types import Offset
 from tests.simulation import coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic import classic_groups
 from sparklog.executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
@@ -18,7 +17,8 @@ from sparklog.executor.coordinators.groups.machine.consumer.reconciliation impor
 from sparklog.executor.coordinators.groups.machine.consumer.sessions import Sessions
 from sparklog.executor.coordinators.groups.machine.groups import Groups
 from sparklog.executor.coordinators.machine.decision import Decision, Now
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
 from tests.simulation.coordinating import MEMBER_SEEDS, Coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement
 

@@ -4,18 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sparklog.driver.controller.machine import (
-    alter_partition,
-    alter_reassignments,
-    elections,
-    partition_changes,
-)
+from sparklog.driver.controller.machine import elections, partition_changes
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.partition_changes import Election
 from sparklog.driver.controller.machine.reassignment import Assignment
+from sparklog.driver.controller.machine.requests import alter_partition, alter_reassignments
 from sparklog.executor.partitions.machine.leader import PartitionLeader
-from sparklog.metadata.schemas import NO_LEADER_CHANGE
-from sparklog.types import BrokerId, or_minus_one
+from sparklog.node.metadata.schemas import NO_LEADER_CHANGE
+from sparklog.protocol.types import BrokerId, or_minus_one
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
 

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sparklog.client.broker_requests import ask_until_answered
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.errors import ErrorCode
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine import protocols
-from sparklog.sink.machine.decisions import Decision, LastDecision, Position
-from sparklog.sink.machine.errors import DeciderFencedError
-from sparklog.sink.machine.names import SinkId, SinkKind
-from sparklog.sink.machine.protocols import Abort, Commit, Decider, Settle
-from sparklog.sink.machine.steps import (
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
+from sparklog.user.client.broker_requests import ask_until_answered
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine import protocols
+from sparklog.user.sink.machine.decisions import Decision, LastDecision, Position
+from sparklog.user.sink.machine.errors import DeciderFencedError
+from sparklog.user.sink.machine.names import SinkId, SinkKind
+from sparklog.user.sink.machine.protocols import Abort, Commit, Decider, Settle
+from sparklog.user.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
     EndTransactions,
@@ -23,8 +24,7 @@ from sparklog.sink.machine.steps import (
     Protocol,
     WriteDecision,
 )
-from sparklog.sink.machine.verdicts import Verdict
-from sparklog.types import BrokerId
+from sparklog.user.sink.machine.verdicts import Verdict
 from tests.simulation.coordinating import SINK_SEEDS
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
@@ -112,7 +112,7 @@ def _older_checkpoint_goes_on() -> Sequence[Replacement]:
     def for_a_task(kind: SinkKind, batch_id: int, run_id: str, index: Any) -> Verdict:
         return Verdict.WRITE
 
-    from sparklog.dataframe import delivery
+    from sparklog.user.dataframe import delivery
 
     return [
         Replacement(protocols, "verdict_on_commit", from_there),
@@ -149,7 +149,7 @@ def _aborted_after_the_decision() -> Sequence[Replacement]:
 
 
 def _task_does_not_ask() -> Sequence[Replacement]:
-    from sparklog.dataframe import delivery
+    from sparklog.user.dataframe import delivery
 
     return [
         Replacement(delivery, name, lambda *_: Verdict.WRITE)
@@ -158,7 +158,7 @@ def _task_does_not_ask() -> Sequence[Replacement]:
 
 
 def _slot_used_again() -> Sequence[Replacement]:
-    from sparklog.dataframe.worker_process import WorkerProcess
+    from sparklog.user.dataframe.worker_process import WorkerProcess
 
     def writer_id(self: WorkerProcess, sink: SinkId, run_id: str, batch_id: int) -> str:
         return sink.writer_id(run_id, self._name, 0)

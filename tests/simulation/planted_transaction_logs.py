@@ -12,11 +12,11 @@ from sparklog.executor.coordinators.transactions.machine.metadata import Transac
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.verification import transaction_verifier
-from sparklog.storage.log_reads import LogReads
-from sparklog.storage.machine.producer_states import CompletedTransaction, ProducerStates
-from sparklog.storage.machine.verification import Verifications
-from sparklog.storage.transaction_index import TransactionIndex
-from sparklog.types import Offset
+from sparklog.node.storage.index.transaction_index import TransactionIndex
+from sparklog.node.storage.log.log_reads import LogReads
+from sparklog.node.storage.machine.producer_states import CompletedTransaction, ProducerStates
+from sparklog.node.storage.machine.verification import Verifications
+from sparklog.protocol.types import Offset
 from tests.simulation.coordinating import TRANSACTION_SEEDS
 from tests.simulation.planted_bug import PlantedBug, Replacement
 

@@ -8,8 +8,8 @@ from sparklog.executor.coordinators.transactions.machine import ending
 from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.types import ProducerEpoch, ProducerId, TimestampMs
 from tests.simulation.coordinating import TRANSACTION_SEEDS
 from tests.simulation.planted_bug import PlantedBug, Replacement
 

@@ -7,7 +7,7 @@ from kio.schema.alter_partition.v3 import AlterPartitionRequest
 from sparklog.executor.control.machine.waiting_proposals import WaitingProposals
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
-from sparklog.types import TopicIdPartition
+from sparklog.protocol.types import TopicIdPartition
 from tests.simulation.network import Link
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ It mirrors the shell `sparklog.executor.metadata.publisher`, and takes snapshots
 from typing import TYPE_CHECKING
 
 from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotSchedule
-from sparklog.types import Offset
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata_log.machine.snapshot_schedule import SnapshotSchedule
+from sparklog.protocol.types import Offset
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -62,6 +62,6 @@ class Publishing:
         image = self._loader.image
         broker.world.image_replayed(broker, image)
         self._snapshots.replayed(len(records))
-        if self._snapshots.is_due(image, broker.now_ms):
+        if self._snapshots.is_due(broker.now_ms):
             self._snapshots.taken(broker.now_ms)
             copy.take_snapshot(image)

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import VoteRequest
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from tests.simulation.metadata_copy import Reading
 
 

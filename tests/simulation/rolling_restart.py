@@ -6,7 +6,7 @@ A group that has settled before is in the same generation, or the same epoch, wh
 from typing import TYPE_CHECKING, Final
 
 from sparklog.executor.coordinators.groups.machine.consumer.regular_expressions import MIN_REFRESH_INTERVAL_MS
-from sparklog.types import BrokerId
+from sparklog.protocol.types import BrokerId
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import World

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparklog.storage.aborted_transaction import AbortedTransactionEntry
-from sparklog.storage.file_region import LogFile
-from sparklog.storage.segment_list import number_of
-from sparklog.storage.transaction_index import TransactionIndex
-from sparklog.types import Offset
+from sparklog.node.storage.file_region import LogFile
+from sparklog.node.storage.index.aborted_transaction import AbortedTransactionEntry
+from sparklog.node.storage.index.transaction_index import TransactionIndex
+from sparklog.node.storage.segments.segment_list import number_of
+from sparklog.protocol.types import Offset
 
 _SCRATCH: Final = LogFile(Path("simulated.txnindex"), os.memfd_create("simulated"))
 """What indexes write in vain: what is in them they keep."""

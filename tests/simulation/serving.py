@@ -1,7 +1,7 @@
 """What a broker's process answers with production's handlers as they are, on asyncio in simulated time.
 
 Requests are kio entities, of clients and of other brokers. A connection's next request waits for the last
-step of the one before it, as `sparklog.wire` has it; other connections' requests come in between.
+step of the one before it, as `sparklog.node.serving` has it; other connections' requests come in between.
 """
 
 from collections import deque
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.api.delayed_produce import ACKS_ALL
+from sparklog.executor.api.produce.delayed_produce import ACKS_ALL
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
@@ -26,16 +24,18 @@ from sparklog.executor.coordinators.transactions.api.init_producer_id import Ini
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.metrics.registry import MetricRegistry
-from sparklog.records.batch import read_header
-from sparklog.types import BrokerId, TopicIdPartition
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Handler, Request
-from sparklog.wire.steps import Steps, steps_of
-from sparklog.wire.turns import Held, is_awaitable
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.serving.requests import Deferred, Handler, Request
+from sparklog.node.serving.turns import Held, is_awaitable
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.steps import Steps, steps_of
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.types import BrokerId, TopicIdPartition
 from tests.simulation.coordinating import AskCoordinator, Asked, Coordinated, Coordinating
 from tests.simulation.leading import START_MS, Leading
 from tests.simulation.network import Connection, Link, Reply

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
-from sparklog.errors import ErrorCode
+from sparklog.executor.coordinators.records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.records.batch import read_header
-from sparklog.records.builder import read_records
-from sparklog.records.key_values import read_keys_and_values
-from sparklog.sink.decisions_topic import DECISIONS_TOPIC
-from sparklog.sink.machine.decisions import Decision, LastDecision, WriterTransaction
-from sparklog.sink.machine.names import SinkId, SinkKind, sink_of
-from sparklog.sink.machine.steps import AwaitEnds, FindLastDecision, Step, WarnOfLeftovers
-from sparklog.types import ProducerEpoch, ProducerId
-from sparklog.wire.apis import ApiKey
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.builder import read_records
+from sparklog.protocol.records.key_values import read_keys_and_values
+from sparklog.protocol.types import ProducerEpoch, ProducerId
+from sparklog.user.sink.decisions_topic import DECISIONS_TOPIC
+from sparklog.user.sink.machine.decisions import Decision, LastDecision, WriterTransaction
+from sparklog.user.sink.machine.names import SinkId, SinkKind, sink_of
+from sparklog.user.sink.machine.steps import AwaitEnds, FindLastDecision, Step, WarnOfLeftovers
 from tests.simulation.ledger import Ledger
 from tests.simulation.sink_invariants import SINK_INVARIANTS, SinkInvariant
 from tests.simulation.transaction_book import ClientTransaction, TransactionBook

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from sparklog.sink.machine.decisions import Decision, WriterTransaction
-from sparklog.sink.machine.names import SinkId, SinkKind, sink_of
-from sparklog.wire.apis import ApiKey
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.user.sink.machine.decisions import Decision, WriterTransaction
+from sparklog.user.sink.machine.names import SinkId, SinkKind, sink_of
 from tests.simulation.invariant import Invariant
 
 if TYPE_CHECKING:

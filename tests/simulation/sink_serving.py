@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 
-from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.answers.find_coordinator import find_coordinator
-from sparklog.answers.metadata import metadata_response
-from sparklog.answers.reachability import is_any_live
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
 from sparklog.executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
-from sparklog.wire.apis import ApiKey, known_versions
-from sparklog.wire.requests import Handler, Request, Response
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade
+from sparklog.node.responses.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.node.responses.find_coordinator import find_coordinator
+from sparklog.node.responses.metadata import metadata_response
+from sparklog.node.responses.reachability import is_any_live
+from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.apis import ApiKey, known_versions
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess

@@ -1,20 +1,20 @@
 """Spark as a sink sees it: a driver, executors' and driver's Python processes, stages of tasks.
 
-What a process does is production's (`sparklog.dataframe.delivery`, and what is beneath it); Spark's part is
-here: tasks are tried again, run twice, run once more with their stage, and go on when nobody waits for them;
-executors and drivers are killed and stopped, drivers also between any two steps of a commit.
+What a process does is production's (`sparklog.user.dataframe.delivery`, and what is beneath it); Spark's part
+is here: tasks are tried again, run twice, run once more with their stage, and go on when nobody waits for
+them; executors and drivers are killed and stopped, drivers also between any two steps of a commit.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.dataframe.worker_process import WorkerProcess
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.sink.client import SinkClient
-from sparklog.sink.machine.errors import SinkError
-from sparklog.sink.machine.names import SinkId
-from sparklog.sink.machine.steps import Step
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.user.dataframe.worker_process import WorkerProcess
+from sparklog.user.sink.client import SinkClient
+from sparklog.user.sink.machine.errors import SinkError
+from sparklog.user.sink.machine.names import SinkId
+from sparklog.user.sink.machine.steps import Step
 from tests.simulation.async_loop import AsyncLoop, set_running_loop
 from tests.simulation.blocking import BlockingProcess, current_task
 from tests.simulation.network import Process

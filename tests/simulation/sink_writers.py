@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from sparklog.dataframe.delivery import ExactlyOnce, batch_told
-from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.prepared_rows import Batch
-from sparklog.errors import KafkaError
-from sparklog.sink.machine.errors import SinkError
-from sparklog.sink.machine.names import SinkId, SinkKind
-from sparklog.sink.machine.protocols import Settle
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.dataframe.delivery import ExactlyOnce, batch_told
+from sparklog.user.dataframe.options import WriteOptions
+from sparklog.user.dataframe.prepared_rows import Batch
+from sparklog.user.sink.machine.errors import SinkError
+from sparklog.user.sink.machine.names import SinkId, SinkKind
+from sparklog.user.sink.machine.protocols import Settle
 from tests.simulation.blocking import current_task
 from tests.simulation.sink_spark import FAILURES, Driver, PythonProcess, StageFailedError
 

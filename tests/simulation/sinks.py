@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sparklog.dataframe import delivery, row_writer, worker_process
-from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.worker_process import WorkerProcess
-from sparklog.sink import decisions_topic
-from sparklog.sink.machine.names import SinkId
+from sparklog.user.dataframe import delivery, row_writer, worker_process
+from sparklog.user.dataframe.options import WriteOptions
+from sparklog.user.dataframe.worker_process import WorkerProcess
+from sparklog.user.sink import decisions_topic
+from sparklog.user.sink.machine.names import SinkId
 from tests.simulation.blocking import current_task, new_uuid, simulated_io, wall_ms
 from tests.simulation.planted_bug import Replacement, replaced
 from tests.simulation.sink_book import SinkBook

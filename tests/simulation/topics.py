@@ -18,10 +18,10 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
-from sparklog.metadata.image import ResourceType
-from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.sink.decisions_topic import DECISIONS_TOPIC
-from sparklog.types import BrokerId
+from sparklog.node.metadata.image import ResourceType
+from sparklog.node.metadata.topic_names import is_internal_topic
+from sparklog.protocol.types import BrokerId
+from sparklog.user.sink.decisions_topic import DECISIONS_TOPIC
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
-from sparklog.types import Offset, TopicIdPartition
+from sparklog.protocol.types import Offset, TopicIdPartition
 
 
 @dataclass(slots=True)

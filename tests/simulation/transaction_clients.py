@@ -26,13 +26,13 @@ from kio.schema.produce import v12 as produce_v12
 from kio.schema.txn_offset_commit import v4 as txn_offset_commit_v4
 from kio.schema.txn_offset_commit import v5 as txn_offset_commit_v5
 
-from sparklog.errors import ErrorCode
-from sparklog.executor.api.delayed_produce import ACKS_ALL
+from sparklog.executor.api.produce.delayed_produce import ACKS_ALL
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.types import Offset, TopicPartition
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import Offset, TopicPartition
 from tests.simulation.async_client import Answered, AsyncClient
 from tests.simulation.clients import REQUEST_TIMEOUT_MS
 from tests.simulation.committed_readers import read_committed

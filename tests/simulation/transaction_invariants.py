@@ -5,15 +5,15 @@ Nothing is demanded any more once records that were committed may be lost (see `
 
 from typing import TYPE_CHECKING
 
-from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.executor.partitions.replica import Replica
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.records.batch import read_header
-from sparklog.records.key_values import read_keys_and_values
-from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicIdPartition
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.key_values import read_keys_and_values
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.invariant import Invariant
 from tests.simulation.ledger import Ledger

@@ -6,13 +6,13 @@ Told by the observer's ledgers, so that it is true whatever any broker believes.
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
-from sparklog.records.batch import BatchHeader, read_header
-from sparklog.records.builder import read_records
-from sparklog.records.key_values import read_keys_and_values
-from sparklog.storage.transaction_markers import read_marker
-from sparklog.types import Offset, ProducerEpoch, ProducerId, TopicIdPartition
+from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitKey
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.node.storage.producers.transaction_markers import read_marker
+from sparklog.protocol.records.batch import BatchHeader, read_header
+from sparklog.protocol.records.builder import read_records
+from sparklog.protocol.records.key_values import read_keys_and_values
+from sparklog.protocol.types import Offset, ProducerEpoch, ProducerId, TopicIdPartition
 from tests.simulation.ledger import Ledger
 
 

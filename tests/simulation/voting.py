@@ -24,8 +24,8 @@ from sparklog.executor.metadata.machine.quorum_voter import (
     QuorumVoter,
     VoteRequest,
 )
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import LeaderEpoch
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.types import LeaderEpoch
 from tests.simulation.metadata_copy import MetadataCopy, Snapshot
 from tests.simulation.network import Link, Reply
 from tests.simulation.quorum_messages import (

@@ -10,8 +10,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.dataframe import announce, register
 from sparklog.spark_versions import PYSPARK
+from sparklog.user.dataframe import announce, register
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SPARK_HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)

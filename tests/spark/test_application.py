@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import sparklog
-from sparklog.config import ConfigError
 from sparklog.hosting import (
     BrokerRefusedError,
     NoWritableDirectoryError,
     TooFewTaskSlotsError,
 )
-from sparklog.storage.meta_properties import read_meta_properties, write_meta_properties
+from sparklog.node.config import ConfigError
+from sparklog.node.storage.directory.meta_properties import read_meta_properties, write_meta_properties
 from tests.spark.processes import listening_processes
 from tests.spark.sessions import spark_session
 

@@ -16,7 +16,7 @@ from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopi
 
 import sparklog
 from sparklog.driver.cluster import SparkCluster
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
 from tests.cluster import wait_for
 from tests.spark.sessions import REPOSITORY, spark_session
 

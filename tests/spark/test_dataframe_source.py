@@ -19,13 +19,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import concat, lit
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.topic_pattern import compile_java_pattern
-from sparklog.dataframe.writer import SparklogWriter
 from sparklog.spark_versions import PYSPARK
+from sparklog.user.dataframe.options import WriteOptions
+from sparklog.user.dataframe.topic_pattern import compile_java_pattern
+from sparklog.user.dataframe.writer import SparklogWriter
 from tests.cluster import LocalCluster
 from tests.spark.sessions import default_cluster, spark_session
-from tests.unit.sparklog.dataframe.java_patterns import NAMES, PATTERNS
+from tests.unit.sparklog.user.dataframe.java_patterns import NAMES, PATTERNS
 
 PARTITIONS = 3
 BASE_MS = 1_357_016_400_000
@@ -380,7 +380,7 @@ def test_write_of_old_event_times_says_that_retention_will_delete_them(
             writer = SparklogWriter(options, schema)
             writer.prepare()
             writer.commit([writer.write(iter([pa.record_batch({"value": ["v"], "timestamp": [seconds]})]))])
-    warnings = [each.message for each in caplog.records if each.name.startswith("sparklog.dataframe")]
+    warnings = [each.message for each in caplog.records if each.name.startswith("sparklog.user.dataframe")]
     assert len(warnings) == 2
     for warning in warnings:
         assert f"back to 2013-01-01 05:00:00 UTC were written to topic {topic}, which keeps 7 days" in warning

@@ -34,35 +34,47 @@ from uuid import UUID
 import pytest
 from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType, Principal
-from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
-from sparklog.apis.inside import guarded_inside, only_inside
-from sparklog.apis.listeners import listener_guards
-from sparklog.apis.row import Side
-from sparklog.authorization.guards.guard import filled, item_type
-from sparklog.config import BrokerConfig
-from sparklog.config.definition import ConfigError
-from sparklog.config.dynamic import check_dynamic
-from sparklog.config.listener_sasl import listener_authentication
-from sparklog.dataframe.errors import DataSourceOptionError
-from sparklog.dataframe.options import ReadOptions
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.acl_records import acl_record
-from sparklog.metadata.image import EMPTY_IMAGE
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import RemoveAccessControlEntryRecord
-from sparklog.records.codecs import Codec, CorruptPayloadError, DecompressionLimitError, decompressed_pieces
-from sparklog.security.sasl import plain, scram
-from sparklog.security.sasl.mechanism import SaslError, ServerMechanism
-from sparklog.security.sasl.plain import PlainVerification
-from sparklog.security.sasl.scram import SCRAM_SHA_256, ScramCredential, ScramLogin, ScramVerification
-from sparklog.wire.apis import ApiKey, request_type
-from sparklog.wire.buffers import INITIAL_BUFFER_BYTES
-from sparklog.wire.guard import MalformedRequestError, decode_entity
-from sparklog.wire.requests import ANONYMOUS, Api, Request
+from sparklog.node.acls.acl import (
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    Principal,
+)
+from sparklog.node.acls.machine.authorizer import Authorizer, AuthorizerSettings
+from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.listeners import listener_guards
+from sparklog.node.apis.row import Side
+from sparklog.node.authorization.guards.guard import filled, item_type
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.definition import ConfigError
+from sparklog.node.config.dynamic import check_dynamic
+from sparklog.node.config.listener_security.listener_sasl import listener_authentication
+from sparklog.node.metadata.acl_records import acl_record
+from sparklog.node.metadata.image import EMPTY_IMAGE
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import RemoveAccessControlEntryRecord
+from sparklog.node.security.sasl import plain, scram
+from sparklog.node.security.sasl.mechanism import SaslError, ServerMechanism
+from sparklog.node.security.sasl.plain import PlainVerification
+from sparklog.node.security.sasl.scram import SCRAM_SHA_256, ScramCredential, ScramLogin, ScramVerification
+from sparklog.node.serving.buffers import INITIAL_BUFFER_BYTES
+from sparklog.node.serving.requests import ANONYMOUS, Api, Request
+from sparklog.protocol.codec.apis import ApiKey, request_type
+from sparklog.protocol.codec.guard import MalformedRequestError, decode_entity
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.codecs import (
+    Codec,
+    CorruptPayloadError,
+    DecompressionLimitError,
+    decompressed_pieces,
+)
+from sparklog.user.dataframe.errors import DataSourceOptionError
+from sparklog.user.dataframe.options import ReadOptions
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import batch, produce, rows
-from tests.unit.sparklog.authorization.guards.guarding import Guarding
+from tests.unit.sparklog.node.authorization.guards.guarding import Guarding
 
 ANN, BOB = Principal("User", "ann"), Principal("User", "bob")
 PASSWORD = "ann's own"

@@ -4,15 +4,15 @@ from typing import Any
 
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
-from sparklog.clocks import monotonic_ms
 from sparklog.driver.controller.broker_liveness import BrokerLiveness
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode
 
 
 class BrokerHandlers:

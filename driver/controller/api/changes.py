@@ -6,27 +6,27 @@ from typing import Any
 
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
-from sparklog.answers.auto_topic_creation import AutoCreatedTopics
-from sparklog.apis.parts import TOPICS_PER_PART, Parts
-from sparklog.apis.table import ROWS
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.create_topics import (
+from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
+from sparklog.driver.controller.machine.parts import joined, parts_of
+from sparklog.driver.controller.machine.requests.create_topics import (
     MAX_PARTITIONS_PER_REQUEST,
     asks_too_much,
     too_many_partitions,
 )
-from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
-from sparklog.driver.controller.machine.parts import joined, parts_of
-from sparklog.metadata.image import ClientQuotaEntity
-from sparklog.metadata.schemas import PartitionRecord
-from sparklog.quotas.machine.client_rates import token_quotas
-from sparklog.wire.requests import Deferred, Request, Response, Throttled
-from sparklog.wire.steps import turn
-from sparklog.wire.versions import upgrade, upgrade_in_steps
+from sparklog.node.apis.parts import TOPICS_PER_PART, Parts
+from sparklog.node.apis.table import ROWS
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.client_quotas import CONTROLLER_MUTATION_RATE
+from sparklog.node.metadata.image import ClientQuotaEntity
+from sparklog.node.metadata.schemas import PartitionRecord
+from sparklog.node.quotas.machine.client_rates import token_quotas
+from sparklog.node.responses.auto_topic_creation import AutoCreatedTopics
+from sparklog.node.serving.requests import Deferred, Request, Response, Throttled
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade, upgrade_in_steps
 
 
 class ChangeHandlers:

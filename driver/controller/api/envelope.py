@@ -6,20 +6,20 @@ from datetime import timedelta
 
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from sparklog.acls.host import shown_address
-from sparklog.apis.table import memory_times
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.frames import (
+from sparklog.node.acls.host import shown_address
+from sparklog.node.apis.table import memory_times
+from sparklog.node.serving.principal_data import decode_principal
+from sparklog.node.serving.requests import Handler, Request, Response, Throttled
+from sparklog.node.serving.throttling import throttled
+from sparklog.node.serving.turns import response_of
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.frames import (
     RequestHeader,
     decode_request_in_steps,
     encode_response_in_steps,
     request_codec,
 )
-from sparklog.wire.principal_data import decode_principal
-from sparklog.wire.requests import Handler, Request, Response, Throttled
-from sparklog.wire.throttling import throttled
-from sparklog.wire.turns import response_of
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sparklog.clocks import monotonic_ms
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.quorum.description import describe_quorum_response
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.versions import upgrade
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID
 
 _FIRST_FETCH_VERSION: Final = 13
 """Fetch by topic id; the metadata log is not fetched by name."""

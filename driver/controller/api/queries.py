@@ -2,22 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
-from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.answers.find_coordinator import find_coordinator
-from sparklog.answers.list_reassignments import list_reassignments_response
-from sparklog.answers.metadata import metadata_response, topics_to_create
-from sparklog.answers.reachability import is_any_live
-from sparklog.answers.whole_metadata import WholeMetadata
-from sparklog.apis.cluster import DESCRIBE_TOPIC_PARTITIONS, METADATA, unnamed_topics
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.topic_names import are_topics_named
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.versions import upgrade, upgrade_in_steps
+from sparklog.node.apis.cluster import DESCRIBE_TOPIC_PARTITIONS, METADATA, unnamed_topics
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.topic_names import are_topics_named
+from sparklog.node.responses.describe_cluster import ControllerNode, describe_cluster_response
+from sparklog.node.responses.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.node.responses.find_coordinator import find_coordinator
+from sparklog.node.responses.list_reassignments import list_reassignments_response
+from sparklog.node.responses.metadata import metadata_response, topics_to_create
+from sparklog.node.responses.reachability import is_any_live
+from sparklog.node.responses.whole_metadata import WholeMetadata
+from sparklog.node.serving.requests import Request, Response
+from sparklog.protocol.codec.versions import upgrade, upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class QueryHandlers:

@@ -8,11 +8,6 @@ Fetch (`metadata_log`); an Envelope holds a client's request that a broker has p
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from sparklog.answers.descriptions import Descriptions
-from sparklog.apis.listeners import listener_guards
-from sparklog.apis.row import Side
-from sparklog.apis.table import CLIENT_VERSIONS, ROWS
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.api.brokers import BrokerHandlers
 from sparklog.driver.controller.api.changes import ChangeHandlers
 from sparklog.driver.controller.api.envelope import EnvelopeHandler
@@ -25,11 +20,16 @@ from sparklog.driver.controller.machine.controller import DECIDED_APIS, Controll
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.driver.monitoring.telemetry_intake import Push
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler, Request, Response
+from sparklog.node.apis.listeners import listener_guards
+from sparklog.node.apis.row import Side
+from sparklog.node.apis.table import CLIENT_VERSIONS, ROWS
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.responses.descriptions import Descriptions
+from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 def controller_handlers(
@@ -89,7 +89,7 @@ def _admitting(
     """
     if config.authorizer is None:
         return lambda handler: handler
-    from sparklog.authorization.authorization import Authorization
+    from sparklog.node.authorization.authorization import Authorization
 
     def image() -> MetadataImage:
         committed = committed_image()

@@ -12,17 +12,17 @@ from uuid import UUID, uuid4
 
 from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 
-from sparklog.clocks import wall_clock_ms
 from sparklog.driver.monitoring.telemetry_intake import Push
-from sparklog.errors import ErrorCode
-from sparklog.metadata.image import MetadataImage
-from sparklog.security.inside import INSIDE
-from sparklog.telemetry.machine.client_instances import Client, ClientInstances, Subscription
-from sparklog.telemetry.machine.subscriptions import ClientSubscriptions
-from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
-from sparklog.types import BrokerId
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.security.inside import INSIDE
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.telemetry.machine.client_instances import Client, ClientInstances, Subscription
+from sparklog.node.telemetry.machine.subscriptions import ClientSubscriptions
+from sparklog.node.telemetry.requests import MAX_BYTES, TelemetryHandlers
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
 
 BROKERS: Final = Subscription(("*",), 1_000)
 """What brokers are asked for: everything, every second, for that is how often pages show it."""

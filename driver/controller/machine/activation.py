@@ -16,12 +16,12 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
-from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import (
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,

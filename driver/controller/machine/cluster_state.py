@@ -8,20 +8,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 from uuid import UUID
 
-from sparklog.config import TOPIC_KEYS, BrokerConfig
-from sparklog.config.dynamic import with_dynamic
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.sessions import Sessions
 from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
-from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from sparklog.node.config import TOPIC_KEYS, BrokerConfig
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.node.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 
 CONTROLLER_ID: Final[BrokerId] = 1_000_000
 """The driver's node id: above those of all brokers, which are counted from 0."""

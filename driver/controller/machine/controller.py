@@ -34,36 +34,36 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine import fencing
-from sparklog.driver.controller.machine.acls import create_acls, delete_acls
 from sparklog.driver.controller.machine.activation import bootstrap_records
-from sparklog.driver.controller.machine.alter_partition import alter_partition
-from sparklog.driver.controller.machine.alter_reassignments import alter_reassignments
-from sparklog.driver.controller.machine.assign_directories import assign_directories
-from sparklog.driver.controller.machine.broker_heartbeat import heartbeat
-from sparklog.driver.controller.machine.broker_registration import register
-from sparklog.driver.controller.machine.client_quotas import alter_client_quotas
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.configs import alter_configs, incremental_alter_configs
-from sparklog.driver.controller.machine.create_partitions import create_partitions
-from sparklog.driver.controller.machine.create_topics import create_topics
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.driver.controller.machine.delete_topics import delete_topics
 from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
 from sparklog.driver.controller.machine.internal_topics import InternalTopicRepair
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
-from sparklog.driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
-from sparklog.driver.controller.machine.scram_credentials import alter_user_scram_credentials
+from sparklog.driver.controller.machine.requests.acls import create_acls, delete_acls
+from sparklog.driver.controller.machine.requests.alter_partition import alter_partition
+from sparklog.driver.controller.machine.requests.alter_reassignments import alter_reassignments
+from sparklog.driver.controller.machine.requests.assign_directories import assign_directories
+from sparklog.driver.controller.machine.requests.broker_heartbeat import heartbeat
+from sparklog.driver.controller.machine.requests.broker_registration import register
+from sparklog.driver.controller.machine.requests.client_quotas import alter_client_quotas
+from sparklog.driver.controller.machine.requests.configs import alter_configs, incremental_alter_configs
+from sparklog.driver.controller.machine.requests.create_partitions import create_partitions
+from sparklog.driver.controller.machine.requests.create_topics import create_topics
+from sparklog.driver.controller.machine.requests.delete_topics import delete_topics
+from sparklog.driver.controller.machine.requests.producer_ids import allocate_producer_ids, init_producer_id
+from sparklog.driver.controller.machine.requests.scram_credentials import alter_user_scram_credentials
+from sparklog.driver.controller.machine.requests.unregister_broker import unregister_broker
+from sparklog.driver.controller.machine.requests.update_features import update_features
 from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
-from sparklog.driver.controller.machine.unregister_broker import unregister_broker
-from sparklog.driver.controller.machine.update_features import update_features
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import MetadataRecord, UserScramCredentialRecord
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
-from sparklog.wire.apis import ApiKey
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.schemas import MetadataRecord, UserScramCredentialRecord
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 PARTITIONS_PER_DECISION: Final = 300
 """How many partitions change at once because a broker's state does: about 5 ms of the loop."""

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from sparklog.metadata.schemas import MetadataRecord
+from sparklog.node.metadata.schemas import MetadataRecord
 
 
 class Decision(NamedTuple):

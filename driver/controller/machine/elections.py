@@ -18,16 +18,11 @@ from sparklog.driver.controller.machine.cluster_state import ClusterState, elect
 from sparklog.driver.controller.machine.decision import Decision
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules, change_partition
 from sparklog.driver.controller.machine.unsettled_partitions import to_leave
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import PartitionRegistration, TopicImage
-from sparklog.metadata.schemas import (
-    NO_LEADER,
-    NO_LEADER_CHANGE,
-    MetadataRecord,
-    PartitionChangeRecord,
-)
-from sparklog.types import BrokerId, TopicIdPartition
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.metadata.image import PartitionRegistration, TopicImage
+from sparklog.node.metadata.schemas import NO_LEADER, NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ it would leave that partition without a leader for ever.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from sparklog.metadata.image import MetadataImage, TopicImage
-from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
+from sparklog.node.metadata.image import MetadataImage, TopicImage
+from sparklog.node.metadata.schemas import MetadataRecord, PartitionChangeRecord
 
 _MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 

@@ -17,11 +17,8 @@ from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.elections import (
     remove_from_isrs,
 )
-from sparklog.metadata.image import BrokerRegistration
-from sparklog.metadata.schemas import (
-    BrokerRegistrationChangeRecord,
-    MetadataRecord,
-)
+from sparklog.node.metadata.image import BrokerRegistration
+from sparklog.node.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
 
 logger = logging.getLogger(__name__)
 

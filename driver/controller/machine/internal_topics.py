@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
-from sparklog.metadata.image import TopicImage
-from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
-from sparklog.metadata.topic_names import INTERNAL_TOPICS
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerId, LeaderEpoch, TopicIdPartition
+from sparklog.node.metadata.image import TopicImage
+from sparklog.node.metadata.schemas import MetadataRecord, RemoveTopicRecord
+from sparklog.node.metadata.topic_names import INTERNAL_TOPICS
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.types import BrokerId, LeaderEpoch, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ waits for this, too.
 
 from collections.abc import Collection, Mapping
 
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerEpoch, BrokerId, Offset
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset
 
 
 class LiveBrokers:

@@ -9,8 +9,8 @@ Source: KIP-599; Kafka's StrictControllerMutationQuota and PermissiveControllerM
 
 from typing import Final
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.quotas.machine.client_rates import TokenQuota
+from sparklog.node.quotas.machine.client_rates import TokenQuota
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class MutationQuota:

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sparklog.driver.controller.machine.reassignment import Assignment
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.schemas import LeaderRecoveryState, PartitionChangeRecord
-from sparklog.types import BrokerId, or_minus_one
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.schemas import LeaderRecoveryState, PartitionChangeRecord
+from sparklog.protocol.types import BrokerId, or_minus_one
 
 
 class Election(Enum):

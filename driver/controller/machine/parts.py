@@ -11,8 +11,8 @@ from dataclasses import replace
 from types import coroutine
 from typing import Any
 
-from sparklog.apis.parts import TOPICS_PER_PART, Parts
-from sparklog.errors import ErrorCode
+from sparklog.node.apis.parts import TOPICS_PER_PART, Parts
+from sparklog.protocol.errors import ErrorCode
 
 
 @coroutine

@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerId
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
 
 
 class UsableBroker(NamedTuple):

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.types import BrokerId
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.protocol.types import BrokerId
 
 
 class Assignment(NamedTuple):

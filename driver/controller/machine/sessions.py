@@ -10,7 +10,7 @@ must not be found too late.
 from collections.abc import Iterable
 from typing import Final
 
-from sparklog.types import BrokerEpoch, BrokerId, Offset
+from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset
 
 LISTENING_GAP_MS: Final = 1_000
 """The controller ticks far more often; a longer gap means that it was not running."""

@@ -9,8 +9,8 @@ for good (its issue 5476). The same goes for a list from a broker that has not h
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.types import BrokerId, Offset
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.types import BrokerId, Offset
 
 STARTUP_GRACE_MS: Final = 2_000
 """How long after an election clients wait for brokers."""

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 
 from sparklog.driver.controller.machine.placement import Load
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage
-from sparklog.metadata.topic_names import collision_key
-from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from sparklog.node.metadata.topic_names import collision_key
+from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
 class TopicIndex:

@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
 from sparklog.driver.controller.machine.partition_changes import change_partition
-from sparklog.metadata.image import PartitionRegistration, TopicImage
-from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
+from sparklog.node.metadata.image import PartitionRegistration, TopicImage
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator
 from itertools import filterfalse, islice
 
 from sparklog.driver.controller.machine.topic_index import TopicIndex
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
 class UnsettledPartitions:

@@ -6,8 +6,8 @@ A snapshot has to say who voted where it ends, and a truncation takes back sets 
 from bisect import bisect_left
 from operator import itemgetter
 
-from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.types import Offset
+from sparklog.node.metadata_log.machine.voter_set import VoterSet
+from sparklog.protocol.types import Offset
 
 
 class VoterHistory:

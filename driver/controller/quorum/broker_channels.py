@@ -7,9 +7,9 @@ that is refused, is a `KafkaError`; the broker is taken to be gone until it anno
 from typing import Any
 
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.wire.channel import Channel
-from sparklog.wire.insider import Insider
+from sparklog.node.calling.channel import Channel
+from sparklog.node.calling.insider import Insider
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
 
 
 class BrokerChannels:

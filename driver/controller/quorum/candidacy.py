@@ -31,10 +31,10 @@ from sparklog.driver.controller.quorum.requests import (
     only_partition,
     vote_request,
 )
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import SnapshotId
+from sparklog.node.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import SnapshotId
 
 TICK_MS: Final = 25
 PATIENCE_MS: Final = 15_000

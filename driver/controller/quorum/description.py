@@ -20,13 +20,13 @@ from kio.schema.describe_quorum.v2.response import (
     TopicData,
 )
 
-from sparklog.clocks import wall_clock_ms
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
-from sparklog.errors import ErrorCode
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

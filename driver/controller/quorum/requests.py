@@ -15,13 +15,13 @@ from kio.schema.vote.v2 import request as vote
 
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, AskVote
-from sparklog.endpoints import CONTROLLER_LISTENER
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.storage.results import LATEST_TIMESTAMP
-from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.endpoints import CONTROLLER_LISTENER
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.storage.results import LATEST_TIMESTAMP
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
 
 COPY_MAX_BYTES: Final = 8 * 1024 * 1024
 _NO_REPLICA: Final = -1

@@ -1,4 +1,4 @@
-package sparklog.metrics;
+package sparklog.node.metrics;
 
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.types import BrokerId
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.protocol.types import BrokerId
 
 BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=5_000)
 STEADY_MS: Final = 10_000

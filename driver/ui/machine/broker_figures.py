@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.driver.ui.machine.status import BrokerFigures, RequestFigures
-from sparklog.metrics import coordinators
-from sparklog.metrics.names import COUNT, MEAN, QUANTILES, MetricName
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.node.metrics import coordinators
+from sparklog.node.metrics.names import COUNT, MEAN, QUANTILES, MetricName
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 MAX_AGE_MS: Final = 60_000
 _P99: Final = QUANTILES[0.99]

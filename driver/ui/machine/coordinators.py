@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sparklog.errors import KafkaError
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import partition_for
-from sparklog.types import BrokerId, TopicPartition
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId, TopicPartition
 
 
 class Coordinators(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sparklog.driver.ui.machine.status import Event
-from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 MAX_EVENTS: Final = 200
 _NAMED: Final = 3

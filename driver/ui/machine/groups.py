@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from sparklog.client.groups import CommittedOffset, GroupDescription, ListedGroup
-from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from sparklog.user.client.groups import CommittedOffset, GroupDescription, ListedGroup
 
 _STATES: Final = (
     "PreparingRebalance",

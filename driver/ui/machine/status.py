@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampMs
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 
 class BrokerState(StrEnum):

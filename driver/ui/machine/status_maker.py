@@ -19,8 +19,8 @@ from sparklog.driver.ui.machine.status import (
     Status,
 )
 from sparklog.driver.ui.machine.topic_health import BrokerLoad, TopicHealth
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 MAX_LISTED_TOPICS: Final = 20
 """The topics named in the overview; the topics have pages of their own."""

@@ -7,7 +7,7 @@ the amount, and the end.
 from collections.abc import Mapping
 
 from sparklog.driver.ui.machine.status import BrokerFigures, Event
-from sparklog.types import BrokerId, TimestampMs
+from sparklog.protocol.types import BrokerId, TimestampMs
 
 
 class Throttles:

@@ -12,8 +12,8 @@ from typing import Final
 from uuid import UUID
 
 from sparklog.driver.ui.machine.status import PartitionsStatus, PartitionTrouble, TopicSummary, Trouble
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
-from sparklog.types import BrokerId
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
+from sparklog.protocol.types import BrokerId
 
 _MAX_TROUBLED: Final = 100
 """The partitions that are named; the topics' pages have them all."""

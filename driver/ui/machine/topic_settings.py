@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from sparklog.config import TOPIC_KEYS, BrokerConfig
-from sparklog.config.dynamic import with_dynamic
-from sparklog.config.topic import topic_config
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.config import TOPIC_KEYS, BrokerConfig
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.config.topic import topic_config
+from sparklog.node.metadata.image import MetadataImage
 
 
 class Setting(NamedTuple):

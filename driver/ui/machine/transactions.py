@@ -10,15 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from sparklog.client.transactions import ActiveProducer, TransactionDescription
-from sparklog.types import (
-    BrokerId,
-    Offset,
-    ProducerEpoch,
-    ProducerId,
-    TimestampMs,
-    TopicPartition,
-)
+from sparklog.protocol.types import BrokerId, Offset, ProducerEpoch, ProducerId, TimestampMs, TopicPartition
+from sparklog.user.client.transactions import ActiveProducer, TransactionDescription
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 LONG_MS: Final = 60_000

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparklog.driver.ui.pages.figures import duration
 from sparklog.driver.ui.pages.html import Html, element
 from sparklog.driver.ui.questions import MAX_RESPONSE_BYTES, Answer
-from sparklog.wire.blocking import ResponseTooLargeError
+from sparklog.node.calling.blocking import ResponseTooLargeError
 
 _OLD_MS: Final = 3_000
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from sparklog.types import TimestampMs
+from sparklog.protocol.types import TimestampMs
 
 NONE = "\N{EN DASH}"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

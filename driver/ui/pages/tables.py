@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from sparklog.driver.ui.pages.html import Content, Html, Link, element, joined, link_to
-from sparklog.printable import printable
+from sparklog.node.printable import printable
 
 PAGE_ROWS: Final = 100
 """Lines of a page of a long table."""

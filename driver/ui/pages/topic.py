@@ -19,8 +19,8 @@ from sparklog.driver.ui.pages.tables import (
     section,
     table,
 )
-from sparklog.metadata.image import PartitionRegistration, TopicImage
-from sparklog.types import Offset
+from sparklog.node.metadata.image import PartitionRegistration, TopicImage
+from sparklog.protocol.types import Offset
 
 _COLUMNS = (
     "Partition", "", "Leader", "Epoch", "Replicas", "In sync", "Eligible (ELR)", "Last known ELR",

@@ -17,8 +17,8 @@ from sparklog.driver.ui.pages.tables import (
     section,
     table,
 )
-from sparklog.sink.machine.names import SinkId, sink_of
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.sink.machine.names import SinkId, sink_of
 
 _SHOWN_PARTITIONS: Final = 10
 _COLOURS = {

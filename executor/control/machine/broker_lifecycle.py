@@ -31,10 +31,10 @@ from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4 import BrokerRegistrationRequest
 from kio.schema.broker_registration.v4.request import Feature, Listener
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.registrations import FeatureRange
-from sparklog.types import BrokerEpoch, BrokerId, Offset, or_minus_one
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.registrations import FeatureRange
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset, or_minus_one
 
 RETRY_MS: Final = 100
 """The pause after a refused or lost request; the controller link itself backs off while connecting."""

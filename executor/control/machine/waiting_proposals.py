@@ -16,10 +16,10 @@ from uuid import UUID
 
 from kio.schema.alter_partition.v3.request import BrokerState, PartitionData, TopicData
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
-from sparklog.types import TopicIdPartition, or_minus_one
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicIdPartition, or_minus_one
 
 logger = logging.getLogger(__name__)
 

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from sparklog.config import BrokerConfig
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.records.codecs import Codec
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.records.codecs import Codec
 
 _REST_S: Final = 0.0005
 """A million offsets are some thousand slices: they take a second or two longer so, and nobody else waits."""

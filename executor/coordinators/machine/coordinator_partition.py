@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
-from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.executor.coordinators.machine.decision import (
     CoordinatorMachine,
     CoordinatorRecord,
@@ -35,10 +34,11 @@ from sparklog.executor.coordinators.machine.decision import (
     Reply,
     Token,
 )
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.records.key_values import KeyRun
-from sparklog.types import Offset
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.protocol.records.key_values import KeyRun
+from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
 

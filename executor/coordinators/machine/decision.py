@@ -16,12 +16,12 @@ Source: Kafka's CoordinatorResult, CoordinatorShard and CoordinatorPlayback.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from sparklog.coordinator_records.entities import CoordinatorKey, CoordinatorValue
-from sparklog.errors import ErrorCode
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.records.key_values import KeyRun
-from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
+from sparklog.executor.coordinators.records.entities import CoordinatorKey, CoordinatorValue
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.key_values import KeyRun
+from sparklog.protocol.types import ProducerEpoch, ProducerId, TimestampMs
 
 Token: TypeAlias = Any
 """Names a request that waits for its reply; hashable, and nothing else is known about it."""

@@ -1,6 +1,6 @@
 """Partitions of a coordinators' topic that wait for a leader: what they hold is on no list meanwhile."""
 
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.metadata.image import MetadataImage
 
 
 def awaits_leader(image: MetadataImage, topic_name: str) -> bool:

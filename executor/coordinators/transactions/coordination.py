@@ -7,8 +7,6 @@ the first image; `stop` before the replicas are stopped.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
@@ -23,14 +21,16 @@ from sparklog.executor.coordinators.transactions.transaction_coordinator import 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.insider import Insider
-from sparklog.wire.requests import Handler
+from sparklog.node.calling.insider import Insider
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.serving.requests import Handler
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.types import BrokerId
 
 
 class TransactionCoordination:

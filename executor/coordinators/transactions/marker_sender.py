@@ -16,19 +16,19 @@ from typing import Any, Final
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.coordinator_kind import EffectOrigin
 from sparklog.executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import coordinator_partition
-from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.types import BrokerId, TopicPartition
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.partition_for import coordinator_partition
+from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 

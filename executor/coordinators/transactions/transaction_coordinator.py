@@ -3,16 +3,16 @@
 import asyncio
 import logging
 
-from sparklog.config import BrokerConfig
-from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
-from sparklog.errors import KafkaError
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind, EffectOrigin
+from sparklog.executor.coordinators.records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
 from sparklog.executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
-from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ wait for a dead broker's session to time out, compared to which a second is litt
 from collections.abc import Hashable, Set
 from typing import Final
 
-from sparklog.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
-from sparklog.types import BrokerId
+from sparklog.node.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
+from sparklog.protocol.types import BrokerId
 
 SUSPICION_MS: Final = 500
 """Some tens of milliseconds are usual; a connection that broke for another reason is back sooner."""

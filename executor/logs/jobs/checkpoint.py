@@ -18,11 +18,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.jobs.job import HostedLog, HostedLogs
-from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import Offset, TopicPartition
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sparklog.clocks import monotonic_ms, wall_clock_ms
-from sparklog.config import BrokerConfig
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleanerProcesses, CleaningFailedError
 from sparklog.executor.logs.jobs.checkpoint import CleanerCheckpoint
 from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
@@ -26,13 +23,16 @@ from sparklog.executor.logs.machine.cleaner_schedule import (
     SegmentFacts,
     cleanable_part,
 )
-from sparklog.metrics import storage
-from sparklog.metrics.registry import MetricRegistry
-from sparklog.records.batch import HEADER_BYTES
-from sparklog.storage.cleaning.request import CleaningOutcome
-from sparklog.storage.files import NO_SPACE, is_disk_error, system_error
-from sparklog.storage.log_cleaning import CleaningLimits
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metrics import storage
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.storage.cleaning.request import CleaningOutcome
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import NO_SPACE, is_disk_error, system_error
+from sparklog.node.storage.log.log_cleaning import CleaningLimits
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.records.batch import HEADER_BYTES
 
 _MIN_LOOK_MS: Final = 100
 """The shortest interval between searches for more dirty logs while a cleaning runs."""

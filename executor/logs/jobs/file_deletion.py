@@ -6,10 +6,10 @@ Kafka's "delete-file" and "kafka-delete-logs". Dropped segments get their `.dele
 import logging
 from functools import partial
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 

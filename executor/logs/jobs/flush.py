@@ -15,10 +15,10 @@ from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
-from sparklog.metrics.histogram import Histogram
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.metrics.histogram import Histogram
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.errors import KafkaError
 
 _LOOK_INTERVAL_MS: Final = 1000
 

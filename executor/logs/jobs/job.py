@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from sparklog.executor.loop.slices import in_slices
-from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import Offset, TopicPartition
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.types import Offset, TopicPartition
 
 _Result = TypeVar("_Result")
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from sparklog.clocks import wall_clock_ms
 from sparklog.executor.logs.jobs.job import HostedLogs
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.storage.directory.log_directory import LogDirectory
 
 
 class ProducerExpirationJob:

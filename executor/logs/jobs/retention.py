@@ -11,11 +11,11 @@ It runs on the loop, since it changes logs; `file_deletion` deletes the files. R
 import logging
 from weakref import WeakKeyDictionary
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import Offset
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ Order for the caller: `choose` among the facts of all compacted logs; clean the 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sparklog.types import Offset, TimestampMs, TopicPartition
+from sparklog.protocol.types import Offset, TimestampMs, TopicPartition
 
 _FIRST_RETRY_MS: Final = 60_000
 _LONGEST_RETRY_MS: Final = 3_600_000

@@ -8,10 +8,10 @@ Source: KIP-595 (Fetch as replication of the metadata log), KIP-630 (snapshots).
 
 from typing import NamedTuple, TypeAlias
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError, QuorumVoter
-from sparklog.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
-from sparklog.types import BrokerId, LeaderEpoch, Offset, SnapshotId
+from sparklog.node.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, SnapshotId
 
 
 class FetchAnswer(NamedTuple):

@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from sparklog.executor.metadata.machine.snapshot_delta import difference
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import MetadataRecord
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 
 class MetadataLoader:

@@ -23,10 +23,10 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 
 class MetadataDivergedError(KafkaError):

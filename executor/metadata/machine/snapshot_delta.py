@@ -9,8 +9,8 @@ from collections.abc import Mapping, Set
 from typing import TypeVar
 from uuid import UUID
 
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from uuid import UUID
 
-from sparklog.types import Offset
+from sparklog.protocol.types import Offset
 
 
 class Step(Enum):

@@ -19,8 +19,8 @@ it; if it says so, `find_damage` of that region.
 
 from typing import Final, NamedTuple
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerId, LeaderEpoch, Offset
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 _SUSPICIOUS_TIMES: Final = 3
 """A lost connection, or two fetches that cross, make a follower ask twice."""

@@ -15,9 +15,9 @@ zero; until then the broker does not ask to be unfenced.
 from collections.abc import Callable, Collection
 from uuid import UUID
 
-from sparklog.metadata.registrations import PartitionRegistration
-from sparklog.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
-from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.node.metadata.registrations import PartitionRegistration
+from sparklog.node.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
 def directory_to_report(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.registrations import BrokerRegistration, directory_is_online
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from sparklog.node.metadata.registrations import BrokerRegistration, directory_is_online
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 
 # --- events -----------------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ log says then. Nothing is fetched while
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sparklog.errors import ErrorCode
-from sparklog.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
-from sparklog.types import BrokerId, LeaderEpoch, Offset
+from sparklog.node.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 # --- events -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ Rules it keeps
   replica is in none (KIP-858): it must fetch again before it counts.
 
 Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
-(`sparklog.storage.machine.epoch_checks.fetch_divergence`), then `FollowerFetched`. Carry effects out in
+(`sparklog.node.storage.machine.epoch_checks.fetch_divergence`), then `FollowerFetched`. Carry effects out in
 order, before the next event.
 """
 
@@ -26,7 +26,6 @@ from dataclasses import InitVar, dataclass, field
 from typing import Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
@@ -42,7 +41,8 @@ from sparklog.executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 
 
 @dataclass(slots=True)

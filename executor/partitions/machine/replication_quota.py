@@ -8,9 +8,9 @@ Pure. Source: Kafka's ReplicationQuotaManager and ReplicaManager.shouldLeaderThr
 
 from typing import Final
 
-from sparklog.config.throttled_replicas import ThrottledReplicas
-from sparklog.rates import QuotaWindows, SimpleRate
-from sparklog.types import BrokerId
+from sparklog.node.config.throttled_replicas import ThrottledReplicas
+from sparklog.node.rates import QuotaWindows, SimpleRate
+from sparklog.protocol.types import BrokerId
 
 NO_BOUND: Final = 2**63 - 1
 _MAX_REST_MS: Final = 1_000

@@ -10,7 +10,7 @@ that answers, and have `expire` called at the deadline.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class SettlingPart:

@@ -10,7 +10,7 @@ Order for the caller: `is_slow` before each question; `answered` after it.
 from collections.abc import Iterable
 from typing import Final
 
-from sparklog.errors import ErrorCode
+from sparklog.protocol.errors import ErrorCode
 
 _LATE: Final = frozenset({ErrorCode.coordinator_not_available, ErrorCode.network_exception})
 

@@ -22,8 +22,8 @@ from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnTransaction,
 )
 
-from sparklog.errors import ErrorCode
-from sparklog.types import ProducerEpoch, ProducerId, TopicPartition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import ProducerEpoch, ProducerId, TopicPartition
 
 _PARTITIONS_A_REQUEST: Final = 1_000
 """A coordinator reads so many in one go, each in a transaction of its own."""

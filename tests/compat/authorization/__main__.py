@@ -21,7 +21,7 @@ from typing import Any, Final
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from sparklog.acls.acl import Acl
+from sparklog.node.acls.acl import Acl
 from tests.broker_process import prepare
 from tests.compat.authorization.differences import is_known
 from tests.compat.authorization.questions import acl_sets, questions

@@ -10,9 +10,16 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.apis.table import CLIENT_VERSIONS
-from sparklog.wire.apis import ApiKey
+from sparklog.node.acls.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+)
+from sparklog.node.apis.table import CLIENT_VERSIONS
+from sparklog.protocol.codec.apis import ApiKey
 from tests.compat.authorization.stated import NO_PRODUCER, Asked, stated
 
 TOPICS: Final = {"a", "ab", "b"}

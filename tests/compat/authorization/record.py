@@ -18,7 +18,7 @@ from typing import Any, Final
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from sparklog.acls.acl import Acl
+from sparklog.node.acls.acl import Acl
 from tests.compat.authorization.differences import has_known_differences
 from tests.compat.authorization.questions import acl_sets, questions
 from tests.compat.authorization.sides import Side, apache_kafka

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.sasl.password_login import PasswordLogin
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.security.sasl.password_login import PasswordLogin
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.cluster import LocalCluster
 from tests.compat.authorization.questions import (
     CHANGING_GROUPS,

@@ -12,13 +12,13 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
 
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.authorization.guards.guard import filled
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.wire.apis import ApiKey, request_type
-from sparklog.wire.layout import FieldLayout, entity_layout
+from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.node.authorization.guards.guard import filled
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.protocol.codec.apis import ApiKey, request_type
+from sparklog.protocol.codec.layout import FieldLayout, entity_layout
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 
 NO_PRODUCER: Final = 10**12
 """A producer id that nobody was given."""

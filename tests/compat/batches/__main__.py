@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sparklog.clocks import wall_clock_ms
+from sparklog.node.clocks import wall_clock_ms
 from tests.broker_process import prepare
 from tests.cluster import LocalCluster
 from tests.compat.batches.cases import cases

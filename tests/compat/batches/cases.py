@@ -13,10 +13,10 @@ import cramjam
 import lz4.frame
 import zstandard
 
-from sparklog.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec, compress
-from sparklog.records.varints import append_varint
+from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec, compress
+from sparklog.protocol.records.varints import append_varint
 
 HOUR_MS: Final = 3_600_000
 TOPICS: Final[dict[str, dict[str, str]]] = {

@@ -18,9 +18,9 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from benchmarks.java_libraries import kafka_command
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.decode import decode_batches
-from sparklog.wire.blocking import BlockingChannel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.decode import decode_batches
 from tests.cluster import LocalCluster
 from tests.compat.batches.cases import TOPICS, Case
 from tests.compat.kafka_node import KafkaNode

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparklog.clocks import wall_clock_ms
+from sparklog.node.clocks import wall_clock_ms
 from tests.cluster import LocalCluster
 from tests.compat.batches.cases import cases
 from tests.compat.batches.comparison import comparison

@@ -22,10 +22,10 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.types import CLUSTER_METADATA_TOPIC
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.compat.librdkafka import produce as produce_by_client

@@ -11,11 +11,11 @@ from typing import Any
 
 from crc32c import crc32c
 
-from sparklog.errors import KafkaError
 from sparklog.executor.partitions.settings import LATEST_READABLE_MS
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import RecordLimits
-from sparklog.records.batch import (
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.records.batch import (
     HEADER_BYTES,
     BatchHeader,
     batch_at,
@@ -24,10 +24,10 @@ from sparklog.records.batch import (
     next_fetch_offset,
     validate_produced,
 )
-from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.records.codecs import Codec, compress, decompress, decompressed_pieces
-from sparklog.records.decode import decode_batches
-from sparklog.records.key_values import read_keys_and_values
+from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.protocol.records.codecs import Codec, compress, decompress, decompressed_pieces
+from sparklog.protocol.records.decode import decode_batches
+from sparklog.protocol.records.key_values import read_keys_and_values
 from tests.fuzz.finding import expect
 from tests.fuzz.targets import Target
 

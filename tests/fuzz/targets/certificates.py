@@ -7,11 +7,11 @@ import atexit
 import tempfile
 from pathlib import Path
 
-from sparklog.security.tls.errors import TlsConfigError
-from sparklog.security.tls.inside import InsideTls
-from sparklog.security.tls.principal import NoMatchingRuleError, PrincipalMapper, distinguished_name
-from sparklog.security.tls.settings import StoreSettings
-from sparklog.security.tls.stores import read_key_store, read_trust_store
+from sparklog.node.security.tls.errors import TlsConfigError
+from sparklog.node.security.tls.inside import InsideTls
+from sparklog.node.security.tls.principal import NoMatchingRuleError, PrincipalMapper, distinguished_name
+from sparklog.node.security.tls.settings import StoreSettings
+from sparklog.node.security.tls.stores import read_key_store, read_trust_store
 from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, text_of
 from tests.fuzz.targets import Target

@@ -7,15 +7,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from sparklog.acls.host import host_of
-from sparklog.config import BrokerConfig
-from sparklog.config.listeners import parse_bootstrap_servers, parse_listeners, parse_protocol_map
-from sparklog.config.properties import read_properties
-from sparklog.config.topic import checked_topic_config
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.topic_names import check_topic_name
-from sparklog.security.tls.cipher_suites import openssl_name
-from sparklog.security.tls.principal import NoMatchingRuleError, PrincipalMapper
+from sparklog.node.acls.host import host_of
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.listeners import parse_bootstrap_servers, parse_listeners, parse_protocol_map
+from sparklog.node.config.properties import read_properties
+from sparklog.node.config.topic import checked_topic_config
+from sparklog.node.metadata.topic_names import check_topic_name
+from sparklog.node.security.tls.cipher_suites import openssl_name
+from sparklog.node.security.tls.principal import NoMatchingRuleError, PrincipalMapper
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, text_of
 from tests.fuzz.targets import Target

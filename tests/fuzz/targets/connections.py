@@ -9,15 +9,15 @@ may ask is handled for nobody else.
 import struct
 from typing import Any
 
-from sparklog.acls.acl import Principal
-from sparklog.security.inside import INSIDE, INSIDE_MECHANISM
-from sparklog.security.sasl.plain import PlainVerification
-from sparklog.security.sasl.scram import SCRAM_SHA_256, ScramCredential, ScramVerification
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.authentication import Authentication
-from sparklog.wire.connection import Connection
-from sparklog.wire.machine.authenticator import Mechanisms
-from sparklog.wire.requests import ANONYMOUS, Request
+from sparklog.node.acls.acl import Principal
+from sparklog.node.security.inside import INSIDE, INSIDE_MECHANISM
+from sparklog.node.security.sasl.plain import PlainVerification
+from sparklog.node.security.sasl.scram import SCRAM_SHA_256, ScramCredential, ScramVerification
+from sparklog.node.serving.authentication import Authentication
+from sparklog.node.serving.connection import Connection
+from sparklog.node.serving.machine.authenticator import Mechanisms
+from sparklog.node.serving.requests import ANONYMOUS, Request
+from sparklog.protocol.codec.apis import ApiKey
 from tests.fuzz.finding import expect
 from tests.fuzz.loop import Loop, Socket
 from tests.fuzz.serving import Serving

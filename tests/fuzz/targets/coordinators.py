@@ -3,7 +3,12 @@
 The first byte says what it is; a key and a value are two parts.
 """
 
-from sparklog.coordinator_records.framing import (
+from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
+    MalformedConsumerProtocolError,
+    read_assignment,
+    read_subscription,
+)
+from sparklog.executor.coordinators.records.framing import (
     CONSUMER_OFFSETS_RECORDS,
     TRANSACTION_STATE_RECORDS,
     MalformedCoordinatorRecordError,
@@ -12,16 +17,11 @@ from sparklog.coordinator_records.framing import (
     encode_key,
     encode_value,
 )
-from sparklog.errors import KafkaError
-from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
-    MalformedConsumerProtocolError,
-    read_assignment,
-    read_subscription,
-)
-from sparklog.metadata_log.machine.control_records import read_control_record
-from sparklog.records.builder import SimpleRecord
-from sparklog.sink.machine.decisions import Decision, IndexEntry, UnreadableDecisionError
-from sparklog.sink.machine.names import SinkId
+from sparklog.node.metadata_log.machine.control_records import read_control_record
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.records.builder import SimpleRecord
+from sparklog.user.sink.machine.decisions import Decision, IndexEntry, UnreadableDecisionError
+from sparklog.user.sink.machine.names import SinkId
 from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, parts, text_of
 from tests.fuzz.targets import Target

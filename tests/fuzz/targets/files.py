@@ -10,10 +10,9 @@ from typing import Any
 
 from crc32c import crc32c
 
-from sparklog.errors import KafkaError
-from sparklog.executor.api.former_ports import FORMER_PORTS, read_former_ports
+from sparklog.executor.api.listeners.former_ports import FORMER_PORTS, read_former_ports
 from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
-from sparklog.storage.checkpoints import (
+from sparklog.node.storage.checkpoints import (
     CorruptCheckpointError,
     read_leader_epochs,
     read_offsets,
@@ -22,9 +21,18 @@ from sparklog.storage.checkpoints import (
     write_offsets,
     write_topic_id,
 )
-from sparklog.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
-from sparklog.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot, encode_snapshot
-from sparklog.storage.running_marker import RUNNING_MARKER, read_marker
+from sparklog.node.storage.directory.meta_properties import (
+    META_PROPERTIES,
+    read_meta_properties,
+    write_meta_properties,
+)
+from sparklog.node.storage.directory.running_marker import RUNNING_MARKER, read_marker
+from sparklog.node.storage.producers.producer_snapshots import (
+    CorruptSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+from sparklog.protocol.errors import KafkaError
 from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of
 from tests.fuzz.targets import Target

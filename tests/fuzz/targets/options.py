@@ -5,17 +5,22 @@ The first byte says what it is. Options are lines, `name=value`, since Spark giv
 
 from collections.abc import Callable
 
-from sparklog.client.config import parse_bootstrap_servers
-from sparklog.dataframe.errors import DataSourceOptionError
-from sparklog.dataframe.offset_limits import parse_offsets, parse_partitions, parse_timestamps, timestamp_ms
-from sparklog.dataframe.options import (
+from sparklog.node.security.sasl.jaas import JaasError, login_module
+from sparklog.user.client.config import parse_bootstrap_servers
+from sparklog.user.dataframe.errors import DataSourceOptionError
+from sparklog.user.dataframe.offset_limits import (
+    parse_offsets,
+    parse_partitions,
+    parse_timestamps,
+    timestamp_ms,
+)
+from sparklog.user.dataframe.options import (
     ReadOptions,
     StreamReadOptions,
     WriteOptions,
     read_options_of_either_kind,
 )
-from sparklog.dataframe.topic_pattern import compile_java_pattern
-from sparklog.security.sasl.jaas import JaasError, login_module
+from sparklog.user.dataframe.topic_pattern import compile_java_pattern
 from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of, text_of
 from tests.fuzz.targets import Target

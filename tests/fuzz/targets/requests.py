@@ -6,17 +6,17 @@ go, must agree, be it about a refusal.
 
 from typing import Any
 
-from sparklog.errors import KafkaError
-from sparklog.wire.encoder import encode_entity_in_steps, encode_to_bytes
-from sparklog.wire.frames import (
+from sparklog.protocol.codec.encoder import encode_entity_in_steps, encode_to_bytes
+from sparklog.protocol.codec.frames import (
     RequestHeader,
     decode_request_in_steps,
     read_request_body,
     read_request_header,
     request_codec,
 )
-from sparklog.wire.guard import TooManyItemsError, check_entity, decode_entity
-from sparklog.wire.steps import in_one_go
+from sparklog.protocol.codec.guard import TooManyItemsError, check_entity, decode_entity
+from sparklog.protocol.codec.steps import in_one_go
+from sparklog.protocol.errors import KafkaError
 from tests.fuzz.finding import expect
 from tests.fuzz.targets import Target
 

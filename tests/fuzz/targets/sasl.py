@@ -11,14 +11,14 @@ from functools import cache
 from hashlib import new, pbkdf2_hmac
 from hmac import digest
 
-from sparklog.acls.acl import Principal
-from sparklog.security.oauth.signed_tokens import SignedTokens, SignedTokenSettings
-from sparklog.security.oauth.unsecured_tokens import UnsecuredTokens
-from sparklog.security.oauth.verification_keys import VerificationKeys
-from sparklog.security.sasl.mechanism import SaslError
-from sparklog.security.sasl.oauthbearer import OAuthBearerVerification, TokenError
-from sparklog.security.sasl.plain import PlainVerification
-from sparklog.security.sasl.scram import (
+from sparklog.node.acls.acl import Principal
+from sparklog.node.security.oauth.signed_tokens import SignedTokens, SignedTokenSettings
+from sparklog.node.security.oauth.unsecured_tokens import UnsecuredTokens
+from sparklog.node.security.oauth.verification_keys import VerificationKeys
+from sparklog.node.security.sasl.mechanism import SaslError
+from sparklog.node.security.sasl.oauthbearer import OAuthBearerVerification, TokenError
+from sparklog.node.security.sasl.plain import PlainVerification
+from sparklog.node.security.sasl.scram import (
     SCRAM_ALGORITHMS,
     SCRAM_SHA_256,
     SCRAM_SHA_512,

@@ -8,21 +8,21 @@ import contextlib
 import struct
 from collections.abc import Iterator
 
-from sparklog.errors import KafkaError
-from sparklog.metadata.framing import MetadataFrameError, decode_record, encode_record
-from sparklog.metadata_log.machine.control_records import (
+from sparklog.node.metadata.framing import MetadataFrameError, decode_record, encode_record
+from sparklog.node.metadata_log.machine.control_records import (
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     control_record,
 )
-from sparklog.metadata_log.machine.snapshot_batches import (
+from sparklog.node.metadata_log.machine.snapshot_batches import (
     DamagedSnapshotError,
     decode_snapshot,
     encode_snapshot,
     read_last_timestamp,
 )
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.types import SnapshotId
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import SnapshotId
 from tests.fuzz.finding import expect
 from tests.fuzz.pieces import kind_of
 from tests.fuzz.targets import Target

@@ -10,14 +10,14 @@ import ssl
 import struct
 from typing import Any
 
-from sparklog.config import BrokerConfig
-from sparklog.config.listener_tls import listener_tls
-from sparklog.endpoints import SecurityProtocol
-from sparklog.security.inside import ApplicationSecret
-from sparklog.wire.authentication import Authentication
-from sparklog.wire.machine.authenticator import Mechanisms
-from sparklog.wire.tls_connection import TlsConnection
-from sparklog.wire.tls_handshakes import TlsHandshakes
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.listener_security.listener_tls import listener_tls
+from sparklog.node.endpoints import SecurityProtocol
+from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.serving.authentication import Authentication
+from sparklog.node.serving.machine.authenticator import Mechanisms
+from sparklog.node.serving.tls.tls_connection import TlsConnection
+from sparklog.node.serving.tls.tls_handshakes import TlsHandshakes
 from tests.certificates import Authority
 from tests.fuzz.finding import expect
 from tests.fuzz.loop import Loop, Socket

@@ -15,7 +15,7 @@ from benchmarks.cleaning import (
     measure,
     write_log,
 )
-from sparklog.records.codecs import Codec
+from sparklog.protocol.records.codecs import Codec
 
 EXPECTED = Left(records=5, keys=5)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparklog.driver.monitoring.exposition import family_name
-from sparklog.metrics.catalogue import CATALOGUE
-from sparklog.metrics.names import Kind
+from sparklog.node.metrics.catalogue import CATALOGUE
+from sparklog.node.metrics.names import Kind
 from tests.unit.docs.pages import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "monitoring.md"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sparklog.config.broker import BROKER_KEYS
-from sparklog.config.kept_broker_keys import KEPT_DYNAMIC_KEYS
-from sparklog.config.kept_group_keys import KEPT_GROUP_KEYS
-from sparklog.config.topic import STORED_ONLY, TOPIC_KEYS
+from sparklog.node.config.broker import BROKER_KEYS
+from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS
+from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
+from sparklog.node.config.topic import STORED_ONLY, TOPIC_KEYS
 from tests.unit.docs.pages import (
     PAGES,
     REPOSITORY,

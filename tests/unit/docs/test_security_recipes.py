@@ -9,27 +9,27 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparklog.acls.acl import Principal
-from sparklog.client.connecting import connected
-from sparklog.config import BrokerConfig, read_properties
-from sparklog.config.listener_sasl import listener_authentication
-from sparklog.config.listener_tls import listener_tls
-from sparklog.config.session_access import session_access
-from sparklog.dataframe.application_cluster import ApplicationAddress
-from sparklog.dataframe.kafka_options import KafkaOptions
 from sparklog.driver.controller.first_users import read_first_users
 from sparklog.driver.spark import open_network
-from sparklog.errors import KafkaError
-from sparklog.metadata.scram_records import SCRAM_MECHANISMS, scram_credential_of_record
-from sparklog.security.inside import SESSION, ApplicationSecret
-from sparklog.security.sasl.scram import ScramCredential
-from sparklog.security.session_access import SessionAccess
-from sparklog.wire.admission import Admission
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Request
+from sparklog.node.acls.acl import Principal
+from sparklog.node.config import BrokerConfig, read_properties
+from sparklog.node.config.listener_security.listener_sasl import listener_authentication
+from sparklog.node.config.listener_security.listener_tls import listener_tls
+from sparklog.node.config.listener_security.session_access import session_access
+from sparklog.node.metadata.scram_records import SCRAM_MECHANISMS, scram_credential_of_record
+from sparklog.node.security.inside import SESSION, ApplicationSecret
+from sparklog.node.security.sasl.scram import ScramCredential
+from sparklog.node.security.session_access import SessionAccess
+from sparklog.node.serving.admission import Admission
+from sparklog.node.serving.requests import Api, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.connecting import connected
+from sparklog.user.dataframe.application_cluster import ApplicationAddress
+from sparklog.user.dataframe.kafka_options import KafkaOptions
 from tests.certificates import Authority
 from tests.unit.driver.spark.java_virtual_machine import context_of
-from tests.unit.sparklog.wire.serving import heartbeat, heartbeat_response, run, serving
+from tests.unit.sparklog.node.serving.serving import heartbeat, heartbeat_response, run, serving
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 SECRET = ApplicationSecret.new()

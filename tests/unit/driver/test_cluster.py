@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.application import start
 from sparklog.driver.cluster import FAILURES_BEFORE_START_ALLOWED
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.driver.spark import rack
 from sparklog.hosting import BrokerEnd, BrokerRefusedError, StartError
-from sparklog.security.inside import ApplicationSecret
+from sparklog.node.config import BrokerConfig
+from sparklog.node.security.inside import ApplicationSecret
 from tests.cluster import wait_for
 from tests.inside import SECRET
 from tests.unit.driver.applications import REFUSAL, Application, refused

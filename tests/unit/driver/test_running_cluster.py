@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.running_cluster import Shape
+from sparklog.node.config import BrokerConfig
 
 
 def shape(racks: int = 3, brokers_per_rack: int = 1, **config: str) -> Shape:

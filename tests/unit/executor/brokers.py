@@ -15,20 +15,20 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from sparklog.apis.listeners import listener_guards
-from sparklog.apis.row import Side
-from sparklog.authorization.authorization import Authorization
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.apis import partition_apis
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import (
+from sparklog.node.apis.listeners import listener_guards
+from sparklog.node.apis.row import Side
+from sparklog.node.authorization.authorization import Authorization
+from sparklog.node.calling.channel import Channel
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -40,15 +40,15 @@ from sparklog.metadata.schemas import (
     ResourceType,
     TopicRecord,
 )
-from sparklog.quotas.request_quotas import RequestQuotas
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.storage.meta_properties import MetaProperties
-from sparklog.types import BrokerId, ProducerId, TopicIdPartition
-from sparklog.wire.admission import Admission
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, ListenerIdentity, Service
-from sparklog.wire.requests import Api
+from sparklog.node.quotas.request_quotas import RequestQuotas
+from sparklog.node.serving.admission import Admission
+from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
+from sparklog.node.serving.requests import Api
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.directory.meta_properties import MetaProperties
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, ProducerId, TopicIdPartition
 
 POLL_S = 0.005
 

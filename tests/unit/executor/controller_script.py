@@ -9,14 +9,14 @@ from typing import Any
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 from kio.schema.begin_quorum_epoch.v1.request import BeginQuorumEpochRequest, PartitionData, TopicData
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.controller_link import ControllerLink
-from sparklog.types import CLUSTER_METADATA_TOPIC
-from sparklog.wire.apis import ApiKey, known_versions
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, ListenerIdentity, Service
-from sparklog.wire.requests import Api, Request
-from sparklog.wire.turns import in_task
+from sparklog.node.calling.channel import Channel
+from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
+from sparklog.node.serving.requests import Api, Request
+from sparklog.node.serving.turns import in_task
+from sparklog.protocol.codec.apis import ApiKey, known_versions
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
 from tests.inside import ASKING_INSIDE, SECRET
 
 Script = Mapping[ApiKey, Callable[[Request], Any]]

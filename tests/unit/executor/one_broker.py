@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sparklog.client.config import parse_bootstrap_servers
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.executor.broker import Broker, BrokerState
+from sparklog.node.config import BrokerConfig
+from sparklog.user.client.config import parse_bootstrap_servers
 from tests.inside import SECRET
 
 DEADLINE_S = 20.0

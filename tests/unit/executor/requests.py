@@ -19,8 +19,8 @@ from kio.schema.fetch.v17.request import (
 )
 from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
 

@@ -12,18 +12,18 @@ import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.errors import ErrorCode
 from sparklog.executor.broker import Broker, BrokerState
 from sparklog.executor.control.machine.broker_lifecycle import BrokerReplacedError
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.storage.log_config import LogConfig
-from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.config import BrokerConfig
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.node.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.inside import SECRET
 from tests.unit.executor.controller_script import lead_whoever_announces_itself, scripted_controller
 

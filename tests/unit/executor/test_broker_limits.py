@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.errors import KafkaError
 from sparklog.executor.broker import Broker, BrokerState
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.node.config import BrokerConfig
+from sparklog.protocol.errors import KafkaError
 from tests.inside import SECRET
 
 

@@ -13,12 +13,12 @@ from kio.schema.describe_quorum.v2.request import TopicData as QuorumTopic
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from sparklog.client.config import parse_bootstrap_servers
-from sparklog.endpoints import SecurityProtocol
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.sasl.mechanism import Login
-from sparklog.wire.channel import Channel
-from sparklog.wire.insider import STRANGER, Insider
+from sparklog.node.calling.channel import Channel
+from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.endpoints import SecurityProtocol
+from sparklog.node.security.sasl.mechanism import Login
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.user.client.config import parse_bootstrap_servers
 from tests.certificates import Authority, server_keys
 from tests.unit.executor.one_broker import DEADLINE_S, one_broker
 

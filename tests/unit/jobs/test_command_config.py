@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from sparklog.client.config import ClientConfig
-from sparklog.errors import KafkaError
 from sparklog.jobs.command_config import ANSWER_WITHIN_MS, check_answers
 from sparklog.jobs.sinks.__main__ import main as sinks
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.config import ClientConfig
 
 
 def test_command_at_an_address_that_is_silent_or_refuses_names_both_in_time() -> None:

@@ -27,9 +27,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
-from sparklog.types import BrokerId, LeaderEpoch
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.protocol.types import BrokerId, LeaderEpoch
 
 RETRY_MS: Final = 50
 """Pause after a round of votes that was lost."""

@@ -17,8 +17,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
-from sparklog.types import BrokerId, LeaderEpoch, Offset
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 
 @dataclass(slots=True)

@@ -10,13 +10,13 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import answers_of
 from sparklog.executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Response
-from sparklog.wire.steps import in_one_go, turn
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Deferred, Response
+from sparklog.protocol.codec.steps import in_one_go, turn
+from sparklog.protocol.errors import ErrorCode
 
 SMALLEST_RECORD_BYTES: Final = 40
 """Of a committed offset: what has more partitions than fit in a batch need not be tried."""

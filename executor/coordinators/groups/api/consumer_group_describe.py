@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
 
-from sparklog.answers.authorized_operations import GROUP_OPERATIONS
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode
 
 
 class ConsumerGroupDescribeHandler:

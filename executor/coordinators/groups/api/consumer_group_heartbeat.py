@@ -5,17 +5,17 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.join_group import client_host, may_describe
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import (
     ConsumerGroupHeartbeat,
     heartbeat_error,
 )
-from sparklog.metadata.features import GROUP_VERSION_FEATURE
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import unless_minus_one
-from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.node.metadata.features import GROUP_VERSION_FEATURE
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import unless_minus_one
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_NAMED_TOPICS: Final = 10_000

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
-from sparklog.wire.requests import Deferred, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.turns import held
+from sparklog.node.serving.requests import Deferred, Response
+from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
 
 SIDE_BY_SIDE: Final = 100
 """How many groups of one request are decided about before the first of them is waited for."""

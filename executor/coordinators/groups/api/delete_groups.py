@@ -2,13 +2,13 @@
 
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode
 
 
 class DeleteGroupsHandler:

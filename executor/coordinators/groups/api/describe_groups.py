@@ -8,15 +8,15 @@ from kio.schema.describe_groups.v6.response import (
     DescribeGroupsResponse,
 )
 
-from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_OF_MISSING_GROUPS: Final = 6
 """From it on a group that does not exist is an error (KIP-1043), and not a dead one."""

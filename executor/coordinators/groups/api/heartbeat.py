@@ -2,11 +2,11 @@
 
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.membership import Heartbeat
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode
 
 
 class HeartbeatHandler:

@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from sparklog.acls.acl import AclOperation, AclResourceType
-from sparklog.acls.host import host_of
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error
 from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.versions import upgrade
+from sparklog.node.acls.acl import AclOperation, AclResourceType
+from sparklog.node.acls.host import host_of
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_VERSION_THAT_NEEDS_A_MEMBER_ID: Final = 4

@@ -2,12 +2,12 @@
 
 from kio.schema.leave_group.v5.response import LeaveGroupResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode
 
 
 class LeaveGroupHandler:

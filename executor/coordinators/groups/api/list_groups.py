@@ -7,15 +7,15 @@ from typing import Any, Final
 from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupResponse
 from kio.schema.list_groups.v5.response import ListGroupsResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.codec.versions import upgrade_in_steps
+from sparklog.protocol.errors import ErrorCode
 
 SLICE_GROUPS: Final = 200
 

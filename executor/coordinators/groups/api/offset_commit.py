@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from kio.schema.offset_commit import v9, v10
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.committed_topics import (
     CommittedTopics,
     Topics,
@@ -19,10 +18,11 @@ from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

@@ -8,17 +8,17 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
 
 
 class OffsetDeleteHandler:

@@ -5,19 +5,19 @@ from typing import Any, Final
 
 from kio.schema.offset_fetch import v7, v9, v10
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.chunks import in_chunks
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import or_minus_one
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.turns import held
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import or_minus_one
 
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2

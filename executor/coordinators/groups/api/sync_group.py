@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import sync_response
 from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.versions import upgrade
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_PROTOCOLS: Final = 5
 """From it on a member has to say which protocol it thinks was chosen (KIP-559)."""

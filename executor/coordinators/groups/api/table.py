@@ -1,6 +1,5 @@
 """The group coordinator's part of the table of a broker's APIs."""
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
@@ -18,9 +17,10 @@ from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffse
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Handler
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Handler
+from sparklog.protocol.codec.apis import ApiKey
 
 
 def group_handlers(

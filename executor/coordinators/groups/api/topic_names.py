@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.registrations import PartitionRegistration
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.registrations import PartitionRegistration
+from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 """Of OffsetCommit and OffsetFetch."""

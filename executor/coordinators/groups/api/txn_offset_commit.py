@@ -9,7 +9,6 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.committed_topics import (
     CommittedTopics,
     Topics,
@@ -24,10 +23,11 @@ from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, 
 from sparklog.executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
-from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_THAT_KNOWS_LOADING: Final = 2
 """Clients before it fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

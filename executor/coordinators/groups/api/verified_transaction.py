@@ -7,7 +7,6 @@ CoordinatorOperationExceptionHelper.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.machine.coordinator_partition import coordinator_error
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import (
@@ -15,8 +14,9 @@ from sparklog.executor.verification.transaction_verifier import (
     TransactionOfProducer,
     TransactionVerifier,
 )
-from sparklog.metadata.partition_for import coordinator_partition
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.metadata.partition_for import coordinator_partition
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 Verify = Callable[[str, TransactionOfProducer], Awaitable[tuple[Any, ErrorCode]]]
 """(group, producer's transaction) -> the verification to append the batch with, or why it must not be."""

@@ -19,7 +19,7 @@ from sparklog.executor.coordinators.groups.machine.groups import Groups
 from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset
 from sparklog.executor.coordinators.groups.machine.offsets import Offsets, offset_tombstone
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.types import TimestampMs
+from sparklog.protocol.types import TimestampMs
 
 STEP_ITEMS: Final = 1000
 """How many groups and offsets a step looks at, and so how many records one batch has at most."""

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.types import TimestampMs
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TimestampMs
 
 
 class GroupType(StrEnum):

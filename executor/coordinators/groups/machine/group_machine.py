@@ -10,13 +10,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from sparklog.config import BrokerConfig
-from sparklog.coordinator_records.consumer_offsets import (
-    ConsumerGroupMetadataKey,
-    LegacyOffsetCommitKey,
-    OffsetCommitKey,
-)
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import refuse_join
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
@@ -48,9 +41,16 @@ from sparklog.executor.coordinators.machine.decision import (
     Token,
 )
 from sparklog.executor.coordinators.machine.timers import Timers
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.records.key_values import KeyRun
+from sparklog.executor.coordinators.records.consumer_offsets import (
+    ConsumerGroupMetadataKey,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+)
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.key_values import KeyRun
 
 ACTIONS_AT_ONCE: Final = 20
 """So much of what is due is done in one turn: a member whose session has run out is a batch to append."""

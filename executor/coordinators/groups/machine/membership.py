@@ -13,11 +13,11 @@ Source: Kafka's GroupMetadataManager, which is all of this in one class.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
 from sparklog.executor.coordinators.machine.decision import Decision, Now
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
 
 Replay: TypeAlias = Callable[[Any, Any | None], None]
 """(key, value or None for a tombstone): make durable state what the record says."""

@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
-from sparklog.coordinator_records.consumer_offsets import LegacyOffsetCommitValue, OffsetCommitValue
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
-from sparklog.records.key_values import KeyRun
-from sparklog.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
+from sparklog.executor.coordinators.records.consumer_offsets import LegacyOffsetCommitValue, OffsetCommitValue
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.protocol.records.key_values import KeyRun
+from sparklog.protocol.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
 
 
 class CommittedOffset(NamedTuple):

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from sparklog.coordinator_records.consumer_offsets import (
+from sparklog.executor.coordinators.groups.machine.group import Group
+from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
+from sparklog.executor.coordinators.records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from sparklog.errors import ErrorCode
-from sparklog.executor.coordinators.groups.machine.group import Group
-from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
-from sparklog.metadata.partition_for import utf_16_length
-from sparklog.types import LeaderEpoch, Offset
+from sparklog.node.metadata.partition_for import utf_16_length
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import LeaderEpoch, Offset
 
 FIRST_VERSION_OF_MISSING_GROUPS: Final = 9
 """From this version of OffsetCommit on clients know GROUP_ID_NOT_FOUND."""

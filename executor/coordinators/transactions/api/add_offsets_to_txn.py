@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing
 from sparklog.executor.coordinators.transactions.machine.events import AddPartitions
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import TopicPartition
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicPartition
 
 _KNOWS_PRODUCER_FENCED: Final = 2
 

@@ -31,7 +31,6 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing, outcomes_of
@@ -42,11 +41,12 @@ from sparklog.executor.coordinators.transactions.machine.events import (
 )
 from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.metadata.topic_names import INTERNAL_TOPICS
-from sparklog.types import TopicPartition
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.metadata.topic_names import INTERNAL_TOPICS
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicPartition
 
 _KNOWS_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4

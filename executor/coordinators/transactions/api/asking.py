@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.machine.events import (
@@ -18,10 +17,11 @@ from sparklog.executor.coordinators.transactions.machine.events import (
     VerifyPartitions,
 )
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.types import ProducerId
-from sparklog.wire.requests import Deferred
-from sparklog.wire.steps import turn
-from sparklog.wire.turns import in_task
+from sparklog.node.serving.requests import Deferred
+from sparklog.node.serving.turns import in_task
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import ProducerId
 
 logger = logging.getLogger(__name__)
 

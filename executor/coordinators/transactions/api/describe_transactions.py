@@ -13,17 +13,17 @@ from typing import Any, Final
 
 from kio.schema.describe_transactions.v0.response import TopicData
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import ask, outcomes_of
 from sparklog.executor.coordinators.transactions.machine.events import Describe
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.types import TopicPartition
-from sparklog.wire.described_transactions import DescribeTransactionsResponse, TransactionState
-from sparklog.wire.requests import Deferred, Request, Response
-from sparklog.wire.steps import turn
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.described_transactions import DescribeTransactionsResponse, TransactionState
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicPartition
 
 _EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
 """kio's type of times is one of any `datetime`."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from kio.schema.end_txn.v5.response import EndTxnResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import (
@@ -21,8 +20,9 @@ from sparklog.executor.coordinators.transactions.api.asking import (
 from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, ProducerOutcome
 from sparklog.executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode
 
 _KNOWS_PRODUCER_FENCED: Final = 2
 _BUMPS_EPOCH: Final = 5

@@ -13,8 +13,6 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
-from sparklog.answers.init_producer_id import init_producer_id_response
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import (
@@ -25,8 +23,10 @@ from sparklog.executor.coordinators.transactions.api.asking import (
 )
 from sparklog.executor.coordinators.transactions.machine.events import InitProducer
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.turns import in_task
+from sparklog.node.responses.init_producer_id import init_producer_id_response
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.turns import in_task
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

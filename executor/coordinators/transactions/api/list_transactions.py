@@ -17,17 +17,17 @@ from typing import Any, Final
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse
 from kio.schema.list_transactions.v2.response import TransactionState as ListedTransaction
 
-from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.regular_expressions import compiled
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.asking import outcomes_of
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
-from sparklog.types import or_minus_one
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.throttling import unthrottled
-from sparklog.wire.versions import upgrade
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.versions import upgrade
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import or_minus_one
 
 _AT_ONCE: Final = 500
 _BY_NAME: Final = {state.state_name: state for state in TransactionState}

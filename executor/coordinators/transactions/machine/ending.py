@@ -13,7 +13,6 @@ Source: Kafka's TransactionCoordinator.endTransaction and endTransactionWithTV1.
 
 from typing import Final
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     EndTransaction,
@@ -26,7 +25,8 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from sparklog.types import TimestampMs
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TimestampMs
 
 _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
-from sparklog.types import ProducerId, TopicPartition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import ProducerId, TopicPartition
 
 
 class InitProducer(NamedTuple):

@@ -14,7 +14,6 @@ Source: Kafka's TransactionCoordinator.prepareInitProducerIdTransit; KIP-360, KI
 
 from typing import NamedTuple
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     InitProducer,
@@ -26,7 +25,8 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from sparklog.types import ProducerEpoch, TimestampMs
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import ProducerEpoch, TimestampMs
 
 
 class Initialized(NamedTuple):

@@ -23,9 +23,9 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from sparklog.coordinator_records.transaction_state import PartitionsSchema, TransactionLogValue
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
-from sparklog.types import (
+from sparklog.executor.coordinators.records.transaction_state import PartitionsSchema, TransactionLogValue
+from sparklog.protocol.types import (
     NO_TRANSACTION_TIMEOUT_MS,
     ProducerEpoch,
     ProducerId,

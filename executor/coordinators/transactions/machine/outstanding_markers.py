@@ -29,11 +29,11 @@ from kio.schema.write_txn_markers.v2.request import (
     WriteTxnMarkersRequest,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
-from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, LeaderEpoch, TopicPartition
 
 logger = logging.getLogger(__name__)
 

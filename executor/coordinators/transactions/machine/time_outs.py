@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
-from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
+from sparklog.protocol.types import NO_TRANSACTION_TIMEOUT_MS
 
 DECIDED_AT_A_TIME: Final = 50
 """So many transactions a tick are ended, each by a batch of its own: some milliseconds."""

@@ -18,8 +18,6 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager (4.3.1).
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from sparklog.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import (
     NOTHING,
     CoordinatorRecord,
@@ -29,6 +27,7 @@ from sparklog.executor.coordinators.machine.decision import (
     Reply,
     Token,
 )
+from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey, TransactionLogValue
 from sparklog.executor.coordinators.transactions.machine import ending, initialization
 from sparklog.executor.coordinators.transactions.machine.events import (
     AbortWithNewProducerId,
@@ -47,10 +46,11 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
     TransactionState,
 )
 from sparklog.executor.coordinators.transactions.machine.time_outs import Schedule, TransactionLimits
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.features import TRANSACTION_VERSION_FEATURE
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import ProducerEpoch, ProducerId
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.features import TRANSACTION_VERSION_FEATURE
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import ProducerEpoch, ProducerId
 
 _TOMBSTONES_BYTES: Final = 16_384
 """Of transactional ids in one batch of tombstones, at which the next begins; as Kafka has it."""

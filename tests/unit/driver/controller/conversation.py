@@ -18,13 +18,13 @@ from kio.schema.create_topics.v7.request import (
     CreatableTopicConfig,
 )
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION, Controller
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.errors import ErrorCode
-from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
-from sparklog.metadata.schemas import MetadataRecord
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.features import SUPPORTED_FEATURES
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.protocol.errors import ErrorCode
 
 CLUSTER_ID = "test-cluster"
 LEADER_EPOCH = 1

@@ -4,8 +4,8 @@ import asyncio
 
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
-from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener, Service
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.serving.listener import Listener, Service
 
 
 async def listening() -> Listener:

@@ -9,11 +9,11 @@ from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
 
 from sparklog.driver.controller.api.envelope import EnvelopeHandler
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.frames import request_encoder
-from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.steps import in_one_go, turn
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.frames import request_encoder
+from sparklog.protocol.codec.steps import in_one_go, turn
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 ANONYMOUS = b"\0\0\5User\nANONYMOUS\0\0"
 

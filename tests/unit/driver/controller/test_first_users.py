@@ -7,10 +7,10 @@ import pytest
 
 from sparklog.driver.controller.first_users import FirstUsersError, read_first_users
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.metadata.image import EMPTY_IMAGE
-from sparklog.metadata.schemas import UserScramCredentialRecord
-from sparklog.metadata.scram_records import scram_credential_of_record
-from sparklog.security.sasl.scram import ScramCredential
+from sparklog.node.metadata.image import EMPTY_IMAGE
+from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.metadata.scram_records import scram_credential_of_record
+from sparklog.node.security.sasl.scram import ScramCredential
 from tests.unit.driver.controller.conversation import Conversation
 
 

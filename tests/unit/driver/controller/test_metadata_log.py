@@ -8,21 +8,21 @@ from uuid import UUID
 import pytest
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import TopicRecord
-from sparklog.metadata_log.machine.control_records import leader_change, voters_record
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, SnapshotId
-from tests.unit.sparklog.metadata.images import image_with_partitions
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import TopicRecord
+from sparklog.node.metadata_log.machine.control_records import leader_change, voters_record
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.node.metadata_log.machine.snapshot_download import SnapshotDownload
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID, SnapshotId
+from tests.unit.sparklog.node.metadata.images import image_with_partitions
 
 CLUSTER_ID = "c"
 OURS = VoterKey(1, UUID(int=501))

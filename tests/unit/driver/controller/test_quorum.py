@@ -15,18 +15,18 @@ from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsReque
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.active_controller import DeposedError
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metrics import controller as controller_metrics
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
-from sparklog.wire.blocking import BlockingChannel
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.calling.channel import Channel
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metrics import controller as controller_metrics
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId
 from tests.inside import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters

@@ -30,34 +30,34 @@ from kio.schema.metadata.v11 import request as metadata_v11
 from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
-from sparklog.apis.parts import TOPICS_PER_PART
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from sparklog.driver.controller.machine.decision import Decision
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.errors import ErrorCode
-from sparklog.metadata.features import NEW_CLUSTER_FEATURES
-from sparklog.metadata.framing import decode_record
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import PartitionChangeRecord
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.metadata_log.machine.control_records import (
+from sparklog.node.apis.parts import TOPICS_PER_PART
+from sparklog.node.calling.blocking import BlockingChannel
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.features import NEW_CLUSTER_FEATURES
+from sparklog.node.metadata.framing import decode_record
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import PartitionChangeRecord
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.node.metadata_log.machine.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     VotersRecord,
     read_control_record,
 )
-from sparklog.metrics import controller as controller_metrics
-from sparklog.records.batch import check_crc, iterate_headers
-from sparklog.records.builder import read_records
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.blocking import BlockingChannel
-from sparklog.wire.frames import decode_response, request_encoder
+from sparklog.node.metrics import controller as controller_metrics
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.frames import decode_response, request_encoder
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import check_crc, iterate_headers
+from sparklog.protocol.records.builder import read_records
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID
 from tests.inside import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters

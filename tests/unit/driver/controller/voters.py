@@ -19,19 +19,19 @@ from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
 from kio.schema.add_raft_voter.v1.request import Listener as VoterListener
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import CONTROLLER_LISTENER
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.api.quorum import QuorumHandlers
 from sparklog.executor.metadata.machine.quorum_voter import FetchOutcome
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.executor.partitions.log_end import log_end
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, ListenerIdentity, Service
+from sparklog.node.calling.channel import Channel
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import CONTROLLER_LISTENER
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
 from tests.inside import ASKING_INSIDE, SECRET
 
 CONFIG = BrokerConfig.from_mapping({}, racks=1)

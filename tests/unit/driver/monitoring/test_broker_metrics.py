@@ -1,6 +1,6 @@
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.metrics.names import MetricName
+from sparklog.node.metrics.names import MetricName
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (), "Count")
 

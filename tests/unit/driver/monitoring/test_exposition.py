@@ -7,11 +7,11 @@ import pytest
 
 from sparklog.driver.monitoring.exposition import CONTROLLER, Rates, family_name, for_prometheus, for_sinks
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.metrics import controller, network, server, storage
-from sparklog.metrics.catalogue import CATALOGUE
-from sparklog.metrics.histogram import Summary
-from sparklog.metrics.names import QUANTILES, Kind
-from sparklog.metrics.registry import Sample, figures
+from sparklog.node.metrics import controller, network, server, storage
+from sparklog.node.metrics.catalogue import CATALOGUE
+from sparklog.node.metrics.histogram import Summary
+from sparklog.node.metrics.names import QUANTILES, Kind
+from sparklog.node.metrics.registry import Sample, figures
 
 TIMES = Summary(4, 10.0, tuple(share * 10 for share in QUANTILES))
 

@@ -11,7 +11,6 @@ from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscr
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from sparklog.acls.acl import Principal
 from sparklog.driver.controller.api.telemetry import BROKERS, ControllerTelemetry
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import (
@@ -28,18 +27,19 @@ from sparklog.driver.monitoring.telemetry_intake import (
     Push,
     TelemetryIntake,
 )
-from sparklog.errors import ErrorCode
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.registrations import BrokerRegistration
-from sparklog.metrics import server
-from sparklog.metrics.names import Kind, MetricName
-from sparklog.metrics.registry import Sample
-from sparklog.records.codecs import Codec, compress
-from sparklog.security.inside import INSIDE
-from sparklog.telemetry.machine.subscriptions import UNASKED
-from sparklog.telemetry.otlp import MetricsEncoder
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import ANONYMOUS, Request
+from sparklog.node.acls.acl import Principal
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.registrations import BrokerRegistration
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Kind, MetricName
+from sparklog.node.metrics.registry import Sample
+from sparklog.node.security.inside import INSIDE
+from sparklog.node.serving.requests import ANONYMOUS, Request
+from sparklog.node.telemetry.machine.subscriptions import UNASKED
+from sparklog.node.telemetry.otlp import MetricsEncoder
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.codecs import Codec, compress
 from tests.cluster import wait_for
 
 INCARNATION = UUID(int=77)

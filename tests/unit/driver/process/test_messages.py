@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from sparklog.config import ConfigError
 from sparklog.driver.controller.errors import DeposedError
 from sparklog.driver.process.codec import MessageError, decoded, encoded
 from sparklog.driver.process.errors import ControllerProcessError, error_of, failed_by
@@ -24,8 +23,9 @@ from sparklog.driver.process.messages import (
 from sparklog.driver.ui.machine.status import BrokerTask
 from sparklog.driver.ui.machine.status_maker import BrokerPlace
 from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed, StageText
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.tls.errors import TlsConfigError
+from sparklog.node.config import ConfigError
+from sparklog.node.security.tls.errors import TlsConfigError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 TASK = BrokerTask(executor_id="driver", host="a", stage_id=3, logs=(("stderr", "http://a/"),))
 PLACES = tuple(

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.spark import open_network
 from sparklog.hosting import OpenNetworkError
+from sparklog.node.config import BrokerConfig
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.config import BrokerConfig
-from sparklog.config.definition import ConfigError
 from sparklog.driver.spark import preflight
 from sparklog.hosting import NoWritableDirectoryError, StartError
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.definition import ConfigError
 from tests.certificates import Authority, server_keys
 from tests.unit.driver.spark.java_virtual_machine import context_of
 

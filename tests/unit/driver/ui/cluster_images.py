@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from sparklog.endpoints import Endpoint
-from sparklog.metadata.image import (
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import (
     BrokerRegistration,
     MetadataImage,
     PartitionRegistration,

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.client.cluster_client import ClusterClient
 from sparklog.driver.ui import questions
 from sparklog.driver.ui.pages.answers import lacking, said_of
 from sparklog.driver.ui.questions import Answer, Questions, Sample
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.blocking import ResponseTooLargeError
+from sparklog.node.calling.blocking import ResponseTooLargeError
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.user.client.cluster_client import ClusterClient
 from tests.cluster import wait_for
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.driver.ui.tab_pages import TabMaker
+from sparklog.node.config import BrokerConfig
 from tests.inside import SECRET
 
 

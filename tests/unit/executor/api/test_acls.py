@@ -2,10 +2,10 @@
 
 from uuid import UUID, uuid4
 
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.errors import ErrorCode
-from sparklog.metadata.acl_records import acl_record
-from sparklog.metadata.schemas import MetadataRecord, RemoveAccessControlEntryRecord
+from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.node.metadata.acl_records import acl_record
+from sparklog.node.metadata.schemas import MetadataRecord, RemoveAccessControlEntryRecord
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import batch, fetch, produce, rows
 

@@ -4,16 +4,16 @@ from typing import Any, Final
 
 import pytest
 
-from sparklog.acls.acl import AclOperation, AclResourceType, Principal
-from sparklog.apis.table import ROWS
-from sparklog.authorization.guards.guard import filled, item_type
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.api.delegation_tokens import DelegationTokenHandlers
-from sparklog.wire.apis import ApiKey, request_type
-from sparklog.wire.frames import encode_response_frame, request_codec
-from sparklog.wire.requests import ANONYMOUS, Request
-from tests.unit.sparklog.authorization.guards.guarding import Permission, granted
+from sparklog.node.acls.acl import AclOperation, AclResourceType, Principal
+from sparklog.node.apis.table import ROWS
+from sparklog.node.authorization.guards.guard import filled, item_type
+from sparklog.node.config import BrokerConfig
+from sparklog.node.serving.requests import ANONYMOUS, Request
+from sparklog.protocol.codec.apis import ApiKey, request_type
+from sparklog.protocol.codec.frames import encode_response_frame, request_codec
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from tests.unit.sparklog.node.authorization.guards.guarding import Permission, granted
 
 CONFIG: Final = BrokerConfig.from_mapping(
     {

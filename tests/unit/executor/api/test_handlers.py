@@ -9,15 +9,15 @@ from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequ
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from sparklog.apis.table import ROWS
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.admin import AdminHandlers
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import Forwarder
-from sparklog.wire.apis import ApiKey, known_versions
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, ListenerIdentity, Service
-from sparklog.wire.requests import Api, Handler
+from sparklog.node.apis.table import ROWS
+from sparklog.node.calling.channel import Channel
+from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
+from sparklog.node.serving.requests import Api, Handler
+from sparklog.protocol.codec.apis import ApiKey, known_versions
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.controller_script import linked_controller
 
 MINUTE = timedelta(minutes=1)

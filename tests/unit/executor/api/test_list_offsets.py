@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from kio.schema.list_offsets.v6.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
+from sparklog.node.serving.requests import Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.counted_work import counted_calls
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_following import list_offsets
 from tests.unit.executor.requests import batch, produce, rows
-from tests.unit.sparklog.storage.calls import calls_of
+from tests.unit.sparklog.node.storage.calls import calls_of
 
 
 async def looked_up_during(

@@ -10,13 +10,12 @@ from uuid import UUID
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.find_coordinator import FindCoordinatorHandler
 from sparklog.executor.api.metadata import MetadataHandler
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.metadata.machine.snapshot_delta import difference
-from sparklog.metadata.image import (
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
     MetadataImage,
@@ -24,10 +23,11 @@ from sparklog.metadata.image import (
     TopicImage,
     TopicsImage,
 )
-from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
-from sparklog.wire.turns import CoroutineDriver, Turns, is_awaitable
+from sparklog.node.serving.requests import Request
+from sparklog.node.serving.turns import CoroutineDriver, Turns, is_awaitable
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId
 
 NODE, LEADER, SUCCESSOR = 0, 1, 2
 DEADLINE_S: Final = 20

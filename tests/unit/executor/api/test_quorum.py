@@ -16,29 +16,29 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.list_offsets.v11 import request as list_offsets
 from kio.schema.vote.v2 import request as vote
 
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.api.quorum import QuorumHandlers
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election
 from sparklog.executor.partitions.log_end import log_end
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.metadata.framing import encode_record
-from sparklog.metadata.image import EMPTY_IMAGE
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import FeatureLevelRecord
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metadata_log.snapshot_store import SnapshotStore
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage import ForeignDirectoryError, Log
-from sparklog.storage.log_config import LogConfig
-from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, Service
+from sparklog.node.calling.channel import Channel
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.framing import encode_record
+from sparklog.node.metadata.image import EMPTY_IMAGE
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import FeatureLevelRecord
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.node.metadata_log.machine.snapshot_download import SnapshotDownload
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.snapshot_store import SnapshotStore
+from sparklog.node.serving.listener import Listener, Service
+from sparklog.node.storage import ForeignDirectoryError, Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 
 DRIVER = 1_000_000
 OURS = VoterKey(2, UUID(int=500))

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import ClientQuotaRecord, QuotaEntityData
-from sparklog.records.batch import iterate_headers
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.schemas import ClientQuotaRecord, QuotaEntityData
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import iterate_headers
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
 

@@ -3,10 +3,10 @@
 import pytest
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executor.api.delayed_produce import DelayedProduce
 from sparklog.executor.api.delete_records import _Deletions
+from sparklog.executor.api.produce.delayed_produce import DelayedProduce
 from sparklog.executor.api.write_txn_markers import _Writes
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.garbage import uncollected
 from tests.unit.executor.api.test_write_txn_markers import marker
 from tests.unit.executor.brokers import Brokers, until, with_brokers

@@ -17,15 +17,15 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.partition_for import partition_for
-from sparklog.metadata.schemas import BrokerEndpoint, RegisterBrokerRecord
-from sparklog.records.codecs import Codec
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, Service
-from sparklog.wire.requests import Api, Deferred, Request
+from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.schemas import BrokerEndpoint, RegisterBrokerRecord
+from sparklog.node.serving.listener import Listener, Service
+from sparklog.node.serving.requests import Api, Deferred, Request
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.codecs import Codec
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, rows
 

@@ -13,14 +13,14 @@ from kio.schema.write_txn_markers.v2.request import (
     WriteTxnMarkersRequest,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
-from sparklog.records.batch import read_header
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.channel import Channel
-from sparklog.wire.listener import Listener, Service
-from sparklog.wire.requests import Api
+from sparklog.node.calling.channel import Channel
+from sparklog.node.serving.listener import Listener, Service
+from sparklog.node.serving.requests import Api
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, fetch, rows
 

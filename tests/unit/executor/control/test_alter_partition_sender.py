@@ -7,13 +7,13 @@ from uuid import UUID
 
 from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData, TopicData
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.alter_partition_sender import AlterPartitionSender
 from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
-from sparklog.types import BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 from tests.unit.executor.controller_script import linked_controller
 
 TOPIC = UUID(int=77)

@@ -6,11 +6,11 @@ from typing import Any
 
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.config import BrokerConfig
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.controller_script import linked_controller
 
 NO_TIME = timedelta(0)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.broker_connections import BrokerConnections
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.listener import Listener, ListenerIdentity, Service
-from sparklog.wire.requests import Api, Deferred, Peer, Request
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
+from sparklog.node.serving.requests import Api, Deferred, Peer, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 REQUEST = WriteTxnMarkersRequest(markers=())
 RESPONSE = WriteTxnMarkersResponse(markers=())

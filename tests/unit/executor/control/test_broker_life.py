@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.control.broker_life import BrokerLife
 from sparklog.executor.control.controller_link import ControllerLink
-from sparklog.types import BrokerEpoch
+from sparklog.node.config import BrokerConfig
+from sparklog.protocol.types import BrokerEpoch
 
 DEADLINE_S: Final = 5.0
 NOBODYS_PORT: Final = 1

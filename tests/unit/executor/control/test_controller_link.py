@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import until
 from tests.unit.executor.controller_script import linked_controller, scripted_controller
 

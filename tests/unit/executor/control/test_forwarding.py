@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.controller_link import ControllerUnreachableError
 from sparklog.executor.control.forwarding import Forwarder
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import until
 from tests.unit.executor.controller_script import linked_controller, scripted_controller
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.executor.broker import Broker, BrokerState
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
 from tests.inside import SECRET
 
 SESSION_MS: Final = 1_500

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
+from sparklog.node.serving.requests import Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.controller_script import linked_controller
 
 NO_TIME = timedelta(0)

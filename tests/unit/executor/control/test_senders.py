@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.senders import Senders
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.config import BrokerConfig
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import heartbeat
 from tests.unit.executor.brokers import until
 from tests.unit.executor.controller_script import linked_controller

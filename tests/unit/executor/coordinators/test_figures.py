@@ -6,8 +6,8 @@ from sparklog.executor.coordinators.groups.machine.group import GroupType
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply
-from sparklog.metrics import coordinators
-from sparklog.metrics.names import Metric
+from sparklog.node.metrics import coordinators
+from sparklog.node.metrics.names import Metric
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.coordinators.groups.group_conversation import GroupConversation
 

@@ -15,9 +15,6 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS, encode_key, encode_value
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import BUFFERS, SLICE_WORK
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
@@ -28,14 +25,17 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
+from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS, encode_key, encode_value
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import PartitionChangeRecord
-from sparklog.records.batch import read_header
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec
-from sparklog.records.key_values import KeyRun
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import PartitionChangeRecord
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec
+from sparklog.protocol.records.key_values import KeyRun
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.logs.test_disk_failures import failing
 

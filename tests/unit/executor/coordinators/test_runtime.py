@@ -5,9 +5,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
-from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
@@ -20,14 +17,17 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
+from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.wire.requests import Deferred
-from sparklog.wire.steps import in_one_go
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.serving.requests import Deferred
+from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.protocol.codec.steps import in_one_go
+from sparklog.protocol.errors import ErrorCode
 from tests.garbage import uncollected
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 

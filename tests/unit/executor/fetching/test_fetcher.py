@@ -5,8 +5,8 @@ import gc
 from typing import Any
 from unittest.mock import patch
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.partitions.replica import Replica
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_producer_loads import NO_BACKOFF_HELPS, cut_and_held
 from tests.unit.executor.requests import batch, produce, rows

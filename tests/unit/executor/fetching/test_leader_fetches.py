@@ -2,9 +2,9 @@
 
 from kio.schema.fetch.v17.response import FetchResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
-from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import MILLISECOND
 

@@ -9,21 +9,21 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.logs import cleaner_processes
 from sparklog.executor.logs.cleaner_processes import CleanerProcess
 from sparklog.executor.logs.machine.cleaner_schedule import CleanerSchedule, SetAside
-from sparklog.metadata.schemas import ConfigRecord, ResourceType
-from sparklog.metrics import storage
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.checkpoints import read_offsets, write_offsets
-from sparklog.storage.cleaning.request import CleaningOutcome, CleaningRequest
-from sparklog.storage.log import Log
-from sparklog.types import TopicPartition
+from sparklog.node.metadata.schemas import ConfigRecord, ResourceType
+from sparklog.node.metrics import storage
+from sparklog.node.storage.checkpoints import read_offsets, write_offsets
+from sparklog.node.storage.cleaning.request import CleaningOutcome, CleaningRequest
+from sparklog.node.storage.log.log import Log
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.logs.test_log_upkeep import Clock, directory_of
 from tests.unit.executor.requests import produce, rows
-from tests.unit.sparklog.storage.cleanings import records_from, state_of
+from tests.unit.sparklog.node.storage.cleanings import records_from, state_of
 
 CONFIG = {"log.cleaner.backoff.ms": "1000"}
 COMPACTED = {
@@ -55,7 +55,7 @@ def running_cleaners() -> list[int]:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if b"sparklog.storage.cleaning.process" in command and parent == os.getpid():
+            if b"sparklog.node.storage.cleaning.process" in command and parent == os.getpid():
                 found.append(int(entry.name))
     return found
 
@@ -245,8 +245,8 @@ async def test_cleaning_begins_only_when_the_files_of_the_last_one_have_their_na
 
 DEADLY = """
 import json, os, sys
-from sparklog.storage.cleaning.cleaner import clean
-from sparklog.storage.cleaning.request import CleaningRequest
+from sparklog.node.storage.cleaning.cleaner import clean
+from sparklog.node.storage.cleaning.request import CleaningRequest
 
 for line in sys.stdin.buffer:
     directory = json.loads(line)["directory"]

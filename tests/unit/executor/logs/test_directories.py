@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import KafkaError
 from sparklog.executor.logs.directories import DataDirectories
-from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.node.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.protocol.errors import KafkaError
 from tests.unit.executor.logs.test_disk_failures import failing
 
 

@@ -19,13 +19,13 @@ import pytest
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
-from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
-from sparklog.storage.machine.recovery_rules import PreviousStop
-from sparklog.types import TopicIdPartition
+from sparklog.node.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
+from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicIdPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.logs.test_log_upkeep import Clock, NoProposals
 from tests.unit.executor.requests import batch, fetch, produce, rows

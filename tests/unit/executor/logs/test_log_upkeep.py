@@ -8,16 +8,16 @@ from pathlib import Path
 from threading import Event
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.checkpoints import read_offsets
-from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import TopicPartition
+from sparklog.node.storage.checkpoints import read_offsets
+from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, produce, rows
-from tests.unit.sparklog.wire.open_sockets import connected_to, open_sockets
+from tests.unit.sparklog.node.serving.open_sockets import connected_to, open_sockets
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"

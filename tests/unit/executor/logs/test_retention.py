@@ -4,8 +4,8 @@ import logging
 import time
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
-from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import produce, rows

@@ -13,8 +13,8 @@ from kio.schema.list_offsets.v10.request import (
     ListOffsetsTopic,
 )
 
-from sparklog.errors import ErrorCode
-from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import produce, rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.executor.logs.upkeep_scheduler import UpkeepScheduler
-from sparklog.storage.log_directory import LogDirectory
+from sparklog.node.storage.directory.log_directory import LogDirectory
 
 
 class Job:

@@ -18,29 +18,24 @@ from kio.schema.fetch.v18.response import (
 )
 from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
 from sparklog.executor.loop.concurrency import until_first_ends
 from sparklog.executor.metadata.follower import MetadataFollower
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.executor.metadata.publisher import MetadataPublisher
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.framing import encode_record
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import (
-    BrokerEndpoint,
-    MetadataRecord,
-    RegisterBrokerRecord,
-    TopicRecord,
-)
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.file_region import FileRegion, LogFile
-from sparklog.storage.machine.recovery_rules import PreviousStop
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, SnapshotId
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.framing import encode_record
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import BrokerEndpoint, MetadataRecord, RegisterBrokerRecord, TopicRecord
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.snapshot_serving import fetch_snapshot_response
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.node.storage.file_region import FileRegion, LogFile
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID, SnapshotId
 from tests.unit.executor.controller_script import linked_controller
 
 BROKER = 1

@@ -11,14 +11,14 @@ from kio.schema.fetch.v18.response import (
     EpochEndOffset,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, VoteRequest
 from sparklog.executor.metadata.quorum_state_file import read_election
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.schemas import FeatureLevelRecord
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import FeatureLevelRecord
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.metadata.metadata_scene import (
     BROKER,
     DRIVER,
@@ -30,7 +30,7 @@ from tests.unit.executor.metadata.metadata_scene import (
     run,
     topic,
 )
-from tests.unit.sparklog.storage.calls import calls_of
+from tests.unit.sparklog.node.storage.calls import calls_of
 
 DEADLINE_S = 20
 

@@ -6,16 +6,14 @@ from uuid import UUID
 import pytest
 
 from sparklog.executor.metadata.machine.quorum_voter import VoteRequest
-from sparklog.metadata.image import EMPTY_IMAGE
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import (
-    MetadataRecord,
-)
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.metadata_log.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
-from sparklog.types import SnapshotId
+from sparklog.node.metadata.image import EMPTY_IMAGE
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import MetadataRecord
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
+from sparklog.protocol.types import SnapshotId
 from tests.unit.executor.metadata.metadata_scene import DRIVER, Scene, answer, batch, registration, run, topic
 
 

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.metadata.machine.quorum_voter import NO_ELECTION, ElectionState
 from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
-from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 VOTED = VoterKey(1_000_000, UUID(int=901))
 

@@ -10,17 +10,17 @@ from uuid import UUID
 import pytest
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 
-from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.executor.metadata.voter_announcement import VoterAnnouncement
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.storage import ForeignDirectoryError
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.config import BrokerConfig
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.serving.requests import Request
+from sparklog.node.storage import ForeignDirectoryError
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.controller_script import scripted_controller
 
 OURS = VoterKey(2, UUID(int=500))

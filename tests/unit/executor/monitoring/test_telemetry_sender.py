@@ -9,13 +9,13 @@ from uuid import uuid4
 from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
 from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 
-from sparklog.clocks import monotonic_ms
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.monitoring.telemetry_sender import TelemetrySender
-from sparklog.metrics.registry import Sample
-from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.metrics.registry import Sample
+from sparklog.node.serving.requests import Request
+from sparklog.node.telemetry.machine.client_instances import ClientInstances, Subscription
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.brokers import until
 from tests.unit.executor.controller_script import linked_controller
 

@@ -16,24 +16,19 @@ from kio.schema.alter_replica_log_dirs.v2.request import (
 )
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import (
-    LOST_DIRECTORY,
-    ConfigRecord,
-    PartitionChangeRecord,
-    ResourceType,
-)
-from sparklog.records.batch import iterate_headers
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.meta_properties import read_meta_properties
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.schemas import LOST_DIRECTORY, ConfigRecord, PartitionChangeRecord, ResourceType
+from sparklog.node.storage.directory.meta_properties import read_meta_properties
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import iterate_headers
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.logs.test_cleaning import COMPACTED, START_MS, put
 from tests.unit.executor.logs.test_disk_failures import failing
 from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import batch, delete_records, fetch, produce, rows
-from tests.unit.sparklog.storage.cleanings import clean_round, records_from
-from tests.unit.sparklog.storage.test_cleaning import DAY_MS
+from tests.unit.sparklog.node.storage.cleanings import clean_round, records_from
+from tests.unit.sparklog.node.storage.test_cleaning import DAY_MS
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 MEBIBYTE = b"x" * 1_000_000

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
@@ -24,7 +23,8 @@ from sparklog.executor.partitions.machine.follower import (
     TruncateTo,
 )
 from sparklog.executor.partitions.machine.leader import PartitionLeader
-from sparklog.storage.machine.epoch_checks import fetch_divergence
+from sparklog.node.storage.machine.epoch_checks import fetch_divergence
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 @dataclass

@@ -5,9 +5,9 @@ from itertools import pairwise
 from unittest.mock import patch
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.partitions.machine import replication_quota
-from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, PartitionChangeRecord, ResourceType
+from sparklog.node.metadata.schemas import ConfigRecord, MetadataRecord, PartitionChangeRecord, ResourceType
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, produce
 

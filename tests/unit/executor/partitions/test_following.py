@@ -10,10 +10,10 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderTopic,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.api.delete_records import DeleteRecordsHandler
-from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, ResourceType
-from sparklog.wire.versions import downgrade
+from sparklog.node.metadata.schemas import ConfigRecord, PartitionChangeRecord, ResourceType
+from sparklog.protocol.codec.versions import downgrade
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, delete_records, fetch, produce, rows
 

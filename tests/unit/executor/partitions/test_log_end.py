@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.log_end import log_end, position_of
-from sparklog.metadata.schemas import NO_LEADER, PartitionChangeRecord
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage import Log
-from sparklog.storage.log_config import LogConfig
+from sparklog.node.metadata.schemas import NO_LEADER, PartitionChangeRecord
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.storage import Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, with_brokers
 
 

@@ -7,13 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.loop.slices import SLICE_ITEMS
 from sparklog.executor.partitions.roles import OPENED_TOGETHER
-from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.steps import steps_of
+from sparklog.node.metadata.schemas import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+    ResourceType,
+)
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.steps import steps_of
+from sparklog.protocol.errors import ErrorCode
 from tests.counted_work import counted_calls, counted_turns
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import delete_records, rows

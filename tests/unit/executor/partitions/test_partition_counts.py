@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import PartitionChangeRecord
-from sparklog.metrics import server
-from sparklog.metrics.names import Metric
+from sparklog.node.metadata.schemas import PartitionChangeRecord
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Metric
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, produce
 

@@ -7,19 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.checkpoints import (
+from sparklog.node.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offsets,
     write_offsets,
 )
-from sparklog.types import TopicPartition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, fetch, produce, rows
-from tests.unit.sparklog.storage.calls import calls_of
+from tests.unit.sparklog.node.storage.calls import calls_of
 
 NO_BACKOFF_HELPS = {"replica.fetch.backoff.ms": "60000", "replica.fetch.wait.max.ms": "10"}
 

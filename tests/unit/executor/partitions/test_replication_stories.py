@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.partitions.machine.events import (
     IsrProposalAnswered,
     PartitionChanged,
     ProposeIsr,
     Ticked,
 )
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.partitions.memory_log import Node
 
 REPLICAS = (0, 1, 2)

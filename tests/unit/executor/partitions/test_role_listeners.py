@@ -2,11 +2,11 @@
 
 import asyncio
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.damage import Damage
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.metadata.schemas import PartitionChangeRecord
+from sparklog.node.metadata.schemas import PartitionChangeRecord
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, delete_records, produce, rows
 

@@ -1,10 +1,10 @@
 """What goes in and out, by topic and in all."""
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.traffic import CHOICE_INTERVAL_MS, TOPICS_TOLD, BrokerTraffic, TrafficMeters
-from sparklog.metrics import server
-from sparklog.metrics.names import Metric
-from sparklog.metrics.registry import figures
+from sparklog.node.metrics import server
+from sparklog.node.metrics.names import Metric
+from sparklog.node.metrics.registry import figures
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, fetch, produce
 

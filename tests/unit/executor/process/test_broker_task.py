@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.broker import Broker
 from sparklog.executor.process.broker_task import host_name, remove_temporary, run, run_when_unlocked
 from sparklog.hosting import BrokerAssignment
-from sparklog.storage import DirectoryLockedError, LogDirectory
+from sparklog.node.config import BrokerConfig
+from sparklog.node.storage import DirectoryLockedError, LogDirectory
 from tests.inside import SECRET
 
 

@@ -7,12 +7,12 @@ import lz4.frame
 import pytest
 import zstandard
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import RecordLimits
-from sparklog.records.batch import HEADER_BYTES, header_bytes, read_header
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec, compress
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import HEADER_BYTES, header_bytes, read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.codecs import Codec, compress
 
 DEMANDS = Demands(1 << 24, 1 << 24, RecordLimits(False, 0, 2**53))
 BATCH = build_batch([SimpleRecord(b"k", bytes([index]) * 3_000, (), 1) for index in range(100)])

@@ -3,10 +3,10 @@
 import pytest
 
 from sparklog.executor.records.recompress import recompress
-from sparklog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
-from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.records.codecs import Codec, decompress
-from tests.unit.sparklog.records.samples import JAVA_BATCHES, JAVA_RECORDS
+from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.protocol.records.codecs import Codec, decompress
+from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES, JAVA_RECORDS
 
 
 def recompressed(batch: bytes, target: Codec, level: int | None = None) -> tuple[bytes, BatchHeader]:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.refusal import RecordsRefusedError
 from sparklog.executor.records.streamed import LARGEST_HELD_BYTES, walk_pieces
 from sparklog.executor.records.walk import RecordLimits, RecordWalk
-from sparklog.records.batch import HEADER_BYTES, BatchHeader, check_crc, header_bytes, read_header
-from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.records.codecs import Codec, compress
-from sparklog.records.varints import append_varint
-from tests.unit.sparklog.records.samples import JAVA_BATCHES
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, check_crc, header_bytes, read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.protocol.records.codecs import Codec, compress
+from sparklog.protocol.records.varints import append_varint
+from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES
 
 NOW_MS: Final = 1_700_000_000_000
 LIMITS: Final = RecordLimits(False, -(2**53), 2**53)

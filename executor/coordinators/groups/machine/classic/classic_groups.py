@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
-from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.classic.joining import Joins
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
@@ -31,8 +29,10 @@ from sparklog.executor.coordinators.groups.machine.membership import (
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.executor.coordinators.machine.timers import Timers
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
+from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 

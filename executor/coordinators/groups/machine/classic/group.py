@@ -18,13 +18,13 @@ from collections.abc import Iterable, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final
 
-from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import subscribed_topics
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.types import TimestampMs
+from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TimestampMs
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of consumers (of Kafka's clients; Connect has another)."""

@@ -13,7 +13,6 @@ from collections.abc import MutableMapping
 from dataclasses import replace
 from functools import partial
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
@@ -34,6 +33,7 @@ from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.executor.coordinators.machine.timers import Timers
+from sparklog.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from typing import Final
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
 from sparklog.executor.coordinators.groups.machine.classic.records import generation_record
@@ -26,7 +25,8 @@ from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.executor.coordinators.machine.timers import Timers
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 

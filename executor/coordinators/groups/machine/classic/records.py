@@ -8,15 +8,15 @@ Source: Kafka's GroupCoordinatorRecordHelpers and GroupMetadataManager.replay.
 
 from collections.abc import Mapping
 
-from sparklog.coordinator_records.consumer_offsets import (
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
 )
-from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.types import TimestampMs, or_minus_one, unless_minus_one
+from sparklog.protocol.types import TimestampMs, or_minus_one, unless_minus_one
 
 
 def created_group(group_id: str, wall_ms: TimestampMs) -> CoordinatorRecord:

@@ -11,7 +11,6 @@ from typing import Final
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import Rebalances, sync_response
 from sparklog.executor.coordinators.groups.machine.classic.records import assigned_generation
@@ -25,7 +24,8 @@ from sparklog.executor.coordinators.groups.machine.membership import (
 )
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 

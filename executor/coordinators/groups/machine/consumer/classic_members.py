@@ -16,8 +16,6 @@ from kio.schema.join_group.v9.response import JoinGroupResponse
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error, sync_response
 from sparklog.executor.coordinators.groups.machine.consumer.advance import Advance
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (
@@ -39,7 +37,9 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     SyncGroup,
 )
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.throttling import unthrottled
+from sparklog.executor.coordinators.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

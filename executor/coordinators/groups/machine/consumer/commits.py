@@ -8,9 +8,9 @@ Source: Kafka's ConsumerGroup.validateOffsetCommit.
 
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation
+from sparklog.protocol.errors import ErrorCode
 
 
 def validate_commit(member: ConsumerMember, member_epoch: int) -> CommitValidation:

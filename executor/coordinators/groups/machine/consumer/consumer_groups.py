@@ -5,8 +5,6 @@ from typing import Final
 
 from kio.schema.consumer_group_describe.v1.response import DescribedGroup
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
 from sparklog.executor.coordinators.groups.machine.consumer.classic_members import ClassicMembers
 from sparklog.executor.coordinators.groups.machine.consumer.description import described_group
@@ -28,8 +26,10 @@ from sparklog.executor.coordinators.groups.machine.membership import (
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
 from sparklog.executor.coordinators.machine.timers import Timers
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
 
 
 class ConsumerGroups:

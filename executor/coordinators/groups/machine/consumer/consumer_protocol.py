@@ -19,11 +19,11 @@ from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
 from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.groups.machine.assignors import Assignment
-from sparklog.metadata.image import TopicsImage
-from sparklog.wire.encoder import encode_to_bytes
-from sparklog.wire.guard import MalformedRequestError, decode_entity
+from sparklog.node.metadata.image import TopicsImage
+from sparklog.protocol.codec.encoder import encode_to_bytes
+from sparklog.protocol.codec.guard import MalformedRequestError, decode_entity
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 MAX_MEMORY_BYTES: Final = 2 << 20
 """What is read of one member may take as objects: some 30,000 topics, while everybody waits."""

@@ -15,8 +15,6 @@ import logging
 from collections.abc import Collection, Mapping, Set
 from uuid import UUID
 
-from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
 from sparklog.executor.coordinators.groups.machine.classic.records import assigned_generation
@@ -37,8 +35,10 @@ from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import
 from sparklog.executor.coordinators.groups.machine.consumer.records import group_tombstones
 from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.metadata.image import TopicsImage
-from sparklog.types import TimestampMs
+from sparklog.executor.coordinators.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
+from sparklog.node.metadata.image import TopicsImage
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TimestampMs
 
 logger = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from uuid import UUID
 
 from kio.schema.consumer_group_describe.v1.response import Assignment, DescribedGroup, Member, TopicPartitions
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
 from sparklog.executor.coordinators.groups.machine.group import Group
-from sparklog.metadata.image import TopicsImage
+from sparklog.node.metadata.image import TopicsImage
+from sparklog.protocol.errors import ErrorCode
 
 
 def undescribed_group(group_id: str, error_code: ErrorCode, message: str | None = None) -> DescribedGroup:

@@ -16,14 +16,14 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.assignors import Assignment
 from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.commits import validate_commit
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.types import Offset, TimestampMs
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import Offset, TimestampMs
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 INITIAL_EPOCH: Final = 1

@@ -22,7 +22,6 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
     TopicPartitions,
 )
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
 from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.advance import Advance
@@ -41,7 +40,8 @@ from sparklog.executor.coordinators.groups.machine.consumer.surroundings import 
 from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
 from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
-from sparklog.wire.throttling import unthrottled
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from sparklog.coordinator_records.consumer_offsets import ConsumerGroupMemberMetadataKey
-from sparklog.errors import KafkaError
 from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.conversion import downgrade_records, may_downgrade
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
@@ -23,6 +21,8 @@ from sparklog.executor.coordinators.groups.machine.consumer.settings import Sett
 from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now
 from sparklog.executor.coordinators.machine.timers import Timers
+from sparklog.executor.coordinators.records.consumer_offsets import ConsumerGroupMemberMetadataKey
+from sparklog.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata
+from sparklog.executor.coordinators.records.consumer_offsets import ClassicMemberMetadata
 
 LEAVE_GROUP_MEMBER_EPOCH: Final = -1
 """The epoch with which a member leaves."""

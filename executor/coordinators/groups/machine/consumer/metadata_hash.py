@@ -15,9 +15,9 @@ from uuid import UUID
 
 from xxhash import xxh3_64_intdigest
 
-from sparklog.metadata.image import MetadataImage, TopicImage
-from sparklog.metadata.registrations import BrokerRegistration
-from sparklog.types import BrokerId
+from sparklog.node.metadata.image import MetadataImage, TopicImage
+from sparklog.node.metadata.registrations import BrokerRegistration
+from sparklog.protocol.types import BrokerId
 
 _VERSION_OF_THE_BYTES: Final = b"\0"
 _INT: Final = Struct("<i")

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.groups.machine.assignors import Assignment
 from sparklog.executor.coordinators.groups.machine.consumer.member import (
     NO_PARTITIONS,
@@ -22,6 +21,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
     MemberState,
     OwnedPartitions,
 )
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 ReportedPartitions: TypeAlias = Mapping[UUID, Collection[int]]
 """What a member says it owns."""

@@ -5,7 +5,10 @@ Names and partitions are written in order, so that the same state makes the same
 
 from collections.abc import Iterable, Sequence
 
-from sparklog.coordinator_records.consumer_offsets import (
+from sparklog.executor.coordinators.groups.machine.assignors import Assignment
+from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
+from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -22,10 +25,7 @@ from sparklog.coordinator_records.consumer_offsets import (
     CurrentTopicPartitions,
     TargetTopicPartitions,
 )
-from sparklog.executor.coordinators.groups.machine.assignors import Assignment
-from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.types import Offset, TimestampMs
+from sparklog.protocol.types import Offset, TimestampMs
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:

@@ -12,11 +12,11 @@ Source: KIP-848; Kafka's TopicRegexResolver and GroupMetadataManager.maybeUpdate
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
 from sparklog.executor.coordinators.machine.regular_expressions import compiled
-from sparklog.types import Offset, TimestampMs
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import Offset, TimestampMs
 
 MIN_REFRESH_INTERVAL_MS: Final = 10_000
 """Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS."""
@@ -29,8 +29,8 @@ def check_regular_expression(regex: str) -> None:
     >>> check_regular_expression("(a|b).*")
     >>> check_regular_expression("(a")
     Traceback (most recent call last):
-    sparklog.errors.KafkaError: INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `(a` is not a valid regular \
-expression: missing ): (a.
+    sparklog.protocol.errors.KafkaError: INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `(a` is not a valid \
+regular expression: missing ): (a.
 
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION, it does not.

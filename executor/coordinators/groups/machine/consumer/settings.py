@@ -6,10 +6,10 @@ Source: Kafka's GroupCoordinatorConfig and GroupConfig.
 from enum import StrEnum
 from typing import Final
 
-from sparklog.config import BrokerConfig
-from sparklog.config.dynamic import with_dynamic
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import ResourceType
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.schemas import ResourceType
 
 _ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 

@@ -2,14 +2,14 @@
 
 from collections.abc import MutableMapping
 
-from sparklog.config import BrokerConfig
 from sparklog.executor.coordinators.groups.machine.consumer.beside import BesideTheLoop
 from sparklog.executor.coordinators.groups.machine.consumer.leaving import Downgraded, Leaving
 from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
 from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
 from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.machine.timers import Timers
-from sparklog.types import Offset
+from sparklog.node.config import BrokerConfig
+from sparklog.protocol.types import Offset
 
 
 class Surroundings:

@@ -28,8 +28,8 @@ from sparklog.executor.coordinators.groups.machine.consumer.group import (
 )
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
-from sparklog.metadata.image import TopicsImage
-from sparklog.types import TimestampMs
+from sparklog.node.metadata.image import TopicsImage
+from sparklog.protocol.types import TimestampMs
 
 _MAX_SIZE_ON_THE_LOOP: Final = 2_000
 """Members and partitions together; about three milliseconds."""

@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import (
+from sparklog.node.metadata.schemas import (
     NO_LEADER,
     BrokerEndpoint,
     BrokerFeature,
@@ -14,6 +13,7 @@ from sparklog.metadata.schemas import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
 
 

@@ -14,23 +14,23 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.errors import ErrorCode
-from sparklog.metadata.framing import decode_record, encode_record
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import (
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.framing import decode_record, encode_record
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import (
     NO_LEADER,
     ConfigRecord,
     FeatureLevelRecord,
     LeaderRecoveryState,
     PartitionChangeRecord,
 )
-from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.records.batch import read_header
-from sparklog.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from tests.counted_work import counted_calls
 from tests.unit.driver.controller.conversation import CLUSTER_ID, Conversation, creatable, registration
 

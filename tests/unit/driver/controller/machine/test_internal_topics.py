@@ -5,8 +5,7 @@ from uuid import UUID
 import pytest
 
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import (
+from sparklog.node.metadata.schemas import (
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
@@ -14,7 +13,8 @@ from sparklog.metadata.schemas import (
     ResourceType,
     TopicRecord,
 )
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, directory_of
 from tests.unit.driver.controller.machine.test_topics import delete, extend
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.registrations import BrokerRegistration
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.registrations import BrokerRegistration
 
 
 def image(offset: int, **brokers: tuple[int, bool]) -> MetadataImage:

@@ -10,11 +10,11 @@ from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 
-from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
-from sparklog.errors import ErrorCode
-from sparklog.quotas.machine.client_rates import TokenQuota, token_quotas
-from sparklog.rates import QuotaWindows
+from sparklog.node.config.client_quotas import CONTROLLER_MUTATION_RATE
+from sparklog.node.quotas.machine.client_rates import TokenQuota, token_quotas
+from sparklog.node.rates import QuotaWindows
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable
 
 NONE, EXCEEDED = ErrorCode.none, ErrorCode.throttling_quota_exceeded

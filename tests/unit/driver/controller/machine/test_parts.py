@@ -17,13 +17,13 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-from sparklog.apis.parts import TOPICS_PER_PART, Parts
-from sparklog.apis.table import ROWS
-from sparklog.apis.topics import CREATE_TOPICS
-from sparklog.driver.controller.machine.create_topics import too_many_partitions
 from sparklog.driver.controller.machine.parts import joined, parts_of
-from sparklog.errors import ErrorCode
-from sparklog.wire.steps import in_one_go
+from sparklog.driver.controller.machine.requests.create_topics import too_many_partitions
+from sparklog.node.apis.parts import TOPICS_PER_PART, Parts
+from sparklog.node.apis.table import ROWS
+from sparklog.node.apis.topics import CREATE_TOPICS
+from sparklog.protocol.codec.steps import in_one_go
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
 
 NAMES = [f"topic-{number}" for number in range(3 * TOPICS_PER_PART - 10)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.driver.controller.machine.placement import Load, UsableBroker, place, validate_manual_assignment
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 RACKS = [UsableBroker(broker_id, "abc"[broker_id % 3], False) for broker_id in range(6)]
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from sparklog.driver.controller.machine.startup_grace import STARTUP_GRACE_MS, StartupGrace
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.registrations import BrokerRegistration
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.registrations import BrokerRegistration
 
 INHERITED = 100
 ELECTED_MS = 5_000

@@ -9,12 +9,11 @@ import pytest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
-from sparklog.driver.controller.machine.create_topics import LOGGED_TOPICS
+from sparklog.driver.controller.machine.requests.create_topics import LOGGED_TOPICS
 from sparklog.driver.controller.machine.topic_index import TopicIndex
-from sparklog.errors import ErrorCode
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import (
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import (
     NO_LEADER,
     MetadataRecord,
     PartitionChangeRecord,
@@ -22,6 +21,7 @@ from sparklog.metadata.schemas import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from sparklog.protocol.errors import ErrorCode
 from tests.counted_work import counted_calls
 from tests.unit.driver.controller.conversation import Conversation, creatable
 

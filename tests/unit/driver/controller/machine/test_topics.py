@@ -10,8 +10,8 @@ from kio.schema.create_partitions.v3.request import CreatePartitionsAssignment, 
 from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 
-from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of
 
 

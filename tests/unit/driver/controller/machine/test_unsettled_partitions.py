@@ -7,9 +7,9 @@ import pytest
 
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from sparklog.driver.controller.machine.decision import Decision
-from sparklog.errors import ErrorCode
-from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import (
     Conversation,
     creatable,

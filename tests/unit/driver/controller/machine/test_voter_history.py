@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from sparklog.driver.controller.machine.voter_history import VoterHistory
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
 
 def voters(*node_ids: int) -> VoterSet:

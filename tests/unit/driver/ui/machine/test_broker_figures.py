@@ -3,7 +3,7 @@
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
 from sparklog.driver.ui.machine.broker_figures import MAX_AGE_MS, FigureReader
 from sparklog.driver.ui.machine.status import BrokerFigures, RequestFigures
-from sparklog.metrics.names import COUNT, MEAN, VALUE, MetricName
+from sparklog.node.metrics.names import COUNT, MEAN, VALUE, MetricName
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (), COUNT)
 BYTES_IN_OF_A_TOPIC = BYTES_IN._replace(tags=(("topic", "a"),))

@@ -1,9 +1,9 @@
 """Who coordinates what, as the image says it; and what a list lacks for that."""
 
 from sparklog.driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import TopicPartition
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TopicPartition
 from tests.unit.driver.ui.cluster_images import image, partition
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sparklog.driver.ui.machine.events import MAX_EVENTS, CommittedImage, EventLog
 from sparklog.driver.ui.machine.status import Event
-from sparklog.metadata.image import MetadataImage
+from sparklog.node.metadata.image import MetadataImage
 from tests.unit.driver.ui.cluster_images import broker, image, partition, with_partitions
 
 

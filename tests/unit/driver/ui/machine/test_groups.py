@@ -1,6 +1,5 @@
 """Groups as an operator looks for them: in between first, then by how far they are behind."""
 
-from sparklog.client.groups import CommittedOffset, GroupDescription, GroupMember, ListedGroup
 from sparklog.driver.ui.machine.groups import (
     Extent,
     GroupPartition,
@@ -9,7 +8,8 @@ from sparklog.driver.ui.machine.groups import (
     lag_of,
     summaries,
 )
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.groups import CommittedOffset, GroupDescription, GroupMember, ListedGroup
 
 FIRST, SECOND, THIRD = (TopicPartition("flights", number) for number in range(3))
 

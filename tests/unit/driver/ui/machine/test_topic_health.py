@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sparklog.driver.ui.machine.status import PartitionsStatus, Trouble
 from sparklog.driver.ui.machine.topic_health import BrokerLoad, TopicHealth, trouble_of
-from sparklog.metadata.image import ResourceType
+from sparklog.node.metadata.image import ResourceType
 from tests.unit.driver.ui.cluster_images import image, partition, with_partitions
 
 

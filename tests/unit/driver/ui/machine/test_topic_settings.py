@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from sparklog.config import BrokerConfig
 from sparklog.driver.ui.machine.topic_settings import Setting, topic_settings
-from sparklog.metadata.image import ResourceType
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import ResourceType
 from tests.unit.driver.ui.cluster_images import image, partition
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog.client.transactions import ActiveProducer, TransactionDescription
 from sparklog.driver.ui.machine.transactions import (
     GRACE_MS,
     TransactionRemark,
@@ -12,7 +11,8 @@ from sparklog.driver.ui.machine.transactions import (
     producer_rows,
     unknown_to_coordinators,
 )
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.transactions import ActiveProducer, TransactionDescription
 
 NOW_MS = 10_000_000
 HERE, ELSEWHERE = TopicPartition("orders", 3), TopicPartition("orders", 4)

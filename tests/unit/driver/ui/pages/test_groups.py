@@ -3,7 +3,7 @@
 from sparklog.driver.ui.machine.groups import GroupMemberStatus, GroupPartition, GroupStatus, GroupSummary
 from sparklog.driver.ui.pages.groups import group_page, groups_page, unknown_group_page
 from sparklog.driver.ui.pages.html import UI_ROOT_MARK
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
 from tests.unit.driver.ui.pages.statuses import EVIL
 
 LONG = "x" * 30_000

@@ -15,7 +15,7 @@ from sparklog.driver.ui.pages.topic import (
     unknown_topic_page,
 )
 from sparklog.driver.ui.pages.topics import topics_page
-from sparklog.metadata.image import TopicImage
+from sparklog.node.metadata.image import TopicImage
 from tests.unit.driver.ui.cluster_images import image, partition
 from tests.unit.driver.ui.pages.statuses import EVIL
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from sparklog.driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
 from sparklog.driver.ui.pages.html import UI_ROOT_MARK
 from sparklog.driver.ui.pages.transactions import producers_page, transactions_page
-from sparklog.sink.machine.names import SinkId, SinkKind
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.sink.machine.names import SinkId, SinkKind
 from tests.unit.driver.ui.pages.statuses import EVIL
 
 SERVERS = "driver:9092"

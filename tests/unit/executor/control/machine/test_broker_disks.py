@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.machine.broker_lifecycle import BrokerDiskError, BrokerLifecycle, BrokerState
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.control.machine.test_broker_lifecycle import (
     EPOCH,
     START_MS,

@@ -4,8 +4,6 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.machine.broker_lifecycle import (
     Ask,
     BrokerIdentity,
@@ -16,7 +14,9 @@ from sparklog.executor.control.machine.broker_lifecycle import (
     RegistrationRefusedError,
     Wait,
 )
-from sparklog.metadata.image import FeatureRange
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import FeatureRange
+from sparklog.protocol.errors import ErrorCode
 
 EPOCH = 17
 START_MS = 1_000

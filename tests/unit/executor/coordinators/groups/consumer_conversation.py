@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
 from sparklog.executor.coordinators.machine.decision import Beside, Decision
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
-from sparklog.metadata.schemas import ResourceType
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from sparklog.node.metadata.schemas import ResourceType
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
 
 Partitions = dict[str, set[int]]

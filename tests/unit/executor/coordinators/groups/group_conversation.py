@@ -8,8 +8,6 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
@@ -30,7 +28,9 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.errors import ErrorCode
 
 GROUP = "group"
 

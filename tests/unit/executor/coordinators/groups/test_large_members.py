@@ -22,9 +22,9 @@ from kio.schema.join_group.v5.request import JoinGroupRequest, JoinGroupRequestP
 from kio.schema.leave_group.v3.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.sync_group.v4.request import SyncGroupRequest, SyncGroupRequestAssignment
 
-from sparklog.errors import ErrorCode
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.channel import Channel
+from sparklog.node.calling.channel import Channel
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
 from tests.amplification.measures import traced_memory
 from tests.unit.executor.one_broker import one_broker
 

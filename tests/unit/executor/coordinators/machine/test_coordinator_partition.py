@@ -7,8 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.coordinator_records.transaction_state import TransactionLogKey
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     MAX_OPEN_TOKENS,
     MAX_WAITING_FOR_OTHERS,
@@ -22,8 +20,10 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 WRITE_TIMEOUT_MS = 100
 

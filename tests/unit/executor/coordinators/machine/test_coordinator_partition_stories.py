@@ -7,8 +7,6 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparklog.coordinator_records.transaction_state import TransactionLogKey
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
     CoordinatorState,
@@ -20,8 +18,10 @@ from sparklog.executor.coordinators.machine.decision import (
     ProducerStamp,
     Reply,
 )
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 WRITE_TIMEOUT_MS = 50
 

@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import PartitionRecord, RegisterBrokerRecord, TopicRecord
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import PartitionRecord, RegisterBrokerRecord, TopicRecord
 
 TOPIC_ID = UUID(int=1)
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sparklog.coordinator_records.transaction_state import TransactionLogKey
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
+from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey
 from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     AbortWithNewProducerId,
@@ -21,9 +20,10 @@ from sparklog.executor.coordinators.transactions.machine.events import (
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import MetadataImage
-from sparklog.types import ProducerEpoch, ProducerId, TopicPartition
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import ProducerEpoch, ProducerId, TopicPartition
 
 LIMITS = TransactionLimits(
     max_timeout_ms=900_000,

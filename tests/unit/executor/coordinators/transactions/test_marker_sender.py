@@ -11,18 +11,18 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from sparklog.endpoints import Endpoint
-from sparklog.errors import ErrorCode
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.machine.decision import Now, ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.marker_sender import COMPLETED_AT_ONCE, MarkerSender
-from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
-from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
-from sparklog.types import TopicPartition
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.listener import Listener, Service
-from sparklog.wire.requests import Api, Request
+from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY
+from sparklog.node.serving.listener import Listener, Service
+from sparklog.node.serving.requests import Api, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicPartition
 
 
 class Origin:

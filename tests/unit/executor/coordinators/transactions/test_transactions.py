@@ -25,13 +25,13 @@ from kio.schema.init_producer_id.v5 import InitProducerIdRequest
 from kio.schema.list_transactions.v2 import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import TransactionState as Listed
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.transactions.api import add_partitions_to_txn
-from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.wire.channel import Channel
-from sparklog.wire.described_transactions import TransactionState
+from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.protocol.codec.described_transactions import TransactionState
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, produce, rows
 

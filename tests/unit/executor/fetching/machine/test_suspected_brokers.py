@@ -5,7 +5,7 @@ from sparklog.executor.fetching.machine.suspected_brokers import (
     SUSPICION_MS,
     SuspectedBrokers,
 )
-from sparklog.metadata.image import BrokerRegistration
+from sparklog.node.metadata.image import BrokerRegistration
 from tests.builders import broker, image
 
 CLIENT, OTHER_CLIENT = object(), object()

@@ -11,7 +11,7 @@ from sparklog.executor.logs.machine.cleaner_schedule import (
     SegmentFacts,
     cleanable_part,
 )
-from sparklog.types import TopicPartition
+from sparklog.protocol.types import TopicPartition
 
 HOUR_MS = 3_600_000
 NOW_MS = 100 * HOUR_MS

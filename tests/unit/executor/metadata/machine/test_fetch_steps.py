@@ -4,7 +4,6 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.fetch_steps import (
     Append,
     BeginWith,
@@ -15,9 +14,10 @@ from sparklog.executor.metadata.machine.fetch_steps import (
     step_after,
 )
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, QuorumVoter
-from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
-from sparklog.types import LeaderEpoch, Offset, SnapshotId
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import LeaderEpoch, Offset, SnapshotId
 
 DRIVER = 1_000_000
 SENT_IN: LeaderEpoch = 4

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
 from sparklog.executor.metadata.machine.snapshot_delta import difference
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.replay import replay_records
-from sparklog.metadata.schemas import MetadataRecord
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import MetadataRecord
 from tests.unit.executor.metadata.metadata_scene import BROKER, registration, topic
 
 OURS = 7

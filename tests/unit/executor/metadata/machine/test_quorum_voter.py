@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     ElectionState,
@@ -15,8 +14,9 @@ from sparklog.executor.metadata.machine.quorum_voter import (
     QuorumVoter,
     VoteRequest,
 )
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
-from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.metadata_log.machine.voter_set import VoterKey
+from sparklog.protocol.errors import ErrorCode
 
 DRIVER = 1_000_000
 OURS = VoterKey(2, UUID(int=500))

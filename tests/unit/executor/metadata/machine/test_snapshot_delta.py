@@ -6,9 +6,9 @@ from uuid import UUID
 from hypothesis import given
 
 from sparklog.executor.metadata.machine.snapshot_delta import difference
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
-from sparklog.metadata.schemas import (
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
+from sparklog.node.metadata.schemas import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
@@ -19,9 +19,13 @@ from sparklog.metadata.schemas import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from sparklog.metadata_log.machine.snapshot_records import image_of_snapshot, snapshot_id_of, snapshot_records
-from tests.unit.sparklog.metadata.images import image_with_partitions, images
-from tests.unit.sparklog.metadata.test_image import applied, image_of, partition, register
+from sparklog.node.metadata_log.machine.snapshot_records import (
+    image_of_snapshot,
+    snapshot_id_of,
+    snapshot_records,
+)
+from tests.unit.sparklog.node.metadata.images import image_with_partitions, images
+from tests.unit.sparklog.node.metadata.test_image import applied, image_of, partition, register
 
 FLIGHTS = UUID(int=100)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
@@ -19,6 +18,7 @@ from sparklog.executor.partitions.machine.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
+from sparklog.protocol.errors import ErrorCode
 
 
 class History:

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
@@ -21,8 +20,9 @@ from sparklog.executor.partitions.machine.events import (
     Ticked,
 )
 from sparklog.executor.partitions.machine.leader import PartitionLeader
-from sparklog.metadata.schemas import LOST_DIRECTORY
-from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
+from sparklog.node.metadata.schemas import LOST_DIRECTORY
+from sparklog.node.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 LAG_MS = 1000
 BROKERS = {1: BrokerStatus(11), 2: BrokerStatus(12), 3: BrokerStatus(13)}

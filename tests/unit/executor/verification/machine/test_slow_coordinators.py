@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.verification.machine.slow_coordinators import SlowCoordinators
+from sparklog.protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize("late", [ErrorCode.coordinator_not_available, ErrorCode.network_exception])

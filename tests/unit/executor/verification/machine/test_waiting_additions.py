@@ -11,14 +11,14 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.verification.machine.waiting_additions import (
     Addition,
     TransactionOperation,
     Unverified,
     WaitingAdditions,
 )
-from sparklog.types import TopicPartition
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NEW = TransactionOperation.ADD_PARTITION

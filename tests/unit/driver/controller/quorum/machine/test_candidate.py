@@ -16,8 +16,8 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     ForeignClusterError,
     first_voters,
 )
-from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
 EXPECTED = [ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(3)]
 CLUSTER = "cluster"

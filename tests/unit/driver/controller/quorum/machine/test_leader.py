@@ -4,7 +4,7 @@ from uuid import UUID
 
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.node.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
 FETCH_TIMEOUT_MS = 2000
 EPOCH_START = 10

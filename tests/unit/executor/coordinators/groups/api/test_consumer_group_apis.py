@@ -12,23 +12,23 @@ import pytest
 from kio.schema.consumer_group_heartbeat.v0 import request as heartbeat_v0
 from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat_v1
 
-from sparklog.acls.access import Access
-from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
-from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
-from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
-from sparklog.apis.table import CLIENT_VERSIONS
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import (
     MAX_NAMED_TOPICS,
     ConsumerGroupHeartbeatHandler,
 )
-from sparklog.metadata.features import GROUP_VERSION_FEATURE
-from sparklog.wire.apis import ApiKey, request_type
-from sparklog.wire.encoder import encode_entity
-from sparklog.wire.requests import ANONYMOUS, Deferred, Request
-from sparklog.wire.steps import in_one_go
-from sparklog.wire.versions import downgrade
+from sparklog.node.acls.access import Access
+from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.node.acls.machine.authorizer import Authorizer, AuthorizerSettings
+from sparklog.node.apis.table import CLIENT_VERSIONS
+from sparklog.node.metadata.features import GROUP_VERSION_FEATURE
+from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
+from sparklog.node.serving.requests import ANONYMOUS, Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey, request_type
+from sparklog.protocol.codec.encoder import encode_entity
+from sparklog.protocol.codec.steps import in_one_go
+from sparklog.protocol.codec.versions import downgrade
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,
     id_of,

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.apis.table import CLIENT_VERSIONS
 from sparklog.executor.coordinators.groups.api.committed_topics import DECIDED_AT_ONCE
 from sparklog.executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from sparklog.executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
@@ -26,13 +25,14 @@ from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHa
 from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from sparklog.executor.coordinators.machine.decision import Decision
-from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
-from sparklog.wire.apis import ApiKey, request_type
-from sparklog.wire.encoder import encode_entity
-from sparklog.wire.layout import entity_layout
-from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.steps import in_one_go, turn
-from sparklog.wire.versions import downgrade
+from sparklog.node.apis.table import CLIENT_VERSIONS
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from sparklog.node.serving.requests import Deferred, Request
+from sparklog.protocol.codec.apis import ApiKey, request_type
+from sparklog.protocol.codec.encoder import encode_entity
+from sparklog.protocol.codec.layout import entity_layout
+from sparklog.protocol.codec.steps import in_one_go, turn
+from sparklog.protocol.codec.versions import downgrade
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
 
 TOPIC_ID = UUID(int=7)

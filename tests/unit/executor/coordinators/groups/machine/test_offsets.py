@@ -9,20 +9,20 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator_records.consumer_offsets import (
+from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
+from sparklog.executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
+from sparklog.executor.coordinators.records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
 )
-from sparklog.coordinator_records.framing import encode_key, encode_value
-from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
-from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE
-from sparklog.records.batch import read_header
-from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.key_values import KeyRun, read_key_runs
+from sparklog.executor.coordinators.records.framing import encode_key, encode_value
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import EMPTY_IMAGE
+from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.records.key_values import KeyRun, read_key_runs
 from tests.unit.executor.coordinators.groups.group_conversation import (
     GROUP,
     GroupConversation,

@@ -19,7 +19,6 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import (
@@ -28,8 +27,9 @@ from sparklog.executor.coordinators.transactions.machine.outstanding_markers imp
     MOST_PARTITIONS,
     OutstandingMarkers,
 )
-from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
-from sparklog.types import BrokerId, TopicPartition
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, TopicPartition
 
 
 class Coordinator(NamedTuple):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import NOTHING, Now, ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import (
     MarkersWritten,
@@ -16,7 +15,8 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
     TransactionState,
 )
 from sparklog.executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
-from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import NO_TRANSACTION_TIMEOUT_MS
 from tests.unit.executor.coordinators.transactions.machine_conversation import (
     LIMITS,
     NONE,

@@ -6,7 +6,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.metadata import (
     EXHAUSTED_EPOCH,
@@ -14,6 +13,7 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
     TransactionState,
 )
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.transactions.machine_conversation import (
     P0,
     P1,

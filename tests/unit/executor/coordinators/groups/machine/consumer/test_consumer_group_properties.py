@@ -12,14 +12,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.coordinator_records.consumer_offsets import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupMetadataKey,
-)
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.member import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
+from sparklog.executor.coordinators.records.consumer_offsets import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMetadataKey,
+)
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,
     Partitions,

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from sparklog.coordinator_records.consumer_offsets import (
-    ConsumerGroupMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataKey,
-)
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
 from sparklog.executor.coordinators.machine.decision import ProducerStamp
-from sparklog.metadata.delta import MetadataDelta
+from sparklog.executor.coordinators.records.consumer_offsets import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,
     id_of,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes, hash_topic
-from sparklog.metadata.image import MetadataImage, TopicImage
+from sparklog.node.metadata.image import MetadataImage, TopicImage
 from tests.builders import broker, image
 from tests.unit.executor.coordinators.groups.consumer_conversation import PARTITION
 

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import read_assignment
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.consumer_conversation import ConsumerConversation, Partitions
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, consumer_metadata
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sparklog.coordinator_records.consumer_offsets import ConsumerGroupRegularExpressionKey
-from sparklog.errors import ErrorCode
 from sparklog.executor.coordinators.groups.machine.consumer.regular_expressions import matching_topics
+from sparklog.executor.coordinators.records.consumer_offsets import ConsumerGroupRegularExpressionKey
+from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.coordinators.groups.consumer_conversation import ConsumerConversation
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP
 

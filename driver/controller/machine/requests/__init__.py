@@ -1,0 +1,1 @@
+"""The controller's decisions, one module for each request."""

@@ -1,0 +1,157 @@
+"""AlterPartitionReassignments: move partitions to other replicas, or call that off (KIP-455).
+
+What a reassignment is, and when it is over, says `reassignment`; it ends with whatever change brings its
+target into the ISR, which may be this one.
+
+The rules this module keeps:
+
+- A target is made of registered brokers, each once. They need not be there: a reassignment waits.
+- Nothing is called off to replicas that are all out of sync, unless the topic allows unclean elections.
+
+Source: Kafka's ReplicationControlManager; KIP-455, KIP-860 (replication factor left as it is).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+)
+from kio.schema.alter_partition_reassignments.v1.response import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
+from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.partition_changes import change_partition
+from sparklog.driver.controller.machine.placement import validate_manual_assignment
+from sparklog.driver.controller.machine.reassignment import cancelled, reassigned
+from sparklog.node.metadata.image import PartitionRegistration, TopicImage
+from sparklog.node.metadata.schemas import MetadataRecord, PartitionChangeRecord
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId, TopicIdPartition
+
+logger = logging.getLogger(__name__)
+
+
+def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignmentsRequest) -> Decision:
+    """Answer AlterPartitionReassignments."""
+    records: list[MetadataRecord] = []
+    changed: dict[TopicIdPartition, PartitionRegistration] = {}
+    responses = []
+    refused: list[str] = []
+    for wanted in request.topics:
+        topic = cluster.image.topics.by_name.get(wanted.name)
+        answers = []
+        for asked in wanted.partitions:
+            number = asked.partition_index
+            error_code, message = ErrorCode.none, None
+            try:
+                if topic is None:
+                    raise KafkaError(
+                        ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {wanted.name}."
+                    )
+                key = TopicIdPartition(topic.topic_id, number)
+                before = changed.get(key, topic.partitions.get(number))
+                record = _decide(cluster, topic, before, asked, request.allow_replication_factor_change)
+                if record is not None:
+                    assert before is not None
+                    records.append(record)
+                    changed[key] = before.changed_by(record)
+            except KafkaError as error:
+                error_code, message = error.error_code, error.message
+                refused.append(f"{wanted.name}-{number}: {error}")
+            answers.append(
+                ReassignablePartitionResponse(
+                    partition_index=number, error_code=error_code, error_message=message
+                )
+            )
+        responses.append(ReassignableTopicResponse(name=wanted.name, partitions=tuple(answers)))
+    asked_for = sum(len(topic.partitions) for topic in request.topics)
+    ongoing = sum(partition.is_reassigning for partition in changed.values())
+    logger.info(
+        "AlterPartitionReassignments: of %d partitions %d change, %d of them wait for new replicas",
+        asked_for,
+        len(records),
+        ongoing,
+    )
+    if refused:
+        logger.info("%d partitions are not reassigned, the first is %s", len(refused), refused[0])
+    return Decision(
+        records,
+        unthrottled(
+            AlterPartitionReassignmentsResponse,
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            error_code=ErrorCode.none,
+            error_message=None,
+            responses=tuple(responses),
+        ),
+    )
+
+
+def _decide(
+    cluster: ClusterState,
+    topic: TopicImage,
+    partition: PartitionRegistration | None,
+    asked: ReassignablePartition,
+    allow_replication_factor_change: bool,
+) -> PartitionChangeRecord | None:
+    number = asked.partition_index
+    if partition is None:
+        raise KafkaError(
+            ErrorCode.unknown_topic_or_partition, f"Unable to find partition {topic.name}:{number}."
+        )
+    # Not by who is in the ISR for the one reason that he could not be taken out of it at once.
+    isr = tuple(member for member in partition.isr if cluster.is_in_sync(partition, member))
+    rules = cluster.isr_rules(topic.name)
+    if asked.replicas is None:
+        if not partition.is_reassigning:
+            raise KafkaError(
+                ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
+            )
+        assignment = cancelled(partition)
+        isr = tuple(member for member in isr if member in assignment.replicas)
+    else:
+        _check_target(cluster, partition, asked.replicas, allow_replication_factor_change)
+        assignment = reassigned(partition, asked.replicas, cluster.default_directory)
+    placed = replace(partition, **assignment.changes(partition))
+    may_lead = cluster.may_lead(placed)
+    if asked.replicas is None and not isr:
+        in_turn = assignment.replicas if rules.unclean_election else partition.elr
+        if not any(may_lead(each) for each in in_turn if each in assignment.replicas):
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                f"Unable to revert partition assignment for {topic.name}:{number} because it would require "
+                "an unclean leader election.",
+            )
+    return change_partition(
+        partition,
+        topic.topic_id,
+        number,
+        may_lead,
+        rules,
+        election_of(rules),
+        isr=isr,
+        lost_log=cluster.lost_logs(partition),
+        assignment=assignment,
+    )
+
+
+def _check_target(
+    cluster: ClusterState,
+    partition: PartitionRegistration,
+    target: Sequence[BrokerId],
+    allow_replication_factor_change: bool,
+) -> None:
+    validate_manual_assignment(target, cluster.image.brokers, None)
+    replication_factor = len(partition.target_replicas)
+    if not allow_replication_factor_change and len(target) != replication_factor:
+        raise KafkaError(
+            ErrorCode.invalid_replication_factor,
+            f"The replication factor is changed from {replication_factor} to {len(target)}",
+        )

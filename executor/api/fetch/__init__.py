@@ -1,0 +1,1 @@
+"""Fetch: sessions, reads and the delayed response."""

@@ -1,0 +1,320 @@
+"""Fetch: serve records to consumers and followers, at once or when there are some.
+
+Records leave as regions of the log's files, without passing through Python. A request is answered when it
+has found enough (`machine/fetch_progress.py`), or after `max_wait_ms`; until then it waits as its context's
+`waiting`. What has to come from the disk first is read beside the loop: what leads to the records (index
+pages, batch headers) before they are looked for again, and the records before the answer leaves. Only
+partitions that have changed since the last answer are looked at and told. Versions 4 to 18; from 13 on topics
+are named by id.
+
+A consumer gets at once no more than his quota lets him have without waiting, and an empty answer when he is
+to wait (KIP-219); nothing counts as told then.
+"""
+
+import logging
+from asyncio import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from sparklog.executor.api.fetch.cold_reads import look_up, warm
+from sparklog.executor.api.fetch.fetch_authorization import MayRead, readable
+from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
+from sparklog.executor.api.fetch.fetch_responses import fetch_response
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.partition_reads import (
+    FetchServices,
+    counts_for_quota,
+    read_failed,
+    read_partition,
+)
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.node.quotas.machine.client_rates import RateQuota
+from sparklog.node.serving.requests import Deferred, Request, Response, Throttled
+from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
+from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+
+logger = logging.getLogger(__name__)
+
+_PARTITIONS_AT_ONCE: Final = 100
+
+
+class DelayedFetch:
+    """One Fetch request, answered or waiting.
+
+    Order for the caller: `begin`, once.
+    """
+
+    __slots__ = (
+        "_bucket",
+        "_context",
+        "_deadline_ms",
+        "_deferred",
+        "_is_answered",
+        "_may_read",
+        "_params",
+        "_quota",
+        "_services",
+    )
+
+    def __init__(
+        self,
+        services: FetchServices,
+        params: FetchParams,
+        context: FetchContext,
+        deadline_ms: int,
+        quota: RateQuota | None,
+        may_read: MayRead | None,
+    ) -> None:
+        self._services = services
+        self._params = params
+        self._context = context
+        self._deadline_ms = deadline_ms
+        self._quota = quota
+        """What the records count for; None if the reader may have any number."""
+        self._may_read = may_read
+        """Raises what the reader may not read; None if he may read everything."""
+        self._deferred: Deferred | None = None
+        """What is to be completed; None while it may still be answered at once."""
+        self._bucket: int | None = None
+        self._is_answered = False
+
+    def begin(self, now_ms: int) -> Any:
+        """Answer now, or return what will be answered when there is something to read."""
+        if len(self._context.changed) > _PARTITIONS_AT_ONCE:
+            return self._begin_with_many(now_ms)
+        return self._settle(self._read(FetchProgress(self._params, now_ms, cached_only=True)))
+
+    async def _begin_with_many(self, now_ms: int) -> Response:
+        progress = FetchProgress(self._params, now_ms, cached_only=True)
+        try:
+            for asked in list(self._context.changed.values()):
+                await turn()
+                self._read_one(asked, progress)
+        except GeneratorExit:
+            self._leave()
+            raise
+        answer = self._settle(progress)
+        if self._context.waiting is self:
+            # What has changed since its partition was looked at has woken nobody.
+            self.wake()
+        return answer
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look again after the callbacks of this turn of the loop."""
+        self._services.delayed.wake(self)
+
+    def recheck(self) -> None:
+        """Answer if there is enough now."""
+        if not self._is_answered:
+            self._settle(self._read(FetchProgress(self._params, None, cached_only=True)))
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        self._deadline_ms = 0
+        self.recheck()
+
+    def _wait(self) -> Deferred:
+        """Wait for a change of what its context reads, until the deadline."""
+        if self._context.waiting is not self:
+            self._context.waiting = self
+            self._bucket = self._services.delayed.add(self, self._deadline_ms)
+        return self._defer()
+
+    def _defer(self) -> Deferred:
+        if self._deferred is None:
+            self._deferred = Deferred(self._leave)
+        return self._deferred
+
+    def _stop_waiting(self) -> None:
+        if self._bucket is not None:
+            self._services.delayed.discard(self, self._bucket)
+            self._bucket = None
+        if self._context.waiting is self:
+            self._context.waiting = None
+
+    def _leave(self) -> None:
+        """Wait for nothing any more: it is answered, or nobody wants the answer."""
+        self._is_answered = True
+        self._stop_waiting()
+        if self._context.session_id == NO_SESSION_ID:
+            # It and its partitions refer to each other, thousands of them perhaps, until it is closed.
+            self._context.close()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _read(self, progress: FetchProgress) -> FetchProgress:
+        """Read what has changed for the request's context."""
+        for asked in list(self._context.changed.values()):
+            self._read_one(asked, progress)
+        return progress
+
+    def _read_one(self, asked: CachedPartition, progress: FetchProgress) -> None:
+        fetched = FetchedPartition(asked)
+        try:
+            if self._may_read is not None:
+                self._may_read(asked.key)
+            fetched.replica = replica = asked.replica or self._services.table.find(*asked.key)
+            if self._context.session_id != NO_SESSION_ID and asked.replica is None:
+                asked.watch(replica)
+            read_partition(replica, fetched, progress, self._services)
+        except (KafkaError, OSError) as error:
+            fetched.error_code = kafka_error(error).error_code
+        progress.add(fetched)
+
+    def _settle(self, progress: FetchProgress) -> Any:
+        """Answer with what was read, wait for more, or look up beside the loop what it takes to read."""
+        if progress.cold:
+            return self._look_up(progress)
+        if (
+            progress.is_enough
+            or not self._context.partitions
+            or self._services.delayed.now_ms() >= self._deadline_ms
+        ):
+            return self._answer(progress)
+        for fetched in progress.found:
+            if fetched.replica is not None:
+                fetched.asked.watch(fetched.replica)
+        return self._wait()
+
+    def _look_up(self, progress: FetchProgress) -> Deferred:
+        """Have what leads to the records brought into memory, then read again.
+
+        Meanwhile no change matters and no deadline: only this request needs it.
+        """
+        self._stop_waiting()
+        cold = progress.cold
+
+        def looked_up(looking: Future[list[Exception | None]]) -> None:
+            must_answer = False
+            for fetched, error in zip(cold, looking.result(), strict=True):
+                if isinstance(error, (KafkaError, OSError)):
+                    assert fetched.replica is not None
+                    read_failed(fetched.replica, fetched.asked.fetch_offset, error)
+                elif error is not None:
+                    logger.error("%s: a look-up failed", fetched.replica, exc_info=error)
+                    fetched.error_code = ErrorCode.unknown_server_error
+                    must_answer = True
+            if self._is_answered:
+                return
+            if must_answer:
+                self._answer(progress)
+            else:
+                # What is not in memory even now is waited for, or else this might never end.
+                self._settle(self._read(FetchProgress(self._params, None, cached_only=False)))
+
+        look_ups = [fetched.cold for fetched in cold if fetched.cold is not None]
+        looking = self._services.delayed.beside(self._services.executor, look_up, look_ups)
+        looking.add_done_callback(looked_up)
+        return self._defer()
+
+    # --- answering ------------------------------------------------------------------------------
+
+    def _answer(self, progress: FetchProgress) -> Any:
+        """Complete the request, if it was deferred, or return the answer; later where the disk is needed."""
+        deferred = self._deferred
+        context, found, throttle_ms = self._context, progress.found, 0
+        if self._quota is None:
+            progress.told(context)
+        else:
+            may_have, throttle_ms = self._quota.spend(progress.found_bytes, self._services.delayed.now_ms())
+            if may_have:
+                progress.told(context)
+            else:
+                found = []
+                self._services.sessions.not_begun(context)
+        by_follower = self._params.broker_id is not None
+        for fetched in found:
+            if fetched.replica is not None:
+                region = fetched.region
+                fetched.replica.traffic.fetched(
+                    0 if region is None else region.length, fetched.error_code, by_follower=by_follower
+                )
+        if by_follower and self._services.leader_quota.is_bounded:
+            self._count_for_quota(found)
+        params = self._params
+        response = fetch_response(
+            params.version,
+            found,
+            self._services.table,
+            params.listener_name,
+            session_id=context.session_id,
+        )
+        self._leave()
+        if throttle_ms:
+            response = Throttled(response, throttle_ms)
+        cold = {}
+        for fetched in found:
+            if fetched.is_behind and fetched.region is not None and not fetched.region.is_cached():
+                cold[fetched.region] = fetched.replica
+        if cold:
+            later = deferred or Deferred()
+
+            def answer_warmed(warmed: Future[list[OSError | None]]) -> None:
+                for replica, error in zip(cold.values(), warmed.result(), strict=True):
+                    if error is not None and replica is not None:
+                        # Sending it ends the connection; whoever comes again is told why.
+                        replica.fail_if_storage(error)
+                later.complete(response)
+
+            warming = self._services.delayed.beside(self._services.executor, warm, tuple(cold))
+            warming.add_done_callback(answer_warmed)
+            return later
+        if deferred is not None:
+            deferred.complete(response)
+        return response
+
+    def _count_for_quota(self, found: Iterable[FetchedPartition]) -> None:
+        services = self._services
+        now_ms = services.delayed.now_ms()
+        for fetched in found:
+            if fetched.size_bytes and fetched.replica and counts_for_quota(fetched.replica, services):
+                services.leader_quota.record(fetched.size_bytes, now_ms)
+
+
+class FetchHandler:
+    """Answers Fetch requests."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        delayed: DelayedOperations,
+        sessions: FetchSessions,
+        executor: Executor,
+        *,
+        max_response_bytes: int,
+        leader_quota: ReplicationQuota,
+        consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
+    ) -> None:
+        """Answer out of `table`; `consumer_quota` says what limits the records that a consumer gets."""
+        self._services = FetchServices(table, delayed, executor, sessions, leader_quota)
+        self._sessions = sessions
+        self._consumer_quota = consumer_quota
+        self._max_response_bytes = max_response_bytes
+
+    def handle(self, request: Request) -> Any:
+        """Answer now, or return what will be answered when there is something to read."""
+        services = self._services
+        now_ms = services.delayed.now_ms()
+        body, version = request.body, request.api_version
+        params = FetchParams(body, version, request.listener_name, self._max_response_bytes)
+        try:
+            context = self._sessions.begin(
+                body, version, request.connection, is_follower=params.broker_id is not None, now_ms=now_ms
+            )
+        except KafkaError as error:
+            return fetch_response(
+                version, [], services.table, request.listener_name, error_code=error.error_code
+            )
+        quota = None if context.is_follower else self._consumer_quota(request)
+        if quota is not None:
+            params.bound(int(quota.most_at_once))
+        may_read = None if request.access is None else readable(request.access, context)
+        deadline_ms = now_ms + params.max_wait_ms
+        return DelayedFetch(services, params, context, deadline_ms, quota, may_read).begin(now_ms)

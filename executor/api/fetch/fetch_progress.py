@@ -1,0 +1,198 @@
+"""What a Fetch asks for as a whole, and whether what was found for it is enough to answer.
+
+Rules kept: an error or a divergence is answered at once, records when there are `min_bytes` of them, anything
+else when the deadline has passed. An answer has at most `max_bytes`, but the first batch that is found always
+goes with it, or its reader would never get past it (KIP-74). Of a partition there is news when there are
+records, or offsets other than those told last (KIP-227); what found no room is looked at again with the next
+request, and whoever got records goes to the end of the line.
+
+Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
+"""
+
+import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+if TYPE_CHECKING:
+    from sparklog.executor.api.fetch.cold_reads import ColdLookUp
+    from sparklog.executor.partitions.replica import Replica
+    from sparklog.node.storage.file_region import FileRegion
+    from sparklog.protocol.types import AbortedTransaction
+
+_UNKNOWN: Final = -1
+_READ_COMMITTED: Final = 1
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+class FetchParams:
+    """What a request asks for, whatever its version."""
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "listener_name",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "read_committed",
+        "version",
+    )
+
+    def __init__(self, body: Any, version: int, listener_name: str, max_consumer_bytes: int) -> None:
+        self.version = version
+        self.listener_name = listener_name
+        """By which it came."""
+        self.broker_id: BrokerId | None
+        """The follower that asks; None for a consumer."""
+        self.broker_epoch: BrokerEpoch | None = None
+        if version >= 15:
+            state = body.replica_state
+            self.broker_id = state.replica_id
+            if state.replica_epoch >= 0:
+                self.broker_epoch = state.replica_epoch
+        else:
+            self.broker_id = body.replica_id
+        self.max_bytes: int = body.max_bytes
+        if self.broker_id < 0:
+            self.broker_id = self.broker_epoch = None
+            self.max_bytes = min(self.max_bytes, max_consumer_bytes)
+        self.max_wait_ms: int = body.max_wait // _MILLISECOND
+        self.min_bytes: int = body.min_bytes
+        self.read_committed: bool = body.isolation_level == _READ_COMMITTED
+
+    def bound(self, max_bytes: int) -> None:
+        """Have the answer no larger than that, and wait for no more."""
+        self.max_bytes = min(self.max_bytes, max_bytes)
+        self.min_bytes = min(self.min_bytes, self.max_bytes)
+
+
+class FetchedPartition:
+    """What one read of a partition found. Offsets are the wire's -1 where a failed read has none."""
+
+    __slots__ = (
+        "aborted_transactions",
+        "asked",
+        "cold",
+        "diverging_epoch",
+        "error_code",
+        "high_watermark",
+        "is_behind",
+        "is_unheard",
+        "last_stable_offset",
+        "log_start_offset",
+        "out_of_bytes",
+        "region",
+        "replica",
+        "size_bytes",
+    )
+
+    def __init__(self, asked: CachedPartition) -> None:
+        self.asked = asked
+        self.replica: Replica | None = None
+        self.error_code = ErrorCode.none
+        """Only the code: an exception holds its traceback, and there may be thousands of these."""
+        self.region: FileRegion | None = None
+        self.size_bytes = 0
+        self.is_behind = False
+        """The region ends before the log does, so it may be old and no longer in memory."""
+        self.is_unheard = False
+        """The leader takes the follower to be elsewhere: its next request is to say again where it is."""
+        self.high_watermark: Offset = _UNKNOWN
+        self.last_stable_offset: Offset = _UNKNOWN
+        self.log_start_offset: Offset = _UNKNOWN
+        self.diverging_epoch: tuple[LeaderEpoch, Offset] | None = None
+        self.aborted_transactions: list[AbortedTransaction] | None = None
+        self.cold: ColdLookUp | None = None
+        """What has to be done beside the loop before it can be read."""
+        self.out_of_bytes = False
+        """There are records, but the response had no room for them."""
+
+
+class FetchProgress:
+    """What one look at all that has changed has found so far."""
+
+    __slots__ = (
+        "_found_bytes",
+        "_must_answer",
+        "cached_only",
+        "cold",
+        "first_at_ms",
+        "found",
+        "has_records",
+        "left_bytes",
+        "params",
+    )
+
+    def __init__(self, params: FetchParams, first_at_ms: int | None, *, cached_only: bool) -> None:
+        self.params = params
+        self.first_at_ms = first_at_ms
+        """The time of the request, when it is looked for the first time: then a follower's offsets are taken
+        as its progress."""
+        self.cached_only = cached_only
+        """Whether no disk is waited for."""
+        self.found: list[FetchedPartition] = []
+        """The partitions there is news of."""
+        self.cold: list[FetchedPartition] = []
+        """Those of them that cannot be read without waiting for the disk."""
+        self.left_bytes = params.max_bytes
+        self.has_records = False
+        self._found_bytes = 0
+        self._must_answer = False
+
+    def add(self, fetched: FetchedPartition) -> None:
+        """Take in what was found next."""
+        size_bytes = fetched.size_bytes
+        asked = fetched.asked
+        if size_bytes:
+            self.has_records = True
+            self._found_bytes += size_bytes
+            self.left_bytes = max(0, self.left_bytes - size_bytes)
+        elif fetched.error_code is not ErrorCode.none or fetched.diverging_epoch is not None:
+            self._must_answer = True
+        elif fetched.cold is not None:
+            self.cold.append(fetched)
+        elif (
+            asked.told_high_watermark == fetched.high_watermark
+            and asked.told_log_start_offset == fetched.log_start_offset
+        ):
+            if not (fetched.out_of_bytes or fetched.is_unheard or asked.is_touched):
+                asked.context.changed.pop(asked.key, None)
+            return
+        self.found.append(fetched)
+
+    @property
+    def found_bytes(self) -> int:
+        """How many bytes of records were found."""
+        return self._found_bytes
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the request need not wait longer."""
+        return self._must_answer or self._found_bytes >= self.params.min_bytes
+
+    def told(self, context: FetchContext) -> None:
+        """Remember in a session what the answer tells."""
+        if context.session_id == NO_SESSION_ID:
+            return
+        changed = context.changed
+        for fetched in self.found:
+            asked = fetched.asked
+            if fetched.cold is not None and fetched.error_code is ErrorCode.none:
+                continue  # it was not read yet, and is answered without for another's sake
+            asked.told_high_watermark = fetched.high_watermark
+            asked.told_log_start_offset = fetched.log_start_offset
+            if fetched.size_bytes:
+                # Whoever got records goes to the end of the line, for the next answer's bytes.
+                changed.pop(asked.key, None)
+                if not asked.is_forgotten:
+                    changed[asked.key] = asked
+            elif (
+                fetched.error_code is ErrorCode.none
+                and fetched.diverging_epoch is None
+                and not (fetched.out_of_bytes or fetched.is_unheard or asked.is_touched)
+            ):
+                changed.pop(asked.key, None)

@@ -1,0 +1,178 @@
+"""Reading one partition for a Fetch: what its reader may see of the log, as regions of the log's files.
+
+A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
+end of the log; its fetch offset tells the leader what it holds.
+"""
+
+import logging
+from asyncio import Future
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from sparklog.executor.api.fetch.cold_reads import ColdLookUp
+from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchProgress
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.partitions.damage_search import find_damage
+from sparklog.executor.partitions.delayed_operations import DelayedOperations
+from sparklog.executor.partitions.machine.damage import Damage
+from sparklog.executor.partitions.machine.events import FollowerFetched
+from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.node.storage.file_region import FileRegion, NotCachedError
+from sparklog.node.storage.machine.epoch_checks import fetch_divergence
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.records.batch import CorruptBatchError
+from sparklog.protocol.types import BrokerId, Offset
+
+logger = logging.getLogger(__name__)
+
+
+class FetchServices(NamedTuple):
+    """What the fetches of one broker share."""
+
+    table: PartitionTable
+    delayed: DelayedOperations
+    executor: Executor
+    """Reads beside the loop."""
+    sessions: FetchSessions
+    leader_quota: ReplicationQuota
+
+
+def read_partition(
+    replica: Replica, fetched: FetchedPartition, progress: FetchProgress, services: FetchServices
+) -> None:
+    """Read what `fetched` asks for, as far as there is room, and say there what was found.
+
+    Raises:
+        KafkaError, OSError: it cannot be read.
+    """
+    params = progress.params
+    asked = fetched.asked
+    offset = asked.fetch_offset
+    log = replica.log
+    leader = replica.require_leader_in(asked.current_leader_epoch)
+    asked.is_touched = False
+    start, end = log.log_start_offset, log.log_end_offset
+    fetched.log_start_offset = start
+    fetched.high_watermark, fetched.last_stable_offset = replica.high_watermark, replica.last_stable_offset
+    fetched.diverging_epoch = fetch_divergence(log, asked.last_fetched_epoch, offset, start, end)
+    if fetched.diverging_epoch is not None:
+        return
+    broker_id = params.broker_id
+    limit: Offset
+    if broker_id is not None:
+        known = leader.followers.get(broker_id)
+        if progress.first_at_ms is None:
+            fetched.is_unheard = known is not None and known.log_end_offset != offset
+        else:
+            moved = known is not None and known.log_start_offset != asked.log_start_offset
+            fell_back = known is not None and offset < (known.log_end_offset or 0)
+            replica.handle(
+                FollowerFetched(
+                    broker_id, params.broker_epoch, offset, asked.log_start_offset, progress.first_at_ms
+                )
+            )
+            if moved:
+                replica.low_watermark_moved()
+            if fell_back:
+                replica.progress.follower_fell_back()
+            fetched.high_watermark = replica.high_watermark
+            fetched.last_stable_offset = replica.last_stable_offset
+            # A coordinator that has heard of it may have appended at once, and what it touched is read now.
+            asked.is_touched = False
+            end = log.log_end_offset
+        limit = end
+    elif params.read_committed:
+        limit = fetched.last_stable_offset
+    else:
+        limit = fetched.high_watermark
+    if replica.unreadable.ranges:
+        limit = replica.unreadable.limit(offset, limit)
+    if offset >= limit:
+        return
+    if broker_id is not None and _is_held_back(replica, leader, broker_id, services):
+        fetched.out_of_bytes = True
+        return
+    is_first_batch = not progress.has_records
+    if progress.left_bytes == 0 and not is_first_batch:
+        fetched.out_of_bytes = True
+        return
+    max_bytes = min(asked.max_bytes, progress.left_bytes)
+    try:
+        result = log.read(
+            offset,
+            max_bytes=max_bytes,
+            up_to_offset=limit,
+            min_one_batch=is_first_batch,
+            cached_only=progress.cached_only,
+        )
+        if params.read_committed:
+            fetched.aborted_transactions = log.aborted_transactions(
+                offset, result.next_offset, cached_only=progress.cached_only
+            )
+    except NotCachedError:
+        fetched.cold = ColdLookUp(log, offset, max_bytes, limit, is_first_batch, params.read_committed)
+        return
+    except (KafkaError, OSError) as error:
+        read_failed(replica, offset, error)
+        raise
+    region = result.region
+    if region is None:
+        fetched.out_of_bytes = True
+        return
+    if broker_id is not None and asked.is_named:
+        asked.is_named = False
+        if replica.repeated_fetches.served(broker_id, offset, leader.leader_epoch):
+            _look_for_damage(replica, region, offset, services)
+    fetched.region = region
+    fetched.size_bytes = region.length
+    fetched.is_behind = result.next_offset < end
+
+
+def counts_for_quota(replica: Replica, services: FetchServices) -> bool:
+    """Whether what followers are sent of a replica counts for the quota of this broker's replication."""
+    partition = replica.topic_partition.partition
+    return services.leader_quota.includes(replica.settings.leader_throttled, partition)
+
+
+def _is_held_back(
+    replica: Replica, leader: PartitionLeader, broker_id: BrokerId, services: FetchServices
+) -> bool:
+    """Whether a follower that is not in sync has to wait for the others' bytes to pass."""
+    quota = services.leader_quota
+    return (
+        quota.is_bounded
+        and broker_id not in leader.isr
+        and counts_for_quota(replica, services)
+        and quota.is_exceeded(services.delayed.now_ms())
+    )
+
+
+def read_failed(replica: Replica, offset: Offset, error: Exception) -> None:
+    """Have a replica do what a failed read at an offset means for it."""
+    if isinstance(error, CorruptBatchError):
+        replica.found_damage(Damage(offset, None, error.message))
+    else:
+        replica.fail_if_storage(error)
+
+
+def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, services: FetchServices) -> None:
+    """Read what a follower does not take, beside the loop."""
+
+    def looked(looking: Future[Damage | None]) -> None:
+        error = looking.exception()
+        if error is not None:
+            replica.fail_if_storage(error)
+        elif (damage := looking.result()) is not None:
+            replica.found_damage(damage)
+        else:
+            logger.warning(
+                "%s: the records at offset %d are sound; why the follower does not take them, its log says",
+                replica,
+                offset,
+            )
+
+    logger.warning("%s: a follower asks for offset %d again and again, looking at it", replica, offset)
+    services.delayed.beside(services.executor, find_damage, region, offset).add_done_callback(looked)

@@ -1,0 +1,1 @@
+"""The listeners of a broker: clients' and the quorum's."""

@@ -1,0 +1,90 @@
+"""The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it.
+
+All who come are of the inside, and have to log in before they are answered, whatever protocol it speaks.
+Who has not done so in time is closed, and few are waited for at a time, or strangers would take every
+connection that there may be.
+"""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+from sparklog.executor.api.quorum import QuorumHandlers
+from sparklog.executor.metadata.quorum_member import QuorumMember
+from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
+from sparklog.executor.partitions.log_end import log_end
+from sparklog.executor.replicas import Replicas
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.listener_security.listener_tls import inside_listener_tls
+from sparklog.node.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.node.limits.connection_quotas import ConnectionQuotas
+from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.node.serving.admission import Admission
+from sparklog.node.serving.authentication import Authentication
+from sparklog.node.serving.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.node.serving.machine.authenticator import Mechanisms
+
+
+class QuorumListener:
+    """Answers for one broker's copy of the metadata log. Made by `start`."""
+
+    def __init__(self, listener: Listener, endpoint: Endpoint) -> None:
+        self._listener = listener
+        self.endpoint = endpoint
+        """How to reach it."""
+
+    @classmethod
+    async def start(
+        cls,
+        quorum: QuorumMember,
+        replicas: Replicas,
+        config: BrokerConfig,
+        host_name: str,
+        descriptors: DescriptorBudget,
+        monitoring: BrokerMonitoring,
+        secret: ApplicationSecret,
+    ) -> Self:
+        """Listen where brokers reach each other, at a free port; the logs of `replicas` are told of, too.
+
+        Who does not have the `secret` is closed for whatever he asks.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        handlers = QuorumHandlers(quorum.replica, partial(log_end, replicas.table))
+        bound = next(each for each in config.listeners if each.name == config.inter_broker_listener)
+        (advertised,) = config.advertised_endpoints((bound,), host_name)
+        own_addresses: set[str] = set()
+        verification = secret.verification(own_addresses)
+        listener = await Listener.start(
+            bound.host,
+            0,
+            Service(
+                apis=handlers.table(),
+                admission=Admission(
+                    Authentication(Mechanisms({INSIDE_MECHANISM: verification}), principal=None)
+                ),
+                metrics=monitoring.requests,
+            ),
+            ListenerIdentity(
+                name=CONTROLLER_LISTENER,
+                security_protocol=bound.security_protocol,
+                tls=await asyncio.to_thread(inside_listener_tls, bound.security_protocol, secret),
+            ),
+            ListenerBounds(
+                settings=config.socket_settings(),
+                quotas=ConnectionQuotas(descriptors=descriptors),
+                reserved=True,
+            ),
+            inside=InsidePolicy.ONLY,
+        )
+        monitoring.watch_listener(listener)
+        handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)
+        own_addresses.add(handlers.endpoint.address)
+        return cls(listener, handlers.endpoint)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._listener.close()

@@ -1,0 +1,1 @@
+"""Produce: from the request to the appended batches."""

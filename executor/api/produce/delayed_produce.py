@@ -1,0 +1,89 @@
+"""A Produce request on its way to its answer: what became of each of its partitions, and which of them wait.
+
+acks=1 is answered after the append, acks=all when everything appended is below the high watermark of an ISR
+of at least min.insync.replicas, or when the request's timeout has passed; whoever is not settled by then is
+REQUEST_TIMED_OUT, and its records may yet be committed.
+
+Pure. Order for the caller: that of `Settling`.
+Source: Kafka's DelayedProduce.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
+from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
+from sparklog.node.storage.machine.verification import Verification
+from sparklog.node.storage.results import AppendInfo
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import TimestampMs
+
+if TYPE_CHECKING:
+    from sparklog.executor.partitions.replica import Replica
+
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+_UNKNOWN: Final = -1
+
+
+class ProducedPartition(SettlingPart):
+    """The outcome for one partition of a request."""
+
+    __slots__ = ("appended", "message", "partition", "record_errors", "topic", "verification")
+
+    def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
+        super().__init__(produce)
+        self.settling: DelayedProduce
+        self.replica: Replica | None
+        self.topic = topic
+        self.partition = partition
+        self.message: str | None = None
+        self.record_errors: tuple[RecordError, ...] = ()
+        """Which of the records are to blame, where the others were good (KIP-467)."""
+        self.verification: Verification | None = None
+        """What the first records of a transaction are appended with."""
+        self.appended: AppendInfo | None = None
+        """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
+
+    def fail(self, error: KafkaError) -> None:
+        """The records were refused, or cannot be acknowledged."""
+        self.error_code = error.error_code
+        self.message = error.message
+        if isinstance(error, RecordsRefusedError):
+            self.record_errors = error.record_errors
+        if self.appended is not None:
+            self.appended = self.appended._replace(base_offset=_UNKNOWN, log_start_offset=_UNKNOWN)
+
+
+class DelayedProduce(Settling[ProducedPartition]):
+    """One request."""
+
+    __slots__ = ("acks", "listener_name", "now_ms", "refusal", "version", "wall_ms")
+
+    late = "not all replicas in sync have the records yet"
+
+    def __init__(
+        self, body: Any, version: int, listener_name: str, now_ms: int, wall_ms: TimestampMs
+    ) -> None:
+        super().__init__()
+        self.version = version
+        self.listener_name = listener_name
+        """By which it came."""
+        self.acks: int = body.acks
+        self.refusal: KafkaError | None = None
+        """Why nothing in the request can be appended, if so."""
+        if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+            self.refusal = KafkaError(
+                ErrorCode.invalid_required_acks, f"acks may be 0, 1 or -1 (all), not {self.acks}"
+            )
+        self.now_ms = now_ms
+        """When it came, by the monotonic clock,"""
+        self.wall_ms = wall_ms
+        """and by the other."""
+
+    def add(self, topic: UUID | str | None, partition: int) -> ProducedPartition:
+        """Return the outcome of one more partition, good so far."""
+        produced = ProducedPartition(self, topic, partition)
+        self.parts.append(produced)
+        return produced

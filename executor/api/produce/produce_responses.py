@@ -1,0 +1,108 @@
+"""Produce responses: what became of each partition, put into the entities of a version."""
+
+import datetime
+import importlib
+from functools import cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.index import load_response_schema
+
+from sparklog.executor.api.current_leaders import CurrentLeaders
+from sparklog.executor.api.produce.delayed_produce import DelayedProduce, ProducedPartition
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.node.serving.requests import Response
+from sparklog.node.serving.throttling import unthrottled
+from sparklog.node.storage.results import AppendInfo
+from sparklog.protocol.codec.steps import turn
+
+_PRODUCE: Final = 0
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+_NOTHING: Final = AppendInfo(-1, -1, None, -1)
+"""What the wire has where nothing was appended."""
+
+_Topics = dict[UUID | str | None, list[Any]]
+
+
+class _Types(NamedTuple):
+    response: Any
+    topic: Any
+    partition: Any
+    leader: Any
+    node: Any
+    record_error: Any
+
+
+@cache
+def _types(version: int) -> _Types:
+    module = importlib.import_module(load_response_schema(_PRODUCE, version).__module__)
+    return _Types(
+        module.ProduceResponse,
+        module.TopicProduceResponse,
+        module.PartitionProduceResponse,
+        getattr(module, "LeaderIdAndEpoch", None),
+        getattr(module, "NodeEndpoint", None),
+        getattr(module, "BatchIndexAndErrorMessage", None),
+    )
+
+
+def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
+    """Return the response entity of the request's version."""
+    types = _types(produce.version)
+    leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
+    topics: _Topics = {}
+    for produced in produce.parts:
+        topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
+    return _response(produce.version, types, topics, leaders)
+
+
+async def produce_response_of_many(produce: DelayedProduce, table: PartitionTable) -> Response:
+    """Make the response entity of a request with many partitions."""
+    types = _types(produce.version)
+    leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
+    topics: _Topics = {}
+    for produced in produce.parts:
+        topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
+        await turn()
+    return _response(produce.version, types, topics, leaders)
+
+
+def _row(version: int, types: _Types, produced: ProducedPartition, leaders: CurrentLeaders) -> Any:
+    extra: dict[str, Any] = {}
+    appended = produced.appended or _NOTHING
+    if version >= 5:
+        extra["log_start_offset"] = appended.log_start_offset
+    if version >= 8:
+        extra["record_errors"] = tuple(
+            [
+                types.record_error(batch_index=each.batch_index, batch_index_error_message=each.message)
+                for each in produced.record_errors
+            ]
+        )
+        extra["error_message"] = produced.message
+    leaders.add(extra, produced.error_code, produced.topic, produced.partition)
+    append_time_ms = appended.log_append_time_ms
+    return types.partition(
+        index=produced.partition,
+        error_code=produced.error_code,
+        base_offset=appended.base_offset,
+        log_append_time=None if append_time_ms is None else _EPOCH + append_time_ms * _MILLISECOND,
+        **extra,
+    )
+
+
+def _response(version: int, types: _Types, topics: _Topics, leaders: CurrentLeaders) -> Any:
+    name_field = "topic_id" if version >= 13 else "name"
+    extra = {"node_endpoints": tuple(leaders.nodes.values())} if leaders.nodes else {}
+    return unthrottled(
+        types.response,
+        responses=tuple(
+            [
+                types.topic(**{name_field: topic}, partition_responses=tuple(rows))
+                for topic, rows in topics.items()
+            ]
+        ),
+        **extra,
+    )

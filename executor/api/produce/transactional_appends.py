@@ -1,0 +1,77 @@
+"""Having the batches of a transaction verified before they are appended (KIP-890).
+
+The coordinator of a transaction decides whether it may begin in a partition
+(`sparklog.executor.verification`). The producer gets the error code that Kafka would give: where a retry may
+help, that is NOT_ENOUGH_REPLICAS, which every producer retries; only since transactions version 2 do
+producers know that their last transaction may still be on its way to its end (CONCURRENT_TRANSACTIONS).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.executor.api.produce.partition_appends import TransactionalBatch, append_failed
+from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
+from sparklog.executor.verification.transaction_verifier import (
+    BatchToVerify,
+    TransactionOfProducer,
+    TransactionVerifier,
+)
+from sparklog.protocol.errors import ErrorCode, KafkaError
+
+_UNABLE_TO_VERIFY: Final = frozenset(
+    {
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+    }
+)
+
+
+async def verified_batches(
+    transactional_id: str,
+    produce_version: int,
+    batches: Sequence[TransactionalBatch],
+    verifier: TransactionVerifier,
+) -> Sequence[TransactionalBatch]:
+    """Return those of a request's transactional batches that may be appended, once that is known.
+
+    The others are noted to have failed.
+    """
+    producers = {(batch.header.producer_id, batch.header.producer_epoch) for batch in batches}
+    if len(producers) > 1:
+        error = KafkaError(
+            ErrorCode.invalid_producer_id_mapping, "the transactional records are of more than one producer"
+        )
+        for batch in batches:
+            append_failed(batch.produced, error, len(batch.records))
+        return ()
+    if not producers:
+        return ()
+    operation = TransactionOperation.of_produce(produce_version)
+    to_verify = [BatchToVerify(batch.replica, batch.header.base_sequence) for batch in batches]
+    transaction = TransactionOfProducer(transactional_id, *producers.pop(), operation)
+    await verifier.verify(transaction, to_verify)
+    verified = []
+    for batch, outcome in zip(batches, to_verify, strict=True):
+        if outcome.refusal is None:
+            batch.produced.verification = outcome.verification
+            verified.append(batch)
+        else:
+            append_failed(batch.produced, _for_producer(outcome.refusal, operation), len(batch.records))
+    return verified
+
+
+def _for_producer(refusal: KafkaError, operation: TransactionOperation) -> KafkaError:
+    error_code = refusal.error_code
+    if error_code in _UNABLE_TO_VERIFY or (
+        error_code is ErrorCode.concurrent_transactions and not operation.supports_epoch_bump
+    ):
+        return KafkaError(
+            ErrorCode.not_enough_replicas,
+            "Unable to verify the partition has been added to the transaction. "
+            f"Underlying error: {error_code.name.upper()}",
+        )
+    if error_code is ErrorCode.invalid_txn_state:
+        return KafkaError(error_code, "Partition was not added to the transaction")
+    return refusal

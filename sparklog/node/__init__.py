@@ -1,0 +1,1 @@
+"""The core of a node, which brokers and the controller share."""

@@ -1,0 +1,12 @@
+"""The first requests of a connection, answered by every listener itself (`wire.routes`, `wire.login`)."""
+
+from typing import Final
+
+from sparklog.node.apis.row import ApiRow
+from sparklog.protocol.codec.apis import ApiKey
+
+API_VERSIONS: Final = ApiRow(api_key=ApiKey.API_VERSIONS, answered_by_listener=True)
+
+SASL_HANDSHAKE: Final = ApiRow(api_key=ApiKey.SASL_HANDSHAKE, answered_by_listener=True)
+
+SASL_AUTHENTICATE: Final = ApiRow(api_key=ApiKey.SASL_AUTHENTICATE, answered_by_listener=True)

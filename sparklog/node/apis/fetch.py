@@ -1,0 +1,37 @@
+"""Fetch and FetchSnapshot: of partitions, and of the metadata log, which only driver and brokers follow."""
+
+from typing import Final
+
+from sparklog.node.acls.acl import AclOperation
+from sparklog.node.apis.row import ApiRow, Offer, always
+from sparklog.node.authorization.guards.cluster import of_cluster
+from sparklog.node.serving.requests import Request
+from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
+
+_FETCH_WITH_STATE: Final = 15
+"""From this version on a follower says its id in a field of its own (KIP-903)."""
+
+
+def fetches_as_replica(request: Request) -> bool:
+    """Whether a Fetch is a follower's."""
+    body = request.body
+    if request.api_version >= _FETCH_WITH_STATE:
+        return bool(body.replica_state.replica_id >= 0)
+    return bool(body.replica_id >= 0)
+
+
+FETCH: Final = ApiRow(
+    api_key=ApiKey.FETCH,
+    versions=SupportedVersions(4, 18),
+    broker=Offer(only_inside=fetches_as_replica, under_lease=True),
+    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, only_inside=always),
+    # By topic id: the metadata log is not fetched by name.
+    quorum=Offer(many=False, versions=SupportedVersions(13, 18)),
+    memory_times=4,
+)
+
+FETCH_SNAPSHOT: Final = ApiRow(
+    api_key=ApiKey.FETCH_SNAPSHOT,
+    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, only_inside=always),
+    quorum=Offer(many=False),
+)

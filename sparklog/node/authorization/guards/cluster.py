@@ -1,0 +1,53 @@
+"""Guards of what is asked of the cluster as a whole."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from sparklog.node.acls.access import Access
+from sparklog.node.acls.acl import CLUSTER_NAME, AclOperation, AclResourceType
+from sparklog.node.authorization.guards.guard import Answer, ApiGuard, completed, denial
+from sparklog.node.serving.requests import Handler, Refusal, Request
+from sparklog.protocol.errors import ErrorCode
+
+_CONTROLLERS: Final = 2
+
+
+def of_cluster(operation: AclOperation) -> ApiGuard:
+    """Return the guard that asks for `operation` on the cluster."""
+
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
+        if not access.allows_on_cluster(operation):
+            return refuse(request, denial(ErrorCode.cluster_authorization_failed))
+        return handler(request)
+
+    return guard
+
+
+def describe_cluster(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
+    """Tell everybody of the brokers; and who may describe the cluster what he may do to it, where he asks."""
+    if not request.body.include_cluster_authorized_operations:
+        return handler(request)
+
+    def finish(response: Any) -> Any:
+        if response.error_code is not ErrorCode.none:
+            return response
+        return replace(response, cluster_authorized_operations=cluster_operations(access))
+
+    return completed(handler(request), finish)
+
+
+def cluster_operations(access: Access) -> int:
+    """Return what may be done to the cluster, as far as that may be told."""
+    if not access.allows_on_cluster(AclOperation.DESCRIBE):
+        return 0
+    return access.operations(AclResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def describe_cluster_by_controller(
+    refuse: Refusal, access: Access, request: Request, handler: Handler
+) -> Answer:
+    """Ask for ALTER on the cluster of who asks about controllers; about brokers as they do themselves."""
+    is_of_controllers = getattr(request.body, "endpoint_type", None) == _CONTROLLERS
+    if is_of_controllers and not access.allows_on_cluster(AclOperation.ALTER):
+        return refuse(request, denial(ErrorCode.cluster_authorization_failed))
+    return describe_cluster(refuse, access, request, handler)

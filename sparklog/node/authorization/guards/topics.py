@@ -1,0 +1,195 @@
+"""Guards of requests about partitions of topics: a topic that is denied is refused in each of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from sparklog.node.acls.access import Access
+from sparklog.node.acls.acl import AclOperation, AclResourceType
+from sparklog.node.authorization.guards.guard import (
+    Answer,
+    ApiGuard,
+    completed,
+    denial,
+    divided,
+    filled,
+    item_type,
+    with_rows,
+)
+from sparklog.node.serving.requests import NO_RESPONSE, Handler, Refusal, Request, Response
+from sparklog.protocol.errors import ErrorCode, KafkaError
+
+_TOPIC: Final = AclResourceType.TOPIC
+_FAILED: Final = ErrorCode.topic_authorization_failed
+_TOPICS_AT_ONCE: Final = 64
+_ATTRIBUTES_AT: Final = 22
+"""Where the lower byte of a batch's attributes lies (`records.batch`)."""
+_TRANSACTIONAL: Final = 0x10
+
+
+class TopicItems(NamedTuple):
+    """How topics with partitions lie in a request and in its answer."""
+
+    asked: str = "topics"
+    partitions: str = "partitions"
+    """In the request; numbers, or structs with `index_field`."""
+    index_field: str | None = "partition_index"
+    answered: str = "topics"
+    told: str = "partitions"
+    """In the answer, structs with `told_index_field`."""
+    told_index_field: str = "partition_index"
+    name_field: str = "name"
+    first_by_id: int | None = None
+    """The first version that has a topic's id in place of its name."""
+    row: Mapping[str, Any] = MappingProxyType({})
+    """What else a refused partition is told."""
+
+
+def topic_name(access: Access, topic_id: UUID | None) -> str | None:
+    """Return what a topic's id stands for; None if for nothing."""
+    topic = None if topic_id is None else access.image.topics.by_id.get(topic_id)
+    return None if topic is None else topic.name
+
+
+def topic_error(access: Access, topic: Any, *, by_id: bool) -> ErrorCode:
+    """Return why a topic is refused."""
+    is_unknown = by_id and topic_name(access, topic.topic_id) is None
+    return ErrorCode.unknown_topic_id if is_unknown else _FAILED
+
+
+def of_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
+    """Return the guard that asks for `operation` on each topic."""
+
+    async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
+        return await topics_guarded(access, request, handler, operation, items)
+
+    return guard
+
+
+async def topics_guarded(
+    access: Access, request: Request, handler: Handler, operation: AclOperation, items: TopicItems
+) -> Answer:
+    """Answer by the handler for the topics that are allowed; a step some topics."""
+    is_allowed = _is_allowed(access, operation, items, request)
+    allowed, denied = await divided(getattr(request.body, items.asked), is_allowed)
+    return _answered(access, request, handler, items, allowed, denied)
+
+
+def produce(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask for WRITE on the transactional id, which records of a transaction need, and on each topic."""
+    body = request.body
+    if _has_transactional_records(body):
+        name = body.transactional_id
+        if name is None or not access.allows(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, name):
+            return _nothing_produced(refuse, request, ErrorCode.transactional_id_authorization_failed)
+    if len(body.topic_data) > _TOPICS_AT_ONCE:
+        return topics_guarded(access, request, handler, AclOperation.WRITE, _PRODUCED)
+    # In every producer's way: nothing is made anew where all is allowed.
+    is_allowed = _is_allowed(access, AclOperation.WRITE, _PRODUCED, request)
+    allowed: list[Any] = []
+    denied: list[Any] = []
+    for topic in body.topic_data:
+        (allowed if is_allowed(topic) else denied).append(topic)
+    return _answered(access, request, handler, _PRODUCED, allowed, denied)
+
+
+def offset_for_leader_epoch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask followers for CLUSTER_ACTION, and who has it not for DESCRIBE on each topic (KIP-320)."""
+    if access.allows_on_cluster(AclOperation.CLUSTER_ACTION, audit=False):
+        return handler(request)
+    items = TopicItems(name_field="topic", index_field="partition", told_index_field="partition")
+    return topics_guarded(access, request, handler, AclOperation.DESCRIBE, items)
+
+
+_PRODUCED: Final = TopicItems(
+    asked="topic_data",
+    partitions="partition_data",
+    index_field="index",
+    answered="responses",
+    told="partition_responses",
+    told_index_field="index",
+    first_by_id=13,
+    row={"base_offset": -1, "log_append_time": None},
+)
+
+
+def _is_allowed(
+    access: Access, operation: AclOperation, items: TopicItems, request: Request
+) -> Callable[[Any], bool]:
+    if _is_by_id(items, request):
+
+        def is_allowed(topic: Any) -> bool:
+            name = topic_name(access, topic.topic_id)
+            return name is not None and access.allows(operation, _TOPIC, name)
+
+        return is_allowed
+    name_of = attrgetter(items.name_field)
+    return lambda topic: access.allows(operation, _TOPIC, name_of(topic))
+
+
+def _is_by_id(items: TopicItems, request: Request) -> bool:
+    return items.first_by_id is not None and request.api_version >= items.first_by_id
+
+
+def _answered(
+    access: Access,
+    request: Request,
+    handler: Handler,
+    items: TopicItems,
+    allowed: list[Any],
+    denied: list[Any],
+) -> Answer:
+    if not denied:
+        return handler(request)
+    request.body = replace(request.body, **{items.asked: tuple(allowed)})
+
+    def finish(response: Any) -> Any:
+        if response is NO_RESPONSE:
+            _refuse_unanswered(request, _FAILED)
+        if getattr(response, "error_code", ErrorCode.none) is not ErrorCode.none:
+            return response  # of OffsetDelete, which says it of no topic then
+        topic_type = item_type(type(response), items.answered)
+        partition_type = item_type(topic_type, items.told)
+        rows = []
+        by_id = _is_by_id(items, request)
+        for topic in denied:
+            error_code = topic_error(access, topic, by_id=by_id)
+            name_field = "topic_id" if by_id else items.name_field
+            named = {name_field: getattr(topic, name_field)}
+            partitions = []
+            for partition in getattr(topic, items.partitions):
+                index = partition if items.index_field is None else getattr(partition, items.index_field)
+                said = {items.told_index_field: index, "error_code": error_code}
+                partitions.append(filled(partition_type, **said, **items.row))
+            rows.append(filled(topic_type, **named, **{items.told: tuple(partitions)}))
+        return with_rows(response, items.answered, rows)
+
+    return completed(handler(request), finish)
+
+
+def _nothing_produced(refuse: Refusal, request: Request, error_code: ErrorCode) -> Any:
+    if request.body.acks == 0:
+        _refuse_unanswered(request, error_code)
+    return refuse(request, denial(error_code))
+
+
+def _refuse_unanswered(request: Request, error_code: ErrorCode) -> None:
+    """Refuse a Produce that waits for no answer; nothing else than the end of its connection can tell it.
+
+    Raises:
+        KafkaError: always.
+    """
+    raise KafkaError(error_code, f"{request.principal} may not produce what was sent with acks=0")
+
+
+def _has_transactional_records(body: Any) -> bool:
+    for topic in body.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            is_batch = records is not None and len(records) > _ATTRIBUTES_AT
+            if is_batch and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+                return True
+    return False

@@ -1,0 +1,1 @@
+"""The client side of a connection, for asyncio and for blocking callers."""

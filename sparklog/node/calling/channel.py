@@ -1,0 +1,403 @@
+"""The asyncio client side: one connection to a broker or the controller.
+
+Requests are pipelined and answered in order, as Kafka's servers do; a response with another correlation id
+than the oldest outstanding one ends the connection. Every response passes the guard. `request` makes no task:
+it returns a future, which may be awaited, given callbacks, or cancelled (the response is then dropped).
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Self
+
+from kio.index import KioIndexError
+
+from sparklog.node.calling.login import MAX_ANSWER_BYTES, authentication_requests
+from sparklog.node.calling.negotiation import api_versions_requests, fitting_version, usable_versions
+from sparklog.node.security.sasl.mechanism import ClientMechanism, Login
+from sparklog.node.security.tls.errors import tls_error
+from sparklog.node.serving.buffers import BufferPool, ReceiveBuffer
+from sparklog.node.serving.outbox import Flushed, Outbox
+from sparklog.node.serving.tls.tls_outbox import TlsOutbox
+from sparklog.node.serving.tls.tls_stream import SLICE_BYTES, ClientTls, TlsStream
+from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
+from sparklog.protocol.codec.frames import LENGTH, decode_response, request_encoder
+from sparklog.protocol.codec.versions import downgrade
+from sparklog.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+_MAX_CORRELATION_ID = 0x7FFF_FFFF
+
+
+class _Outstanding:
+    """A request that waits for its response."""
+
+    __slots__ = ("correlation_id", "future", "request", "timer")
+
+    def __init__(
+        self,
+        correlation_id: int,
+        request: Any,
+        future: asyncio.Future[Any],
+        timer: asyncio.TimerHandle,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.request = request
+        self.future = future
+        self.timer = timer
+
+
+class Channel:
+    """A connection over which requests are pipelined. Made by `connect`; belongs to one event loop."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        client_id: str,
+        request_timeout_ms: int,
+        max_response_bytes: int,
+        peer: str,
+        stream: TlsStream | None = None,
+    ) -> None:
+        self.peer = peer
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done, without an exception, when the connection is gone for whatever reason."""
+        self.closed_idle = False
+        """Whether it has gone while no request waited for a response."""
+        self.versions: Mapping[ApiKey, SupportedVersions] | None = None
+        """What `negotiate` found: usable by both sides; None before."""
+        self._loop = asyncio.get_running_loop()
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._encode = request_encoder(client_id)
+        self._request_timeout_ms = request_timeout_ms
+        self._max_response_bytes = max_response_bytes
+        self._next_correlation_id = 0
+        self._outstanding: deque[_Outstanding] = deque()
+        self._stream = stream
+        """Of TLS, whose handshake is complete."""
+        self._wire = bytearray(0 if stream is None else SLICE_BYTES)
+        self._outbox = Outbox(connected)
+        if stream is not None:
+            self._outbox = TlsOutbox(connected, stream, bytearray(SLICE_BYTES))
+        self._received = ReceiveBuffer(BufferPool())
+        self._frame_bytes = 0
+        self._writer_registered = False
+        self._loop.add_reader(self._descriptor, self._on_readable)
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect_timeout_ms: int = 10_000,
+        request_timeout_ms: int = 30_000,
+        max_response_bytes: int = 1 << 30,
+        receive_buffer_bytes: int | None = None,
+        tls: ClientTls | None = None,
+        login: Login | None = None,
+    ) -> Self:
+        """Return a connected channel; `request_timeout_ms` is the default of its requests.
+
+        `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given. With `tls` it is
+        encrypted; with a `login` both sides have proved who they are before this returns. All of that takes
+        `connect_timeout_ms` at most: the kernel accepts for a process that stands still.
+
+        Raises:
+            KafkaError: network_exception, when it is refused or takes longer than it may, or the two sides do
+                not trust each other (TlsHandshakeError); what `authenticate` raises.
+        """
+        peer = f"{host}:{port}"
+        connected: socket.socket | None = None
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                try:
+                    connected = await _connect_to_first(host, port, receive_buffer_bytes)
+                    stream = None if tls is None else await _handshake(connected, tls, host, peer)
+                    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
+                # No host name can be so; no thread is to be had that would look it up.
+                except (OSError, ValueError, RuntimeError) as error:
+                    if connected is not None:
+                        connected.close()
+                    raise KafkaError(
+                        ErrorCode.network_exception, f"cannot connect to {peer}: {error}"
+                    ) from error
+                if login is not None:
+                    await channel._authenticate_or_close(login(peer))
+        except TimeoutError:
+            did_not = "accept" if connected is None else "answer"
+            raise KafkaError(
+                ErrorCode.network_exception, f"{peer} did not {did_not} within {connect_timeout_ms} ms"
+            ) from None
+        return channel
+
+    def request(self, entity: Any, timeout_ms: int | None = None) -> asyncio.Future[Any]:
+        """Send a request entity; the future's result is the response entity of the version that was sent.
+
+        After `negotiate`, an entity newer than the other side knows is downgraded first. A request that is
+        not answered in time ends the connection, because what follows on it would be late too.
+
+        Raises (through the future):
+            KafkaError: network_exception (the connection is or gets lost, or is closed), request_timed_out,
+                unsupported_version (after `negotiate`), or invalid_request for a malformed response.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self.closed.done():
+            future.set_exception(self._lost("the connection is closed"))
+            return future
+        try:
+            entity = self._fitting(entity)
+        except KafkaError as error:
+            future.set_exception(error)
+            return future
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
+        chunks = self._encode(entity, correlation_id)
+        if timeout_ms is None:
+            timeout_ms = self._request_timeout_ms
+        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, future, entity, timeout_ms)
+        self._outstanding.append(_Outstanding(correlation_id, entity, future, timer))
+        was_empty = not self._outbox
+        self._outbox.append(chunks)
+        if was_empty:
+            self._flush()
+        return future
+
+    async def authenticate(self, mechanism: ClientMechanism) -> int:
+        """Say who this side is, before anything else is asked; return how long (ms) that is good, 0 for ever.
+
+        Raises:
+            KafkaError: as `request`; sasl_authentication_failed, unsupported_sasl_mechanism or
+                illegal_sasl_state: the connection is of no use.
+        """
+        max_response_bytes = self._max_response_bytes
+        self._max_response_bytes = min(max_response_bytes, MAX_ANSWER_BYTES)
+        steps = authentication_requests(mechanism, self.peer)
+        entity = next(steps)
+        while True:
+            response = await self.request(entity)
+            try:
+                entity = steps.send(response)
+            except StopIteration as last:
+                self._max_response_bytes = max_response_bytes
+                return int(last.value)
+
+    async def _authenticate_or_close(self, mechanism: ClientMechanism) -> None:
+        try:
+            await self.authenticate(mechanism)
+        except BaseException:
+            self.close()
+            raise
+
+    async def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
+        """Ask for ApiVersions; return what both sides know, which `request` respects from now on.
+
+        Raises:
+            KafkaError: as `request`; or the error the other side answered with.
+        """
+        attempts = api_versions_requests()
+        response = await self.request(next(attempts))
+        while response.error_code is not ErrorCode.none:
+            response = await self.request(attempts.send(response))
+        self.versions = usable_versions(response)
+        return self.versions
+
+    def close(self) -> None:
+        """Close; outstanding requests fail with network_exception. Calling again has no effect."""
+        self._close(self._lost("the connection was closed"))
+
+    def _fitting(self, entity: Any) -> Any:
+        if self.versions is None:
+            return entity
+        version = fitting_version(entity, self.versions, self.peer)
+        try:
+            return downgrade(entity, version)
+        except KioIndexError as error:
+            raise KafkaError(ErrorCode.unsupported_version, str(error)) from error
+
+    def _lost(self, why: str) -> KafkaError:
+        return KafkaError(ErrorCode.network_exception, f"{self.peer}: {why}")
+
+    def _timed_out(self, future: asyncio.Future[Any], entity: Any, timeout_ms: int) -> None:
+        what = f"{self.peer}: {type(entity).__name__} was not answered within {timeout_ms} ms"
+        if not future.done():
+            future.set_exception(KafkaError(ErrorCode.request_timed_out, what))
+        self._close(self._lost("the connection was closed, because a request before timed out"))
+
+    def _close(self, error: KafkaError) -> None:
+        if self.closed.done():
+            return
+        self._loop.remove_reader(self._descriptor)
+        if self._writer_registered:
+            self._loop.remove_writer(self._descriptor)
+        self._socket.close()
+        self._outbox.clear()
+        self._received.release()
+        self.closed_idle = not self._outstanding
+        self.closed.set_result(None)
+        outstanding, self._outstanding = self._outstanding, deque()
+        for request in outstanding:
+            request.timer.cancel()
+            if not request.future.done():
+                request.future.set_exception(error)
+
+    def _flush(self) -> None:
+        if self.closed.done():
+            return
+        try:
+            flushed = self._outbox.flush()
+        except OSError as error:
+            self._close(self._lost(str(error)))
+            return
+        if flushed is Flushed.EMPTY:
+            if self._writer_registered:
+                self._loop.remove_writer(self._descriptor)
+                self._writer_registered = False
+        elif not self._writer_registered:
+            # Requests hold no file regions: it is BLOCKED, or YIELD with the socket still writable.
+            self._loop.add_writer(self._descriptor, self._flush)
+            self._writer_registered = True
+
+    def _on_readable(self) -> None:
+        received = self._received
+        try:
+            room = received.room(self._frame_bytes)
+            received_bytes = self._socket.recv_into(room) if self._stream is None else self._decrypt(room)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._close(self._lost(str(error)))
+            return
+        if received_bytes == 0:
+            self._close(self._lost("the other side closed the connection"))
+            return
+        received.end += received_bytes
+        self._frame_bytes = 0
+        while received.end - received.start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(received.readable, received.start)
+            if not LENGTH.size <= size <= self._max_response_bytes:
+                self._close(self._lost(f"a response of {size} bytes, of at most {self._max_response_bytes}"))
+                return
+            start = received.start + LENGTH.size
+            end = start + size
+            if end > received.end:
+                self._frame_bytes = LENGTH.size + size
+                break
+            frame = received.readable[start:end]
+            received.start = end
+            self._handle_response(frame)
+            if self.closed.done():
+                return
+            frame.release()
+        received.settle()
+        if self._stream is not None and self._stream.has_more:
+            self._loop.call_soon(self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        """Read what was received already, of which the socket tells nothing."""
+        if not self.closed.done():
+            self._on_readable()
+
+    def _decrypt(self, room: memoryview) -> int:
+        """Receive into `room` what came by TLS; return how much, 0 at the end.
+
+        Raises:
+            BlockingIOError: nothing, or nothing whole, has come.
+            OSError: the connection is lost, or the other side does not keep to the protocol.
+        """
+        stream = self._stream
+        assert stream is not None
+        try:
+            count = self._socket.recv_into(self._wire)
+            if count == 0:
+                return 0
+            stream.feed(memoryview(self._wire)[:count])
+        except BlockingIOError:
+            if not stream.has_more:
+                raise
+        count = stream.read_into(room)
+        if stream.has_output:
+            self._flush()
+        if not count and not stream.ended:
+            raise BlockingIOError
+        return count
+
+    def _handle_response(self, frame: memoryview) -> None:
+        if not self._outstanding:
+            self._close(self._lost("a response without a request"))
+            return
+        oldest = self._outstanding[0]
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        if correlation_id != oldest.correlation_id:
+            self._close(
+                self._lost(f"correlation id {correlation_id} came, {oldest.correlation_id} was expected")
+            )
+            return
+        try:
+            _, response = decode_response(oldest.request, frame)
+        except KafkaError as error:
+            if not oldest.future.done():
+                oldest.future.set_exception(error)
+            self._close(self._lost(f"a malformed response: {error}"))
+            return
+        self._outstanding.popleft()
+        oldest.timer.cancel()
+        if not oldest.future.done():
+            oldest.future.set_result(response)
+
+
+async def _handshake(connected: socket.socket, tls: ClientTls, host: str, peer: str) -> TlsStream:
+    """Return the stream of a connection on which both sides have come to trust each other.
+
+    Raises:
+        KafkaError: TlsHandshakeError, or the connection was lost amid it. The socket is closed then.
+    """
+    loop = asyncio.get_running_loop()
+    stream = TlsStream(tls.context, server_side=False, server_hostname=tls.server_name or host)
+    try:
+        while not await asyncio.to_thread(stream.handshake):
+            await loop.sock_sendall(connected, stream.take())
+            received = await loop.sock_recv(connected, SLICE_BYTES)
+            if not received:
+                raise ConnectionResetError("the connection was closed")
+            stream.feed(received)
+        await loop.sock_sendall(connected, stream.take())
+    except OSError as error:
+        if stream.has_output:  # the other side is told why, if it can be told at once
+            with contextlib.suppress(OSError):
+                connected.send(stream.take())
+        connected.close()
+        raise tls_error(peer, error) from error
+    except BaseException:
+        connected.close()
+        raise
+    return stream
+
+
+async def _connect_to_first(host: str, port: int, receive_buffer_bytes: int | None) -> socket.socket:
+    """Return a socket connected to the first address of `host` that accepts."""
+    loop = asyncio.get_running_loop()
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        candidate = socket.socket(family, kind, protocol)
+        candidate.setblocking(False)
+        if receive_buffer_bytes is not None:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        try:
+            await loop.sock_connect(candidate, address)
+        except OSError as error:
+            candidate.close()
+            failure = error
+        except BaseException:
+            candidate.close()
+            raise
+        else:
+            return candidate
+    raise failure or OSError(f"{host} has no address")

@@ -1,0 +1,298 @@
+"""The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
+
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has twelve parts, each
+with the values derived from its keys: listeners, replication, the controller, logs, their cleaner, quotas,
+the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults differ from Kafka's
+where a broker here differs: it listens on loopback only, the application gives its directories, and the
+controller shuts it down and fences it sooner.
+
+Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from sparklog.node.config.definition import ConfigError, ConfigKey, ConfigType, at_least, config_key, find_key
+from sparklog.node.config.keys.authorizer_keys import AuthorizerKeys
+from sparklog.node.config.keys.cleaner_keys import CleanerKeys
+from sparklog.node.config.keys.controller_keys import ControllerKeys
+from sparklog.node.config.keys.coordinator_keys import CoordinatorKeys
+from sparklog.node.config.keys.group_keys import GroupKeys
+from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
+from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
+from sparklog.node.config.keys.listener_keys import ListenerKeys
+from sparklog.node.config.keys.quota_keys import QuotaKeys
+from sparklog.node.config.keys.replication_keys import ReplicationKeys
+from sparklog.node.config.keys.sasl_keys import SaslKeys
+from sparklog.node.config.keys.tls_keys import TlsKeys
+from sparklog.node.config.keys.transaction_keys import TransactionKeys
+from sparklog.node.config.listener_overrides import (
+    MECHANISMS,
+    ListenerKey,
+    listener_key,
+    overrides_by_listener,
+)
+from sparklog.node.config.listeners import BootstrapServer, parse_bootstrap_servers
+from sparklog.node.config.log_defaults import LogDefaults
+from sparklog.node.endpoints import SecurityProtocol
+from sparklog.node.limits.connection_quotas import ListenerLimits
+from sparklog.protocol.types import BrokerId
+
+MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
+_BOUND_BY_RACKS: Final = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(
+    ListenerKeys,
+    ReplicationKeys,
+    ControllerKeys,
+    LogDefaults,
+    CleanerKeys,
+    QuotaKeys,
+    CoordinatorKeys,
+    GroupKeys,
+    TransactionKeys,
+    AuthorizerKeys,
+    TlsKeys,
+    SaslKeys,
+):
+    """The configuration of every broker and of the controller; `raw` holds the properties as given.
+
+    Attributes bear Kafka's values; -1 for "no limit" occurs in the `log_retention_...` attributes, which
+    `sparklog.node.config.topic_config` turns into `None`.
+    """
+
+    raw: Mapping[str, str] = field(default_factory=dict, repr=False)  # of secrets, too
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Values set for all brokers while the cluster runs (`sparklog.node.config.dynamic`)."""
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    """Values set for this broker, which win over the defaults."""
+
+    controller_quorum_bootstrap_servers: tuple[BootstrapServer, ...] = field(init=False)
+    listener_overrides: Mapping[str, Mapping[str, str]] = field(init=False, repr=False)
+    """The keys of single listeners (`sparklog.node.config.listener_overrides`), by listener name."""
+
+    # Identity, which the cluster assigns
+    node_id: int | None = config_key(
+        "node.id",
+        ConfigType.INT,
+        None,
+        "The broker's id, kept in its data directory.",
+        at_least(0),
+        assigned=True,
+    )
+    broker_rack: str | None = config_key(
+        "broker.rack", ConfigType.STRING, None, "The rack job that runs the broker.", assigned=True
+    )
+
+    # Topics
+    num_partitions: int = config_key(
+        "num.partitions",
+        ConfigType.INT,
+        1,
+        "The partitions of a new topic if the request gives no number.",
+        at_least(1),
+    )
+    default_replication_factor: int = config_key(
+        "default.replication.factor",
+        ConfigType.INT,
+        1,
+        "The replicas of a partition if the request gives no number: the number of racks, at most 3, if not"
+        " set.",
+        at_least(1),
+    )
+    auto_create_topics_enable: bool = config_key(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether asking for a topic's metadata may create it.",
+    )
+    delete_topic_enable: bool = config_key(
+        "delete.topic.enable", ConfigType.BOOLEAN, True, "Whether topics can be deleted."
+    )
+    auto_leader_rebalance_enable: bool = config_key(
+        "auto.leader.rebalance.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether leadership returns to preferred replicas by itself.",
+    )
+    leader_imbalance_check_interval_seconds: int = config_key(
+        "leader.imbalance.check.interval.seconds",
+        ConfigType.LONG,
+        300,
+        "How often the controller looks for leaderships to return.",
+        at_least(1),
+    )
+    unclean_leader_election_enable: bool = config_key(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a replica outside the ISR may lead, losing records, when no other can.",
+    )
+    unclean_leader_election_interval_ms: int = config_key(
+        "unclean.leader.election.interval.ms",
+        ConfigType.LONG,
+        300000,
+        "How often the controller looks for partitions whose topics have come to allow unclean elections.",
+        at_least(1),
+    )
+    min_insync_replicas: int = config_key(
+        "min.insync.replicas",
+        ConfigType.INT,
+        1,
+        "The smallest ISR with which acks=all is acknowledged.",
+        at_least(1),
+    )
+
+    # Directories and threads
+    log_dir: tuple[str, ...] | None = config_key(
+        "log.dir",
+        ConfigType.LIST,
+        None,
+        "The data directory, where log.dirs is not set; the application's own if neither is.",
+    )
+    log_dirs: tuple[str, ...] | None = config_key("log.dirs", ConfigType.LIST, None, "The data directories.")
+    background_threads: int = config_key(
+        "background.threads",
+        ConfigType.INT,
+        10,
+        "How many threads do file work outside the event loop; log maintenance has its own.",
+        at_least(1),
+    )
+    num_recovery_threads_per_data_dir: int = config_key(
+        "num.recovery.threads.per.data.dir",
+        ConfigType.INT,
+        2,
+        "How many threads open and recover the logs of a directory.",
+        at_least(1),
+    )
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, str], *, racks: int | None = None) -> Self:
+        """Return the configuration with the values given under Kafka's keys.
+
+        `racks`, the number of racks, bounds the default replication factors. Keys of `KEPT_GROUP_KEYS` are
+        checked and have no effect.
+
+        Raises:
+            ConfigError: an unknown key, one the cluster assigns, a malformed value, or values that contradict
+                each other.
+        """
+        raw = dict(mapping)
+        if racks is not None:
+            for name in _BOUND_BY_RACKS:
+                raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
+        values: dict[str, Any] = {}
+        for name, text in raw.items():
+            if listener_key(name) is not None:
+                continue
+            if name in KEPT_GROUP_KEYS:
+                KEPT_GROUP_KEYS[name].parse(text)
+                continue
+            key = find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
+            if key.assigned:
+                raise ConfigError(name, text, "the cluster sets this for every broker; remove it")
+            values[BROKER_ATTRIBUTES[name]] = key.parse(text)
+        return cls(raw=raw, **values)
+
+    def __post_init__(self) -> None:
+        ListenerKeys.__post_init__(self)
+        ControllerKeys.__post_init__(self)
+        ReplicationKeys.__post_init__(self)
+        GroupKeys.__post_init__(self)
+        AuthorizerKeys.__post_init__(self)
+        listener_names = [listener.name for listener in self.listeners]
+        servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value, listener_names)
+        object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)
+        overrides = overrides_by_listener(self.raw, BROKER_KEYS, KAFKA_BROKER_KEYS, listener_names)
+        object.__setattr__(self, "listener_overrides", overrides)
+        for listener_name in overrides:
+            for mechanism in ("", *MECHANISMS):
+                self.of_listener(listener_name, mechanism)
+
+    def with_identity(self, node_id: BrokerId, rack: str | None) -> "BrokerConfig":
+        assigned = {"node.id": str(node_id)} | ({} if rack is None else {"broker.rack": rack})
+        return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
+
+    @property
+    def inter_broker_protocol(self) -> SecurityProtocol:
+        """The security protocol between brokers, and from the driver to brokers."""
+        return self.security_protocol(self.inter_broker_listener)
+
+    @property
+    def controller_protocol(self) -> SecurityProtocol:
+        """The security protocol from brokers to the driver."""
+        return self.security_protocol(self.controller_quorum_bootstrap_servers[0].listener_name)
+
+    def security_protocol(self, listener_name: str) -> SecurityProtocol:
+        return next(each.security_protocol for each in self.listeners if each.name == listener_name)
+
+    def of_listener(self, listener_name: str, mechanism: str = "") -> "BrokerConfig":
+        """Return the configuration in force for one listener, and for one SASL mechanism of it.
+
+        Raises:
+            ConfigError: a value for the listener is malformed.
+        """
+        values: dict[str, Any] = {}
+        prefix = f"{mechanism.lower()}."
+        given = self.listener_overrides.get(listener_name, {})
+        for name in sorted(given, key=lambda name: name.startswith(prefix)):
+            key = BROKER_KEYS.get(name.removeprefix(prefix))
+            if key is None:
+                continue  # of another mechanism
+            try:
+                values[BROKER_ATTRIBUTES[key.name]] = key.parse(given[name])
+            except ConfigError as error:
+                raise error.of_key(str(ListenerKey(listener_name, name))) from None
+        return replace(self, raw={}, **values) if values else self
+
+    def listener_limits(self, listener_name: str) -> ListenerLimits:
+        """Return one listener's limits on connections, besides those of the broker."""
+        own, overrides = self.of_listener(listener_name), self.listener_overrides.get(listener_name, {})
+        no_limits = ListenerLimits()
+        return ListenerLimits(
+            own.max_connections if "max.connections" in overrides else no_limits.max_connections,
+            own.max_connection_creation_rate
+            if "max.connection.creation.rate" in overrides
+            else no_limits.max_connection_creation_rate,
+        )
+
+    @property
+    def metadata_directory(self) -> Path | None:
+        """The directory of this broker's metadata log; None for its first log directory."""
+        parent = self.metadata_log_dir
+        return None if parent is None else Path(parent, f"broker-{self.node_id}")
+
+    def value(self, name: str) -> Any:
+        """Return the value of the key with Kafka's name.
+
+        Raises:
+            KeyError: this system does not honour the key.
+        """
+        return getattr(self, BROKER_ATTRIBUTES[name])
+
+    @property
+    def data_directories(self) -> tuple[str, ...]:
+        """The directories of log.dirs, else of log.dir; empty if the application chooses."""
+        return self.log_dirs or self.log_dir or ()
+
+
+BROKER_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
+    {
+        item.metadata["key"].name: item.metadata["key"]
+        for item in fields(BrokerConfig)
+        if "key" in item.metadata
+    }
+)
+
+BROKER_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
+    {item.metadata["key"].name: item.name for item in fields(BrokerConfig) if "key" in item.metadata}
+)

@@ -1,0 +1,1 @@
+"""The configuration keys of brokers, by the part that reads them."""

@@ -1,0 +1,1 @@
+"""TLS and SASL settings of a listener, built from its keys."""

@@ -1,0 +1,354 @@
+"""A topic's configuration: its own values over the broker's, over the defaults.
+
+Each field of `TopicConfig` is one key, named after it with `_` for `.`. A topic that sets nothing follows the
+broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on), as in Kafka. "No limit",
+which Kafka writes as -1, is None.
+
+Some keys that Kafka's tools set on topics as a matter of course, such as `preallocate`, are checked, kept and
+described, and have no effect; their documentation says so.
+
+Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from sparklog.node.config.broker import BROKER_KEYS, BrokerConfig
+from sparklog.node.config.definition import (
+    LONG_MAX,
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Rule,
+    at_least,
+    find_key,
+)
+from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
+from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
+from sparklog.node.storage.log_config import LogConfig
+
+_HOUR_MS: Final = 60 * 60 * 1000
+_MINUTE_MS: Final = 60 * 1000
+
+STORED_ONLY: Final = "Stored for Kafka's tools, without effect:"
+"""The beginning of the documentation of a key without an effect."""
+
+
+class BrokerSynonym(NamedTuple):
+    """A broker key that a topic key falls back to; its value times `factor` is the topic key's."""
+
+    name: str
+    factor: int = 1
+
+
+def _key(
+    name: str,
+    documentation: str,
+    *synonyms: str | BrokerSynonym,
+    unlimited: int | None = None,
+    rule: Rule | None = None,
+) -> Any:
+    """A topic key with the type, rule and default of its first broker key."""
+    falls_back_to = tuple(BrokerSynonym(item) if isinstance(item, str) else item for item in synonyms)
+    first = BROKER_KEYS[falls_back_to[0].name]
+    default = _fallback(falls_back_to, unlimited, {name: key.default for name, key in BROKER_KEYS.items()})
+    key = ConfigKey(name, first.type, default, documentation, rule or first.rule, unlimited)
+    return field(default=default, metadata={"key": key, "synonyms": falls_back_to})
+
+
+def _stored(
+    name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
+) -> Any:
+    """A topic key without an effect and without a broker key."""
+    key = ConfigKey(name, config_type, default, f"{STORED_ONLY} {because}.", rule)
+    return field(default=default, metadata={"key": key, "synonyms": ()})
+
+
+def _own_key(name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule) -> Any:
+    """A topic key without a broker key."""
+    key = ConfigKey(name, config_type, default, documentation, rule)
+    return field(default=default, metadata={"key": key, "synonyms": ()})
+
+
+def _fallback(synonyms: tuple[BrokerSynonym, ...], unlimited: int | None, values: Mapping[str, Any]) -> Any:
+    for synonym in synonyms:
+        value = values[synonym.name]
+        if value is not None:
+            if unlimited == -1 and value < 0:
+                return None
+            value = value if synonym.factor == 1 else value * synonym.factor
+            return None if unlimited is not None and value == unlimited else value
+    raise AssertionError(f"none of {synonyms} has a default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The configuration of one topic; `raw` holds the topic's own values."""
+
+    raw: Mapping[str, str] = field(default_factory=dict)
+
+    cleanup_policy: tuple[str, ...] = _key(
+        "cleanup.policy",
+        "How the log is cleaned: old segments are deleted (delete), or records that a later one replaces"
+        " (compact).",
+        "log.cleanup.policy",
+    )
+    compression_gzip_level: int | None = _key(
+        "compression.gzip.level", "gzip's level; -1 is its default.", "compression.gzip.level", unlimited=-1
+    )
+    compression_lz4_level: int = _key("compression.lz4.level", "lz4's level.", "compression.lz4.level")
+    compression_type: str = _key(
+        "compression.type",
+        "How batches are stored: as they come (producer), or recompressed.",
+        "compression.type",
+    )
+    compression_zstd_level: int = _key("compression.zstd.level", "zstd's level.", "compression.zstd.level")
+    delete_retention_ms: int = _key(
+        "delete.retention.ms",
+        "How long a tombstone stays in a compacted log after a cleaning has met it.",
+        "log.cleaner.delete.retention.ms",
+    )
+    file_delete_delay_ms: int = _key(
+        "file.delete.delay.ms", "How long a deleted segment's files stay.", "log.segment.delete.delay.ms"
+    )
+    flush_messages: int | None = _key(
+        "flush.messages",
+        "After how many records the log is flushed, within a second; no append waits for it.",
+        "log.flush.interval.messages",
+        unlimited=LONG_MAX,
+    )
+    flush_ms: int | None = _key(
+        "flush.ms",
+        "How long the log may go without a flush if there is something to flush.",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        unlimited=LONG_MAX,
+        rule=at_least(0),
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = _own_key(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "The replicas that follower.replication.throttled.rate throttles: * or"
+        " partition:broker,partition:broker.",
+        THROTTLED_REPLICAS_RULE,
+    )
+    index_interval_bytes: int = _key(
+        "index.interval.bytes",
+        "How many bytes of log lie between two index entries.",
+        "log.index.interval.bytes",
+    )
+    internal_segment_bytes: int | None = field(
+        default=None,
+        metadata={
+            "key": ConfigKey(
+                "internal.segment.bytes",
+                ConfigType.INT,
+                None,
+                "A segment size without a lower bound, for tests; wins over segment.bytes.",
+                at_least(1),
+            ),
+            "synonyms": (),
+        },
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = _own_key(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "The replicas that leader.replication.throttled.rate throttles: * or"
+        " partition:broker,partition:broker.",
+        THROTTLED_REPLICAS_RULE,
+    )
+    max_compaction_lag_ms: int | None = _key(
+        "max.compaction.lag.ms",
+        "The age at which a record makes its log due for cleaning, however clean the rest is.",
+        "log.cleaner.max.compaction.lag.ms",
+        unlimited=LONG_MAX,
+    )
+    max_message_bytes: int = _key(
+        "max.message.bytes", "The largest batch of records, compressed.", "message.max.bytes"
+    )
+    message_timestamp_after_max_ms: int = _key(
+        "message.timestamp.after.max.ms",
+        "How far a record's time may lie after the broker's.",
+        "log.message.timestamp.after.max.ms",
+    )
+    message_timestamp_before_max_ms: int = _key(
+        "message.timestamp.before.max.ms",
+        "How far a record's time may lie before the broker's.",
+        "log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_type: str = _key(
+        "message.timestamp.type",
+        "Whether records keep their producer's time or get the time of their append.",
+        "log.message.timestamp.type",
+    )
+    min_cleanable_dirty_ratio: float = _key(
+        "min.cleanable.dirty.ratio",
+        "The share of a compacted log that must be new before it is cleaned.",
+        "log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = _key(
+        "min.compaction.lag.ms",
+        "How long a record stays as it is in a compacted log.",
+        "log.cleaner.min.compaction.lag.ms",
+    )
+    min_insync_replicas: int = _key(
+        "min.insync.replicas", "The smallest ISR with which acks=all is acknowledged.", "min.insync.replicas"
+    )
+    preallocate: bool = _stored(
+        "preallocate", ConfigType.BOOLEAN, False, "a segment file grows as it is written"
+    )
+    retention_bytes: int | None = _key(
+        "retention.bytes",
+        "How large a partition's log may grow; -1 for no limit.",
+        "log.retention.bytes",
+        unlimited=-1,
+    )
+    retention_ms: int | None = _key(
+        "retention.ms",
+        "How long records are kept; -1 for ever.",
+        "log.retention.ms",
+        BrokerSynonym("log.retention.minutes", _MINUTE_MS),
+        BrokerSynonym("log.retention.hours", _HOUR_MS),
+        unlimited=-1,
+        rule=at_least(-1),
+    )
+    segment_bytes: int = _key("segment.bytes", "The largest segment file.", "log.segment.bytes")
+    segment_index_bytes: int = _key(
+        "segment.index.bytes", "The largest index file.", "log.index.size.max.bytes"
+    )
+    segment_jitter_ms: int = _key(
+        "segment.jitter.ms",
+        "How much earlier, at random, a segment is rolled.",
+        "log.roll.jitter.ms",
+        BrokerSynonym("log.roll.jitter.hours", _HOUR_MS),
+    )
+    segment_ms: int = _key(
+        "segment.ms",
+        "The longest a segment stays active.",
+        "log.roll.ms",
+        BrokerSynonym("log.roll.hours", _HOUR_MS),
+    )
+    unclean_leader_election_enable: bool = _key(
+        "unclean.leader.election.enable",
+        "Whether a replica outside the ISR may lead, losing records, when no other can.",
+        "unclean.leader.election.enable",
+    )
+
+    producer_id_expiration_ms: int = 86400000
+    transaction_partition_verification: bool = True
+    """The broker's; logs need both values, and topics cannot set them."""
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level for `compression_type`, `None` for the codec's own or where it has none."""
+        match self.compression_type:
+            case "gzip":
+                return self.compression_gzip_level
+            case "lz4":
+                return self.compression_lz4_level
+            case "zstd":
+                return self.compression_zstd_level
+        return None
+
+    def value(self, name: str) -> Any:
+        """Return the value of the key with Kafka's name.
+
+        Raises:
+            KeyError: this system does not honour the key.
+        """
+        return getattr(self, TOPIC_ATTRIBUTES[name])
+
+    def _longest_segment_ms(self) -> int:
+        """Return the longest time a segment is active: records are compacted in closed segments."""
+        if "compact" in self.cleanup_policy and self.max_compaction_lag_ms is not None:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    def log_config(self) -> LogConfig:
+        return LogConfig(
+            segment_bytes=self.internal_segment_bytes or self.segment_bytes,
+            segment_ms=self._longest_segment_ms(),
+            segment_jitter_ms=self.segment_jitter_ms,
+            segment_index_bytes=self.segment_index_bytes,
+            index_interval_bytes=self.index_interval_bytes,
+            retention_ms=self.retention_ms,
+            retention_bytes=self.retention_bytes,
+            deletes="delete" in self.cleanup_policy,
+            compacts="compact" in self.cleanup_policy,
+            delete_retention_ms=self.delete_retention_ms,
+            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            max_compaction_lag_ms=self.max_compaction_lag_ms,
+            max_message_bytes=self.max_message_bytes,
+            file_delete_delay_ms=self.file_delete_delay_ms,
+            log_append_time=self.message_timestamp_type == "LogAppendTime",
+            flush_messages=self.flush_messages,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
+            transaction_partition_verification=self.transaction_partition_verification,
+        )
+
+
+def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """Return the configuration of a topic with these overrides.
+
+    They may contradict the broker's values, which change while topics exist (`checked_topic_config`).
+
+    Raises:
+        ConfigError: an unknown key, or a malformed value.
+    """
+    values: dict[str, Any] = {}
+    for name, text in overrides.items():
+        key = find_key(TOPIC_KEYS, name, KAFKA_TOPIC_KEYS, "topic")
+        values[TOPIC_ATTRIBUTES[name]] = key.parse(text)
+    broker_values = {name: broker_config.value(name) for name in _SYNONYM_NAMES}
+    for name, synonyms in TOPIC_SYNONYMS.items():
+        if synonyms and TOPIC_ATTRIBUTES[name] not in values:
+            values[TOPIC_ATTRIBUTES[name]] = _fallback(synonyms, TOPIC_KEYS[name].unlimited, broker_values)
+    return TopicConfig(
+        raw=dict(overrides),
+        producer_id_expiration_ms=broker_config.producer_id_expiration_ms,
+        transaction_partition_verification=broker_config.transaction_partition_verification_enable,
+        **values,
+    )
+
+
+def checked_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """Return the configuration of a topic with these new overrides, if they are consistent.
+
+    Raises:
+        ConfigError: as `topic_config`, or values that contradict each other.
+    """
+    config = topic_config(broker_config, overrides)
+    max_compaction_lag_ms = config.max_compaction_lag_ms
+    if max_compaction_lag_ms is not None and config.min_compaction_lag_ms > max_compaction_lag_ms:
+        raise ConfigError(
+            "min.compaction.lag.ms",
+            str(config.min_compaction_lag_ms),
+            f"must not exceed max.compaction.lag.ms ({max_compaction_lag_ms})",
+        )
+    return config
+
+
+_KEY_FIELDS: Final = tuple(item for item in fields(TopicConfig) if "key" in item.metadata)
+
+TOPIC_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
+    {item.metadata["key"].name: item.metadata["key"] for item in _KEY_FIELDS}
+)
+
+TOPIC_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
+    {item.metadata["key"].name: item.name for item in _KEY_FIELDS}
+)
+
+TOPIC_SYNONYMS: Final[Mapping[str, tuple[BrokerSynonym, ...]]] = MappingProxyType(
+    {item.metadata["key"].name: item.metadata["synonyms"] for item in _KEY_FIELDS}
+)
+"""The broker keys that each topic key falls back to, in order of precedence."""
+
+_SYNONYM_NAMES: Final = frozenset(
+    synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms
+)

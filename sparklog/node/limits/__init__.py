@@ -1,0 +1,1 @@
+"""Bounds on what peers may claim: connections, descriptors, request memory, log lines."""

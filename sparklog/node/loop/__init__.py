@@ -1,0 +1,1 @@
+"""The event loop under observation: how long it stands still, and where."""

@@ -1,0 +1,1 @@
+"""The decisions of the loop's observation, without I/O."""

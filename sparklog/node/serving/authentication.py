@@ -1,0 +1,143 @@
+"""Who is at the other end of a listener's connections: the requests by which they say so, and what follows.
+
+A connection has a principal from the start where nobody is asked, and else once SASL has found out
+(`machine/authenticator.py`, of which each connection has one). After a failure the answer leaves only when
+`connection.failed.authentication.delay.ms` is over, and the connection is closed behind it: who guesses
+passwords has to wait.
+
+Source: Kafka's SaslServerAuthenticator, and Selector.delayCloseOnAuthenticationFailure.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, Final, Protocol, cast
+
+from sparklog.node.acls.acl import Principal
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.serving.machine.authenticator import AuthenticateAnswer, Authenticator, Mechanisms
+from sparklog.node.serving.requests import ANONYMOUS, NO_RESPONSE, Api, Farewell, Request
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.encoded import RawResponse
+from sparklog.protocol.errors import ErrorCode
+
+UNAUTHENTICATED_MAX_BYTES: Final = 512 << 10
+"""How long a frame may be before it is known whose it is, as in Kafka."""
+DEFAULT_FAILED_DELAY_MS: Final = 100
+
+
+class _Authenticated(Protocol):
+    """What is needed of a connection."""
+
+    authenticator: Authenticator
+
+    def authenticated(self) -> None:
+        """Go by what the authenticator says now."""
+
+    def begin_session(self, lifetime_ms: int) -> None:
+        """Who it is has just been said, and is good for so long."""
+
+
+class Authentication:
+    """The authentication of one listener's connections."""
+
+    def __init__(
+        self,
+        mechanisms: Mechanisms | None = None,
+        *,
+        principal: Principal | None = ANONYMOUS,
+        failed_delay_ms: int = DEFAULT_FAILED_DELAY_MS,
+        max_receive_bytes: int = UNAUTHENTICATED_MAX_BYTES,
+        ready: Sequence[asyncio.Event] = (),
+        upkeep: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """`principal` is whoever connects before he has said more; None where he has to, by SASL.
+
+        Clients wait until it is `ready`: before, nobody knows their credentials. `upkeep` keeps fresh what is
+        known of them.
+        """
+        self._ready = ready
+        self._upkeep = upkeep
+        self._keeping: asyncio.Task[None] | None = None
+        self._mechanisms = Mechanisms({}) if mechanisms is None else mechanisms
+        self._principal = principal
+        self._failed_delay_s = failed_delay_ms / 1000
+        self.max_receive_bytes = max_receive_bytes
+
+    def start(self) -> None:
+        """Keep fresh what is known of clients, until `close`; on the listener's loop."""
+        if self._upkeep is not None:
+            self._keeping = asyncio.get_running_loop().create_task(self._upkeep())
+
+    async def close(self) -> None:
+        """Leave it alone."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+
+    def begin(self) -> Authenticator:
+        """Return what is known of a connection that was just made."""
+        return Authenticator(self._mechanisms, self._principal)
+
+    def apis(self) -> dict[ApiKey, Api]:
+        """Return the rows of a listener's table by which connections say who they are."""
+        return {
+            ApiKey.SASL_HANDSHAKE: Api(0, 1, self._handshake, many=False),
+            ApiKey.SASL_AUTHENTICATE: Api(0, 2, self._authenticate, many=False),
+        }
+
+    def _handshake(self, request: Request) -> Any:
+        offered = self._mechanisms.offered
+        if request.body.mechanism not in offered or all(event.is_set() for event in self._ready):
+            return self._begun(request)
+        return self._begun_later(request)
+
+    async def _begun_later(self, request: Request) -> Any:
+        for event in self._ready:
+            await event.wait()
+        return self._begun(request)
+
+    def _begun(self, request: Request) -> Any:
+        from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
+
+        connection = cast(_Authenticated, request.connection)
+        mechanism = request.body.mechanism
+        error_code = connection.authenticator.handshake(mechanism, request.api_version, monotonic_ms())
+        connection.authenticated()
+        response = SaslHandshakeResponse(error_code=error_code, mechanisms=self._mechanisms.offered)
+        if error_code is ErrorCode.unsupported_sasl_mechanism:
+            reason = f"it asks for the SASL mechanism {mechanism[:100]!r}"
+            return self._refused(Farewell(response, error_code.name, reason))
+        return response
+
+    def _authenticate(self, request: Request) -> Any:
+        connection = cast(_Authenticated, request.connection)
+        authenticator = connection.authenticator
+        is_bare = authenticator.takes_bare_tokens
+        answer = authenticator.authenticate(request.body.auth_bytes, wall_clock_ms())
+        connection.authenticated()
+        if answer.session_lifetime_ms:
+            connection.begin_session(answer.session_lifetime_ms)
+        if is_bare:
+            # Who is refused is told nothing.
+            response = NO_RESPONSE if answer.reason is not None else RawResponse(answer.token)
+        else:
+            response = _response(answer)
+        if answer.reason is None:
+            return response
+        return self._refused(Farewell(response, answer.error_code.name, answer.reason))
+
+    async def _refused(self, farewell: Farewell) -> Farewell:
+        await asyncio.sleep(self._failed_delay_s)
+        return farewell
+
+
+def _response(answer: AuthenticateAnswer) -> Any:
+    from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
+
+    return SaslAuthenticateResponse(
+        error_code=answer.error_code,
+        error_message=answer.told,
+        auth_bytes=answer.token,
+        session_lifetime=timedelta(milliseconds=answer.session_lifetime_ms),
+    )

@@ -1,0 +1,253 @@
+"""How one connection comes to have a principal, by SASL, and may lose it again (KIP-43, KIP-152, KIP-368).
+
+    HANDSHAKE_OR_VERSIONS - ApiVersions ---> HANDSHAKE
+    both of these --- SaslHandshake -------> AUTHENTICATE
+    AUTHENTICATE ---- SaslAuthenticate ----> AUTHENTICATE, and at the end of the exchange COMPLETE
+    COMPLETE -------- SaslHandshake -------> AUTHENTICATE
+    COMPLETE -------- session is over -----> EXPIRED
+    EXPIRED --------- SaslHandshake -------> AUTHENTICATE
+    any of them ----- anything else -------> FAILED
+
+Rules kept:
+- Between the handshake and the end of the exchange the connection has no principal, whatever it had before.
+- While it has none, nothing is served but what leads to one: ApiVersions and SaslHandshake before the
+  handshake, SaslAuthenticate after it. Anything else, and every failure, ends the connection. ApiVersions is
+  answered once, but for refusals: a client asks again in a version that it is told.
+- A connection that has a session of limited length may authenticate again, not more than once a second, by
+  the same mechanism and as the same principal. One whose session is over may do nothing else.
+- On a listener that asks nobody who he is a connection has its principal from the start. Only those inside
+  the application say who they are there.
+
+Order for the caller: `check` for each request of a connection without a principal, before its body is read;
+`versions_told`, `handshake` and `authenticate` as they come; `expire` when the session is over.
+
+Source: Kafka's SaslServerAuthenticator, and KafkaChannel.maybeBeginServerReauthentication.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sparklog.node.acls.acl import Principal
+from sparklog.node.security.sasl.mechanism import SaslError, ServerMechanism
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode, KafkaError
+
+MIN_REAUTHENTICATION_MS: Final = 1000
+MAX_SESSION_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
+"""A century. Java's clients count it in nanoseconds, of which 292 years fit, and fail at what does not."""
+
+
+class SaslState(Enum):
+    """See the module."""
+
+    HANDSHAKE_OR_VERSIONS = "handshake or versions"
+    HANDSHAKE = "handshake"
+    AUTHENTICATE = "authenticate"
+    COMPLETE = "complete"
+    EXPIRED = "expired"
+    FAILED = "failed"
+
+
+_HEADER: Final = struct.Struct(">hhihi")
+"""Of a request without a client id, and the length of the bytes behind it: SaslAuthenticate v0."""
+_SERVED: Final[Mapping[SaslState, frozenset[int]]] = {
+    SaslState.HANDSHAKE_OR_VERSIONS: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    SaslState.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
+    SaslState.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
+    SaslState.COMPLETE: frozenset(),
+    SaslState.EXPIRED: frozenset({ApiKey.SASL_HANDSHAKE}),
+    SaslState.FAILED: frozenset(),
+}
+"""What is served of a connection without a principal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanisms:
+    """By what connections of a listener may say who they are."""
+
+    begin: Mapping[str, Callable[[], ServerMechanism]]
+    """Makes an exchange for each mechanism's name."""
+    offered: tuple[str, ...] = ()
+    """Those that clients are told of, and that make the listener one of SASL."""
+    max_reauthentication_ms: Mapping[str, int] | None = None
+    """How long the session of each may be; those that are not there are not limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticateAnswer:
+    """What SaslAuthenticate is answered with."""
+
+    token: bytes = b""
+    error_code: ErrorCode = ErrorCode.none
+    told: str | None = None
+    """What the client is told of the error,"""
+    reason: str | None = None
+    """and what is known of it here; None while all is well."""
+    session_lifetime_ms: int = 0
+    """After how long he has to authenticate again; 0 for never, or not yet."""
+
+
+class Authenticator:
+    """The authentication of one connection."""
+
+    __slots__ = (
+        "_begun_ms",
+        "_exchange",
+        "_mechanism",
+        "_mechanisms",
+        "_previous",
+        "_session_lifetime_ms",
+        "principal",
+        "state",
+        "takes_bare_tokens",
+    )
+
+    def __init__(self, mechanisms: Mechanisms, principal: Principal | None) -> None:
+        """Begin with the principal of those that are not asked; None where all are."""
+        self.principal = principal
+        """Who is at the other end; None while that is not known."""
+        self.state = SaslState.HANDSHAKE_OR_VERSIONS if principal is None else SaslState.COMPLETE
+        self.takes_bare_tokens = False
+        """Whether tokens come and go without headers, as after the oldest SaslHandshake."""
+        self._mechanisms = mechanisms
+        self._mechanism: str | None = None
+        """By which it was, or is to be, authenticated."""
+        self._exchange: ServerMechanism | None = None
+        self._previous: tuple[str, Principal] | None = None
+        """What authenticating again must not change."""
+        self._session_lifetime_ms = 0
+        """How long the session is that has begun; 0 if it does not end."""
+        self._begun_ms: int | None = None
+        """When it last began to authenticate again."""
+
+    def request_frame(self, frame: memoryview) -> memoryview:
+        """Return a request of a connection without a principal, with the header that a bare token lacks."""
+        if not self.takes_bare_tokens:
+            return frame
+        header = _HEADER.pack(ApiKey.SASL_AUTHENTICATE, 0, 0, -1, len(frame))
+        return memoryview(header + bytes(frame))
+
+    def check(self, api_key: int) -> None:
+        """Refuse what is not served of a connection without a principal.
+
+        Raises:
+            KafkaError: ILLEGAL_SASL_STATE; the connection is to be closed.
+        """
+        state = self.state
+        if api_key in _SERVED[state]:
+            return
+        self.state = SaslState.FAILED
+        if state is SaslState.EXPIRED:
+            raise KafkaError(ErrorCode.illegal_sasl_state, "its session is over, and was not renewed")
+        raise KafkaError(
+            ErrorCode.illegal_sasl_state, f"API {api_key} is not served in the state {state.name} of SASL"
+        )
+
+    def versions_told(self) -> None:
+        """The client has been told which APIs there are: ApiVersions was answered without an error."""
+        if self.state is SaslState.HANDSHAKE_OR_VERSIONS:
+            self.state = SaslState.HANDSHAKE
+
+    def handshake(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
+        """Choose a mechanism; `now_ms` is monotonic. A failure that is not ILLEGAL_SASL_STATE is the end."""
+        is_known = mechanism in self._mechanisms.begin
+        if self.state is SaslState.COMPLETE:
+            if self._mechanism is not None:
+                if not self._may_renew(now_ms):
+                    return ErrorCode.illegal_sasl_state
+            elif not is_known or mechanism in self._mechanisms.offered:
+                # On a listener without SASL only those inside say who they are.
+                return ErrorCode.illegal_sasl_state
+        if not is_known:
+            self._fail()
+            return ErrorCode.unsupported_sasl_mechanism
+        if self._mechanism is not None and self.principal is not None:
+            self._previous = self._mechanism, self.principal
+        if self._previous is not None:
+            self._begun_ms = now_ms
+        self._mechanism = mechanism
+        self._exchange = self._mechanisms.begin[mechanism]()
+        self.takes_bare_tokens = version == 0
+        self.principal = None
+        self.state = SaslState.AUTHENTICATE
+        return ErrorCode.none
+
+    def authenticate(self, token: bytes, wall_clock_ms: int) -> AuthenticateAnswer:
+        """Take in one token of the client's; an answer with an error is the last one, but for one.
+
+        Who has not begun an exchange, and has a principal, is only told ILLEGAL_SASL_STATE.
+        """
+        exchange = self._exchange
+        if self.state is not SaslState.AUTHENTICATE or exchange is None:
+            return AuthenticateAnswer(
+                error_code=ErrorCode.illegal_sasl_state,
+                told="SaslAuthenticate request received after successful authentication",
+            )
+        assert self._mechanism is not None
+        try:
+            self._check_mechanism(self._mechanism)
+            answer = exchange.respond(token)
+            if exchange.principal is None:
+                return AuthenticateAnswer(answer)
+            self._check_principal(exchange.principal)
+        except SaslError as error:
+            what = "authentication" if self._previous is None else "re-authentication"
+            told = f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
+            told = error.told or f"{told}{self._mechanism}"
+            self._fail()
+            return AuthenticateAnswer(
+                error_code=ErrorCode.sasl_authentication_failed, told=told, reason=str(error)
+            )
+        self.principal = exchange.principal
+        self._session_lifetime_ms = self._lifetime_ms(exchange.expires_ms, wall_clock_ms)
+        self._exchange = self._previous = None
+        self.takes_bare_tokens = False
+        self.state = SaslState.COMPLETE
+        return AuthenticateAnswer(answer, session_lifetime_ms=self._session_lifetime_ms)
+
+    def certified(self, principal: Principal) -> None:
+        """The client has shown a certificate; where SASL is asked for, that says nothing yet."""
+        if self.principal is not None:
+            self.principal = principal
+
+    def expire(self) -> None:
+        """The session that had begun is over."""
+        if self.state is SaslState.COMPLETE and self._mechanism is not None and self.principal is not None:
+            self._previous = self._mechanism, self.principal
+            self.principal = None
+            self.state = SaslState.EXPIRED
+
+    def _may_renew(self, now_ms: int) -> bool:
+        if not self._session_lifetime_ms:
+            return False
+        return self._begun_ms is None or now_ms - self._begun_ms >= MIN_REAUTHENTICATION_MS
+
+    def _check_mechanism(self, mechanism: str) -> None:
+        if self._previous is not None and self._previous[0] != mechanism:
+            text = (
+                f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of "
+                f"mechanism '{self._previous[0]}'"
+            )
+            raise SaslError(text, text)
+
+    def _check_principal(self, principal: Principal) -> None:
+        if self._previous is not None and self._previous[1] != principal:
+            before = ".".join(self._previous[1])
+            text = f"Cannot change principals during re-authentication from {before}: {'.'.join(principal)}"
+            raise SaslError(text, text)
+
+    def _lifetime_ms(self, expires_ms: int | None, wall_clock_ms: int) -> int:
+        limits = [] if expires_ms is None else [max(expires_ms - wall_clock_ms, 1)]
+        assert self._mechanism is not None
+        configured_ms = (self._mechanisms.max_reauthentication_ms or {}).get(self._mechanism, 0)
+        if configured_ms > 0:
+            limits.append(configured_ms)
+        return min(*limits, MAX_SESSION_MS) if limits else 0
+
+    def _fail(self) -> None:
+        self.principal = None
+        self._exchange = None
+        self.state = SaslState.FAILED

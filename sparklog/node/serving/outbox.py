@@ -1,0 +1,162 @@
+"""Bytes and file regions on their way out of a non-blocking socket, in order.
+
+Runs of bytes leave in one gathering write, with MSG_MORE when a file region follows so that no short segment
+goes out between the two; regions leave by sendfile and are never read into Python. What the socket does not
+take stays here, and `flush` goes on from there.
+
+Order for the caller: `append`, then `flush`; on BLOCKED wait until the socket is writable and flush again;
+on COLD have `warm` run on another thread and flush again; on YIELD flush again on the loop's next turn, so
+that one reader of a long region does not keep the others waiting.
+"""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+from sparklog.protocol.codec.encoded import Transferable
+from sparklog.protocol.codec.encoder import Chunk
+
+_MAX_GATHERED_CHUNKS: Final = 64
+WINDOW_BYTES: Final = 1 << 20
+"""How much of a region is sent, and looked for in the page cache, at a time."""
+TURN_BYTES: Final = 4 << 20
+"""How much one connection may write before others have their turn."""
+
+
+class Flushed(Enum):
+    """How far `flush` came."""
+
+    EMPTY = "everything is with the kernel"
+    BLOCKED = "the socket takes no more for now"
+    YIELD = "enough for one turn"
+    COLD = "the next part of a file is not in the page cache"
+
+
+class RegionTruncatedError(Exception):
+    """A file lost bytes that a response had already promised; the connection cannot go on."""
+
+
+class Outbox:
+    """What one connection still has to send."""
+
+    __slots__ = ("_chunks", "_region_sent_bytes", "_socket", "_warm_until", "pending_memory_bytes")
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._chunks: deque[Any] = deque()
+        self._region_sent_bytes = 0
+        """How much of the region at the head has left."""
+        self._warm_until = -1
+        """Position in the region at the head up to which the page cache need not be asked."""
+        self.pending_memory_bytes = 0
+        """Bytes waiting here that occupy memory; file regions do not."""
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def append(self, chunks: list[Chunk]) -> None:
+        """Queue the chunks of a frame; none of those in memory may be empty."""
+        for chunk in chunks:
+            if type(chunk) is bytes or type(chunk) is memoryview:
+                self.pending_memory_bytes += len(chunk)
+        self._chunks.extend(chunks)
+
+    def flush(self) -> Flushed:
+        """Write as much as possible without waiting.
+
+        Raises:
+            OSError: the connection is broken.
+            RegionTruncatedError: the file of a region is shorter than it was.
+        """
+        budget = TURN_BYTES
+        chunks = self._chunks
+        try:
+            while chunks:
+                if budget <= 0:
+                    return Flushed.YIELD
+                head = chunks[0]
+                if type(head) is bytes or type(head) is memoryview:
+                    budget -= self._write_bytes()
+                    continue
+                sent = self._write_region(head)
+                if sent < 0:
+                    return Flushed.COLD
+                budget -= sent
+        except BlockingIOError:
+            return Flushed.BLOCKED
+        return Flushed.EMPTY
+
+    def warm(self) -> Callable[[], None]:
+        """Return what reads the cold part at the head into the page cache; it may run on any thread."""
+        region: Transferable = self._chunks[0]
+        start = region.position + self._region_sent_bytes
+        length = min(WINDOW_BYTES, region.length - self._region_sent_bytes)
+        self._warm_until = self._region_sent_bytes + length
+
+        def read() -> None:
+            os.pread(region.fileno(), length, start)
+
+        return read
+
+    def clear(self) -> None:
+        """Forget everything, which lets go of the files."""
+        self._chunks.clear()
+        self.pending_memory_bytes = 0
+
+    def _write_bytes(self) -> int:
+        chunks = self._chunks
+        gathered: list[bytes | memoryview] = []
+        flags = 0
+        for chunk in chunks:
+            if type(chunk) is not bytes and type(chunk) is not memoryview:
+                flags = socket.MSG_MORE
+                break
+            if len(gathered) == _MAX_GATHERED_CHUNKS:
+                break
+            gathered.append(chunk)
+        if len(gathered) == 1:
+            sent = self._socket.send(gathered[0], flags)
+        else:
+            sent = self._socket.sendmsg(gathered, (), flags)
+        self.pending_memory_bytes -= sent
+        left = sent
+        while left:
+            size = len(chunks[0])
+            if left < size:
+                chunks[0] = memoryview(chunks[0])[left:]
+                break
+            left -= size
+            chunks.popleft()
+        return sent
+
+    def _write_region(self, region: Transferable) -> int:
+        """Return how many bytes were sent, or -1 when they are not in the page cache."""
+        done = self._region_sent_bytes
+        remaining = region.length - done
+        if remaining:
+            count = min(remaining, WINDOW_BYTES)
+            descriptor = region.fileno()
+            position = region.position + done
+            if done >= self._warm_until:
+                if not region.is_cached(done, count):
+                    return -1
+                self._warm_until = done + count
+            sent = os.sendfile(self._socket.fileno(), descriptor, position, count)
+            if sent == 0:
+                raise RegionTruncatedError(f"{region!r} ends {remaining} bytes early")
+        else:
+            sent = 0
+        self._region_sent(region, done + sent)
+        return sent
+
+    def _region_sent(self, region: Transferable, done: int) -> None:
+        """So much of the region at the head has left."""
+        if done == region.length:
+            self._chunks.popleft()
+            self._region_sent_bytes = 0
+            self._warm_until = -1
+        else:
+            self._region_sent_bytes = done

@@ -1,0 +1,184 @@
+"""What requests cost, API by API, as Kafka's RequestMetrics: the one dispatcher measures, no handler helps.
+
+A time is from when a request was received whole until its answer's bytes were there. Local is what of it the
+loop has worked at the request; the rest is remote: waiting for followers, threads, other requests' turns, and
+whatever a coroutine does. How long a request lies in a socket's buffer before, and its answer after, nobody
+sees here (Kafka's RequestQueueTimeMs and ResponseSendTimeMs).
+
+Fetches are measured as FetchConsumer or FetchFollower: one waits for records, the other is part of every
+produce. All of this is in every request's way: adding to lists and numbers is all that is done.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sparklog.node.metrics import network
+from sparklog.node.metrics.histogram import BYTES, SECONDS, Histogram
+from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.registry import Sample
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.errors import ErrorCode
+
+_MS: Final = 1000.0
+
+
+class ApiMetrics:
+    """The requests of one kind that were answered since the process began; read it whenever you like."""
+
+    __slots__ = (
+        "_bytes_counts",
+        "_histograms",
+        "_local_counts",
+        "_names",
+        "_remote_counts",
+        "_told",
+        "_told_count",
+        "_told_until_ms",
+        "_total_bytes",
+        "_total_counts",
+        "errors",
+        "local_s",
+        "name",
+        "response_queue_time",
+        "throttle_time",
+        "total_s",
+        "versions",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """Kafka's tag `request`."""
+        self.versions: defaultdict[int, int] = defaultdict(int)
+        """How many were answered, by version; those that failed included."""
+        self.errors: defaultdict[ErrorCode, int] = defaultdict(int)
+        """Error codes of whole answers and of their single items."""
+        self.total_s = 0.0
+        """How long all requests took together."""
+        self.local_s = 0.0
+        """How long all requests were worked at."""
+        self.throttle_time = Histogram(SECONDS, _MS)
+        """Of those that were throttled at all."""
+        self.response_queue_time = Histogram(SECONDS, _MS)
+        """Of those whose answer had to wait at all."""
+        total_time, local_time, remote_time = (Histogram(SECONDS, _MS) for _ in range(3))
+        sizes = Histogram(BYTES)
+        self._total_bytes = 0
+        self._total_counts = total_time.counts
+        self._local_counts = local_time.counts
+        self._remote_counts = remote_time.counts
+        self._bytes_counts = sizes.counts
+        self._histograms: Mapping[Metric, Histogram] = {
+            network.TOTAL_TIME: total_time,
+            network.LOCAL_TIME: local_time,
+            network.REMOTE_TIME: remote_time,
+            network.THROTTLE_TIME: self.throttle_time,
+            network.RESPONSE_QUEUE_TIME: self.response_queue_time,
+            network.REQUEST_BYTES: sizes,
+        }
+        self._names = {metric: metric.of(request=name) for metric in self._histograms}
+        self._told: Sequence[Sample] = ()
+        self._told_count = 0
+        self._told_until_ms = 0
+
+    @property
+    def count(self) -> int:
+        """How many requests were answered."""
+        return sum(self.versions.values())
+
+    @property
+    def error_count(self) -> int:
+        """How many error codes there were in the answers."""
+        return sum(count for code, count in self.errors.items() if code is not ErrorCode.none)
+
+    @property
+    def remote_s(self) -> float:
+        """How long all requests waited."""
+        return self.total_s - self.local_s
+
+    def answered(
+        self, version: int, request_bytes: int, total_s: float, local_s: float | None, throttle_s: float
+    ) -> None:
+        """Count one request; `local_s` is None if it did not wait, and was worked at all the time.
+
+        Does itself what `Histogram.record` does: four calls would cost as much as all the rest.
+        """
+        self.versions[version] += 1
+        self._bytes_counts[bisect_left(BYTES, request_bytes)] += 1
+        self._total_bytes += request_bytes
+        bucket = bisect_left(SECONDS, total_s)
+        self._total_counts[bucket] += 1
+        self.total_s += total_s
+        if local_s is None:
+            self._local_counts[bucket] += 1
+            self.local_s += total_s
+        else:
+            self._local_counts[bisect_left(SECONDS, local_s)] += 1
+            self._remote_counts[bisect_left(SECONDS, total_s - local_s)] += 1
+            self.local_s += local_s
+        if throttle_s:
+            self.throttle_time.record(throttle_s)
+
+    def samples(self, now_ms: int) -> Sequence[Sample]:
+        """Return what there is to tell: what was told before, if nothing has come since."""
+        count = self.count
+        if count == self._told_count and now_ms < self._told_until_ms:
+            return self._told
+        name = self.name
+        told = [
+            Sample(network.REQUESTS.of(request=name, version=str(version)), Kind.METER, answered)
+            for version, answered in tuple(self.versions.items())
+        ]
+        for code, times in tuple(self.errors.items()):
+            error = "NONE" if code is ErrorCode.none else code.name.upper()
+            told.append(Sample(network.ERRORS.of(request=name, error=error), Kind.METER, times))
+        histograms = self._histograms
+        histograms[network.TOTAL_TIME].total = self.total_s
+        histograms[network.LOCAL_TIME].total = self.local_s
+        histograms[network.REMOTE_TIME].total = self.remote_s
+        histograms[network.REQUEST_BYTES].total = self._total_bytes
+        for metric, histogram in histograms.items():
+            told.append(Sample(self._names[metric], Kind.HISTOGRAM, histogram.read(now_ms, count)))
+        self._told, self._told_count = told, count
+        self._told_until_ms = min(histogram.reads_anew_ms for histogram in histograms.values())
+        return told
+
+
+class RequestMetrics:
+    """The requests of one process, whatever listeners it has."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, ApiMetrics] = {}
+
+    def of(self, name: str) -> ApiMetrics:
+        """Return what is counted under Kafka's name of a request, always the same."""
+        metrics = self._by_name.get(name)
+        if metrics is None:
+            metrics = self._by_name[name] = ApiMetrics(name)
+        return metrics
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield the samples of all APIs that have had requests."""
+        for metrics in tuple(self._by_name.values()):  # a thread reads, and the loop adds
+            if metrics.versions:
+                yield from metrics.samples(now_ms)
+
+
+def kind_of_fetch(body: Any) -> str:
+    """Return under which name a Fetch is measured."""
+    state = getattr(body, "replica_state", None)
+    return "FetchConsumer" if (body if state is None else state).replica_id < 0 else "FetchFollower"
+
+
+KINDS: Final[Mapping[ApiKey, Callable[[Any], str]]] = {ApiKey.FETCH: kind_of_fetch}
+"""Says under which name a request is measured, where an API has more than one."""
+
+
+def api_name(api_key: ApiKey) -> str:
+    """Return Kafka's name of an API.
+
+    >>> api_name(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    'OffsetForLeaderEpoch'
+    """
+    return "".join(part.capitalize() for part in api_key.name.split("_"))

@@ -1,0 +1,1 @@
+"""Log directories: identity, checkpoints and locks."""

@@ -1,0 +1,1 @@
+"""Index files of a segment: offsets, timestamps and aborted transactions."""

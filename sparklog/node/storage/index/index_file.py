@@ -1,0 +1,262 @@
+"""Common part of a segment's indexes: fixed-size entries in a file, in rising order, read with `pread`.
+
+The active segment's offset and time index are preallocated to segment.index.bytes (sparse) and trimmed to
+their entries when the segment is rolled or closed. Rules kept:
+
+- Nothing is mapped: a failing or full disk then raises `OSError` instead of a SIGBUS that kills the process,
+  and a page's presence in memory can be queried before it is touched.
+- Bytes beyond the entries are zero, so that the entries can be recognised after a crash.
+- A look-up beside a change in another thread may find any entry or none: the caller checks the result against
+  the log. It never reads a closed file or another segment's: the file stays open while a look-up uses it, and
+  is opened by its path only while its segment is in the log (`SegmentReleasedError`).
+- Changes of entries hold the lock; look-ups do not, so that a change that waits for the disk does not block
+  them.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from threading import Lock
+from typing import Any, ClassVar, Final
+
+from sparklog.node.storage.file_region import LogFile, NotCachedError
+from sparklog.node.storage.files import sync_descriptor
+from sparklog.protocol.types import Offset
+
+_CHUNK_BYTES: Final = 12 * 1024
+"""A multiple of the entry sizes of the offset and time index."""
+_WINDOW_BYTES: Final = 4096
+"""Range of a file that is read at once when the search has narrowed to it."""
+
+
+class SegmentReleasedError(Exception):
+    """The segment has left its log: repeat the look-up with the current segments."""
+
+
+def read_used(path: Path) -> bytes:
+    """Return an index file up to the zeros of an untrimmed one; empty if it does not exist.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    chunks: list[bytes] = []
+    try:
+        with path.open("rb", buffering=0) as file:
+            while (chunk := file.read(_CHUNK_BYTES)) and any(chunk):
+                chunks.append(chunk)
+    except FileNotFoundError:
+        return b""
+    return b"".join(chunks)
+
+
+class IndexFile:
+    ENTRY: ClassVar[Struct]
+
+    def __init__(self, path: Path, base_offset: Offset) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.entry_count = 0
+        self.max_entries = 0
+        """Capacity while preallocated."""
+        self.removals = 0
+        """Number of calls that dropped or replaced entries."""
+        self._file: LogFile | None = None
+        self._is_preallocated = False
+        self._released = False
+        self._lock = Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the entries."""
+        return self.entry_count * self.ENTRY.size
+
+    def make_writable(self, capacity_bytes: int) -> None:
+        """Open for appending, preallocated to `capacity_bytes` (rounded down to whole entries).
+
+        Raises:
+            OSError: the file cannot be opened or extended.
+        """
+        descriptor = self._opened().fileno()
+        with self._lock:
+            size = self.ENTRY.size
+            self.max_entries = max(capacity_bytes // size, self.entry_count)
+            # Truncating to the entries first leaves zeros behind them.
+            os.ftruncate(descriptor, self.entry_count * size)
+            os.ftruncate(descriptor, self.max_entries * size)
+            self._is_preallocated = True
+
+    def adopt(self, entry_count: int) -> None:
+        """Take the first `entry_count` entries of the file, written elsewhere, as this index's."""
+        with self._lock:
+            self._forget_last()
+            self.entry_count = entry_count
+
+    def trim(self) -> None:
+        """Cut the file to its entries and close it for appending.
+
+        Raises:
+            OSError: the file cannot be cut.
+        """
+        with self._lock:
+            if self._is_preallocated and self._file is not None:
+                os.ftruncate(self._file.fileno(), self.entry_count * self.ENTRY.size)
+                self._is_preallocated = False
+                self._file = None
+
+    def close(self) -> None:
+        """Close the descriptor until the next look-up, unless the file is open for appending."""
+        with self._lock:
+            if not self._is_preallocated:
+                self._file = None
+
+    def release(self) -> None:
+        """Close the file for good, without changing it: its segment has left the log."""
+        with self._lock:
+            self._released = True
+            self._file = None
+
+    def rename(self, path: Path) -> None:
+        """Rename the file, if there is one; a concurrent open finds it.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        with self._lock:
+            if path != self.path:
+                with suppress(FileNotFoundError):
+                    self.path.rename(path)
+                self.path = path
+
+    def sync(self) -> None:
+        """fsync the file, unless it was removed with its segment or does not exist yet.
+
+        Raises:
+            OSError: it cannot be opened or synced.
+        """
+        with self._lock:
+            file = self._file
+            if self._released:
+                return
+        if file is None:
+            try:
+                file = LogFile.open(self.path)
+            except FileNotFoundError:
+                return
+        sync_descriptor(file.fileno())
+
+    def _write_entry(self, entry: bytes) -> None:
+        file = self._file
+        if file is None or not self._is_preallocated:
+            raise AssertionError(f"{self.path} is not open for appending")
+        with self._lock:
+            os.pwrite(file.fileno(), entry, self.entry_count * self.ENTRY.size)
+            self.entry_count += 1
+
+    def truncate_to_entries(self, entry_count: int) -> None:
+        """Drop all but the first `entry_count` entries.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        removed_entries = self.entry_count - entry_count
+        with self._lock:
+            self.removals += 1
+        if removed_entries > 0:
+            size = self.ENTRY.size
+            descriptor = self._opened().fileno()
+            with self._lock:
+                self._forget_last()
+                self.entry_count = entry_count
+                os.pwrite(descriptor, bytes(removed_entries * size), entry_count * size)
+
+    def _replace_entries(self, content: bytes, removals: int, entry_count: int) -> bool:
+        """Replace all entries by those in `content`, as many as there is room for.
+
+        Returns False, without a change, if the index has changed since it had `removals` and `entry_count`.
+        """
+        descriptor = self._opened().fileno()
+        with self._lock:
+            if (self.removals, self.entry_count) != (removals, entry_count):
+                return False
+            self.removals += 1
+            self._forget_last()
+            if self._is_preallocated:
+                content = content[: self.max_entries * self.ENTRY.size]
+            size_bytes = self.max_entries * self.ENTRY.size if self._is_preallocated else len(content)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, content, 0)
+            os.ftruncate(descriptor, size_bytes)
+            self.entry_count = len(content) // self.ENTRY.size
+            return True
+
+    def _forget_last(self) -> None:
+        """Invalidate the cached `last_entry`."""
+        raise NotImplementedError
+
+    def _leading(
+        self, holds: Callable[[tuple[Any, ...]], bool], *, cached_only: bool
+    ) -> tuple[int, tuple[Any, ...] | None]:
+        """Return the number of leading entries for which `holds` is true, and the last of them.
+
+        It holds for none of those behind.
+
+        Raises:
+            NotCachedError: only with `cached_only`.
+            SegmentReleasedError: the segment has left the log.
+            OSError: the file cannot be read.
+        """
+        low, high = 0, self.entry_count
+        if not high:
+            return 0, None
+        size = self.ENTRY.size
+        unpack_from = self.ENTRY.unpack_from
+        file = self._opened(cached_only=cached_only)
+        last: tuple[Any, ...] | None = None
+        window: bytes | bytearray = b""
+        window_start = 0
+        while low < high:
+            middle = (low + high) // 2
+            if window:
+                entry = unpack_from(window, (middle - window_start) * size)
+            elif (high - low) * size > _WINDOW_BYTES:
+                entry = unpack_from(self._read(file, middle, 1, cached_only=cached_only))
+            else:
+                window = self._read(file, low, high - low, cached_only=cached_only)
+                window_start = low
+                continue
+            if holds(entry):
+                low = middle + 1
+                last = entry
+            else:
+                high = middle
+        return low, last
+
+    def _fields(self, slot: int) -> tuple[Any, ...]:
+        return self.ENTRY.unpack(self._read(self._opened(), slot, 1, cached_only=False))
+
+    def _read(self, file: LogFile, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
+        """Return the bytes of `count` entries, with zeros beyond the end of the file."""
+        size = self.ENTRY.size
+        return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
+
+    def _opened(self, *, cached_only: bool = False) -> LogFile:
+        """Return the open file; a removed one is created again, empty.
+
+        Raises:
+            NotCachedError: with `cached_only`, if it is not open.
+            SegmentReleasedError: the segment has left the log.
+            OSError: it cannot be opened.
+        """
+        file = self._file
+        if file is None:
+            if cached_only:
+                raise NotCachedError(f"{self.path} is not open")
+            with self._lock:
+                if self._released:
+                    raise SegmentReleasedError(f"{self.path} has left its log")
+                file = self._file
+                if file is None:
+                    file = self._file = LogFile.open(self.path, create=True)
+        return file

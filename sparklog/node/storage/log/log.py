@@ -1,0 +1,382 @@
+"""One partition's log: append, read, look up, truncate, roll, retain.
+
+Threads: the methods that change a log (`append_as_*`, `assign_leader_epoch`, `truncate_*`, `cut_at`,
+`advance_log_start_offset`, `roll`, `delete_old_segments`, `remove_expired_producers`, `reconfigure`) are
+for one thread at a time, normally the broker's event loop; none of them fsyncs. `open`, `flush`,
+`flush_rolled`, `delete_files_due`, `close` and `rename_with_suffix` may block for long and belong off the
+loop. `flush`, `flush_rolled`, `delete_files_due`, `read` and `offset_for_timestamp` are safe beside any of
+the former in another thread.
+
+Rule kept: an append is in the log whole or not at all. On the disk for certain is only what lies below
+`recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4
+
+from sparklog.node.storage.checkpoints import read_topic_id, write_topic_id
+from sparklog.node.storage.files import (
+    PARTITION_METADATA,
+    directory_name,
+    is_future_name,
+    partition_of,
+    storage_errors,
+)
+from sparklog.node.storage.log.log_appends import LogAppends
+from sparklog.node.storage.log.log_cleaning import LogCleaning
+from sparklog.node.storage.log.log_flushing import LogFlushing
+from sparklog.node.storage.log.log_reads import LogReads
+from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.log.log_succession import promote, take_place
+from sparklog.node.storage.log.log_truncation import LogTruncation
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.machine.producer_states import ProducerStates
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.node.storage.machine.retention import count_deletable
+from sparklog.node.storage.private_directories import make_private_directory
+from sparklog.node.storage.producers.producer_loading import ProducerLoading
+from sparklog.node.storage.recovery.recovery import LoadedLog, load_log
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
+
+logger = logging.getLogger(__name__)
+
+
+class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
+    """The log of one partition in its directory `<topic>-<partition>`. Made by `Log.open`.
+
+    Appending, reading, truncating and flushing are its base classes', each of which works on the log's state
+    and knows nothing of the others. Rolling, deleting, closing and renaming are here.
+    """
+
+    def __init__(
+        self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog, *, is_new: bool
+    ) -> None:
+        self.missing = loaded.missing
+        """What recovery found to be gone of what this replica had (a reason for people); None for nothing.
+
+        Whoever counts this log as a replica tells the controller first, and forgets it when that is done.
+        """
+        self.checked_bytes = loaded.checked_bytes
+        """How much of it had to be read when it was opened."""
+        state = LogState(directory, config, loaded)
+        LogFlushing.__init__(self, state, is_new=is_new)
+        self.parent: Final = str(directory.parent)
+        """The data directory it lies in, whatever becomes of its own name."""
+        self.topic_partition = state.topic_partition
+        self.topic_id = topic_id
+        """What partition.metadata says; None while nothing does."""
+        self.segments = state.segments
+        self.epochs = state.epochs
+        """Which leader epoch began where."""
+        self.cleaning = LogCleaning(state)
+        """What is to be done to have it cleaned."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        config: LogConfig,
+        *,
+        recovery_point: Offset = 0,
+        log_start_offset: Offset = 0,
+        high_watermark: Offset = 0,
+        cleaned_offset: Offset | None = None,
+        stop: PreviousStop = PreviousStop.UNKNOWN,
+        now_ms: TimestampMs,
+        topic_id: UUID | None = None,
+    ) -> "Log":
+        """Open or create the log in `directory`; recover what is above `recovery_point` unless it was closed.
+
+        Blocking; off the loop. The offsets are the last that were checkpointed. `topic_id` is written to
+        `partition.metadata` when that is missing.
+
+        Raises:
+            ValueError: the directory's name is not `<topic>-<partition>`.
+            KafkaError: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID.
+        """
+        partition_of(directory.name)
+        with storage_errors(f"open the log in {directory}"):
+            is_new = not directory.exists()
+            make_private_directory(directory)
+            metadata = directory / PARTITION_METADATA
+            stored_id = read_topic_id(metadata)
+            if stored_id is None and topic_id is not None:
+                write_topic_id(metadata, topic_id)
+            elif topic_id is not None and stored_id != topic_id:
+                raise KafkaError(
+                    ErrorCode.inconsistent_topic_id,
+                    f"{directory} belongs to topic id {stored_id}, not {topic_id}",
+                )
+            loaded = load_log(
+                directory,
+                config,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                high_watermark=high_watermark,
+                cleaned_offset=cleaned_offset,
+                stop=stop,
+                now_ms=now_ms,
+            )
+            log = cls(directory, config, stored_id or topic_id, loaded, is_new=is_new)
+            log.checkpointed_recovery_point = recovery_point
+            log.checkpointed_cleaned_offset = cleaned_offset or 0
+            if cleaned_offset is not None and cleaned_offset > log.log_end_offset:
+                logger.warning("%s ends before %d, up to where it was cleaned", directory, cleaned_offset)
+                cleaned_offset = log.log_start_offset
+            log._state.cleaned_offset = cleaned_offset
+            return log
+
+    @property
+    def directory(self) -> Path:
+        """Where its files lie."""
+        return self._state.directory
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is a copy under way of a log in another directory, and no replica."""
+        return is_future_name(self._state.directory.name)
+
+    @property
+    def config(self) -> LogConfig:
+        """What it obeys; `reconfigure` changes it."""
+        return self._state.config
+
+    @property
+    def producers(self) -> ProducerStates:
+        """What it remembers of its producers."""
+        return self._state.producers
+
+    @property
+    def loading(self) -> ProducerLoading | None:
+        """What remains to be done of the last truncation; see `truncate_to`."""
+        return self._state.loading
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset that may be read."""
+        return self._state.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset the next record gets."""
+        return self._state.log_end_offset
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is on the disk."""
+        return self._state.recovery_point
+
+    @property
+    def checkpointed_recovery_point(self) -> Offset:
+        """The highest recovery point that a file may have of it; who writes the file says so."""
+        return self._state.checkpointed_recovery_point
+
+    @checkpointed_recovery_point.setter
+    def checkpointed_recovery_point(self, offset: Offset) -> None:
+        self._state.checkpointed_recovery_point = offset
+
+    @property
+    def cleaned_offset(self) -> Offset | None:
+        """Below it a cleaning has met every record; None for a log that was never cleaned."""
+        return self._state.cleaned_offset
+
+    @property
+    def checkpointed_cleaned_offset(self) -> Offset:
+        """The highest cleaned offset that a file may have of it; who writes the file says so."""
+        return self._state.checkpointed_cleaned_offset
+
+    @checkpointed_cleaned_offset.setter
+    def checkpointed_cleaned_offset(self, offset: Offset) -> None:
+        self._state.checkpointed_cleaned_offset = offset
+
+    @property
+    def is_checkpointed_too_high(self) -> bool:
+        """Whether recovery would trust what was written over what was cut, or a cleaner pass it by."""
+        return self._state.is_checkpointed_too_high
+
+    @property
+    def first_segment_base_offset(self) -> Offset:
+        """Where the files begin; the log start offset may lie above."""
+        return self.segments.all[0].base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of record batches in all segments."""
+        return self.segments.size_bytes
+
+    @property
+    def truncation_count(self) -> int:
+        """How often it was cut: what was read of it before and is used after may have gone."""
+        return self._state.truncations.begun
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether its files are where they belong and say what is in memory, as far as that can be seen."""
+        return not self._state.is_torn and self.directory.exists()
+
+    def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
+        """Note that `leader_epoch` begins at the log end offset: for a broker that becomes leader.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._state.assign_leader_epoch(leader_epoch)
+
+    def roll(self, now_ms: TimestampMs) -> None:
+        """Begin a new active segment at the log end offset (nothing if the active one is empty).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self.segments.active.size_bytes:
+            self._state.roll(self.log_end_offset, now_ms)
+
+    def advance_log_start_offset(self, offset: Offset) -> bool:
+        """Make records below `offset` unreadable (DeleteRecords, retention at the leader).
+
+        Returns whether the log start offset moved. Segments that lie wholly below go with the next
+        `delete_old_segments`.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE above the log end offset; KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        if offset > state.log_end_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"{state.topic_partition}: the log cannot start at {offset}, "
+                f"it ends at {state.log_end_offset}",
+            )
+        if offset <= state.log_start_offset:
+            return False
+        state.log_start_offset = offset
+        if state.epochs.truncate_from_start(offset):
+            state.write_epochs()
+        return True
+
+    def delete_old_segments(
+        self, now_ms: TimestampMs, high_watermark: Offset, *, only_below_start: bool = False
+    ) -> int:
+        """Drop segments by retention time, size and log start offset; return how many.
+
+        A follower drops `only_below_start`, or else its log would begin above its leader's.
+
+        Their files are `delete_files_due`'s: it renames them with `.deleted`, and unlinks them after
+        `file.delete.delay.ms`.
+
+        Nothing goes while producers are being loaded: where that begins must stay.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        if state.loading is not None:
+            return 0
+        segments = state.segments
+        count = count_deletable(
+            segments.all,
+            state.config,
+            log_start_offset=state.log_start_offset,
+            log_end_offset=state.log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            only_below_start=only_below_start,
+        )
+        if count == len(segments.all):
+            state.roll(state.log_end_offset, now_ms)
+        if count:
+            self.advance_log_start_offset(segments.all[count].base_offset)
+            segments.drop_first(count, state.config, now_ms)
+            state.snapshots.forget(below=segments.all[0].base_offset, above=state.log_end_offset)
+            state.metadata_unsynced = True
+        return count
+
+    def delete_files_due(self, now_ms: TimestampMs) -> int:
+        """Rename files of dropped segments, unlink those whose delay is over; return how many. Off the loop.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        with storage_errors(f"delete files of {state.directory}"):
+            return state.segments.delete_files_due(now_ms)
+
+    def remove_expired_producers(self, now_ms: TimestampMs) -> Iterator[int]:
+        """Forget producers that have been idle for producer.id.expiration.ms; yield how many, in steps."""
+        return self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Obey another configuration from now on (index sizes: from the next segment on)."""
+        self._state.config = config
+
+    def close(self, *, clean: bool = True) -> None:
+        """Flush, write the producer snapshot, trim the indexes and close; `clean=False` only closes.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR (it is closed all the same).
+        """
+        state = self._state
+        if state.is_closed:
+            return
+        state.is_closed = True
+        is_loaded = state.loading is None
+        self._cancel_loading()
+        try:
+            if clean:
+                with storage_errors(f"close the log in {state.directory}"):
+                    state.segments.rename_files_due()
+                    if is_loaded:
+                        state.snapshots.add(state.log_end_offset, state.producers.capture())
+                    state.segments.active.seal()
+                    state.segments.active.truncated = True
+                    state.metadata_unsynced = True
+                    self.flush()
+            else:
+                self._give_up()
+        finally:
+            state.segments.close()
+
+    def skip_to(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """End at `offset`, with nothing between there and the last batch: where all has been compacted away.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if offset > self.log_end_offset:
+            self._state.roll(offset, now_ms)
+            self._state.log_end_offset = offset
+
+    def promote(self) -> None:
+        """Be the log of the partition, of which there is no other (`log_succession`).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        promote(self._state)
+
+    def take_place_of(self, current: "Log") -> None:
+        """Be the log of the partition instead of `current`, which is then to be deleted (`log_succession`).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
+        """
+        take_place(self._state, current._state)
+
+    def rename_with_suffix(self, suffix: str) -> Path:
+        """Close without flushing and rename the directory to `<topic>-<partition>.<unique><suffix>`.
+
+        Long topic names are cut so that the name keeps within what file systems take.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.close(clean=False)
+        target = self.directory.with_name(directory_name(self.topic_partition, uuid4(), suffix))
+        with storage_errors(f"rename {self.directory}"):
+            self.directory.rename(target)
+        self._state.directory = target
+        return target

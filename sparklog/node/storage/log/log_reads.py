@@ -1,0 +1,202 @@
+"""Queries of a log: reading by offset, looking up by time.
+
+`read`, `offset_for_timestamp` and `aborted_transactions` are safe in any thread, beside changes of the log in
+another: their answer was true at some moment between call and return. With `cached_only` (for the thread that
+changes the log: the event loop) they wait for no disk.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sparklog.node.storage.files import storage_error, storage_errors
+from sparklog.node.storage.index.index_file import SegmentReleasedError
+from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.results import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ReadResult,
+)
+from sparklog.node.storage.segments import time_lookup
+from sparklog.node.storage.segments.segment_list import number_of
+from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import CorruptBatchError
+from sparklog.protocol.types import AbortedTransaction, LeaderEpoch, Offset, TimestampMs
+
+T = TypeVar("T")
+
+
+class LogReads:
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    def read(
+        self,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        up_to_offset: Offset,
+        min_one_batch: bool = True,
+        cached_only: bool = False,
+    ) -> ReadResult:
+        """Return whole batches from the one that contains `offset`, all below `up_to_offset` (exclusive).
+
+        At most `max_bytes`, unless `min_one_batch` and the first batch alone is larger. The first batch may
+        begin below `offset`. A result ends with its segment at the latest.
+
+        Raises:
+            NotCachedError: with `cached_only`, an index or header is not in memory.
+            KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
+                KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
+        """
+        state = self._state
+        if offset < state.log_start_offset:
+            raise self._out_of_range(offset)
+        try:
+            if cached_only:
+                result = state.segments.read(
+                    offset,
+                    max_bytes=max_bytes,
+                    up_to_offset=up_to_offset,
+                    min_one_batch=min_one_batch,
+                    cached_only=True,
+                )
+            else:
+                result = self._look_up(
+                    lambda state: state.segments.read(
+                        offset, max_bytes=max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
+                    )
+                )
+        except OSError as error:
+            raise storage_error(f"read {state.directory}", error) from error
+        if result is None:
+            raise self._out_of_range(offset)
+        return result
+
+    def _look_up(self, look: Callable[[LogState], T]) -> T:
+        """Return the result of `look`, repeated until no truncation or released segment interfered.
+
+        If another log replaced a closed one, the successor is queried.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER: the log was closed.
+        """
+        state: LogState | None = self._state
+        while state is not None:
+            if state.is_closed:
+                state = state.successor
+                continue
+            with state.truncations.excluded() as before:
+                pass
+            try:
+                found = look(state)
+            except SegmentReleasedError:
+                continue
+            except (CorruptBatchError, OSError):
+                if state.truncations.begun == before:
+                    raise
+            else:
+                if state.truncations.begun == before:
+                    return found
+        raise KafkaError(
+            ErrorCode.not_leader_or_follower, f"{self._state.topic_partition}: the log is closed"
+        )
+
+    def _out_of_range(self, offset: Offset) -> KafkaError:
+        state = self._state
+        return KafkaError(
+            ErrorCode.offset_out_of_range,
+            f"{state.topic_partition}: offset {offset} is outside "
+            f"[{state.log_start_offset}, {state.log_end_offset}]",
+        )
+
+    def offset_for_timestamp(
+        self, timestamp_ms: TimestampMs, high_watermark: Offset
+    ) -> OffsetAndTimestamp | None:
+        """Return the first record at or after `timestamp_ms`, or the offset of a special timestamp (< 0).
+
+        None if there is none below `high_watermark`. LATEST answers `high_watermark` itself: pass the last
+        stable offset for read_committed, the log end offset for a follower. Without tiered storage
+        EARLIEST_LOCAL equals EARLIEST and LATEST_TIERED gives None. May block on a cold disk.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION for an unknown special timestamp, CORRUPT_MESSAGE,
+                KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
+        """
+        state = self._state
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return OffsetAndTimestamp(high_watermark, None, state.epochs.latest)
+        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            start = state.log_start_offset
+            return OffsetAndTimestamp(start, None, state.epochs.epoch_at(start))
+        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
+            return None
+        if timestamp_ms < MAX_TIMESTAMP:
+            raise KafkaError(
+                ErrorCode.unsupported_version, f"there is no special timestamp {timestamp_ms} in this version"
+            )
+        with storage_errors(f"look up a timestamp in {state.directory}"):
+            if timestamp_ms == MAX_TIMESTAMP:
+                found = self._look_up(lambda state: time_lookup.latest(state.segments.all))
+            else:
+                found = self._look_up(
+                    lambda state: time_lookup.first_at_or_after(
+                        state.segments.all, timestamp_ms, state.log_start_offset
+                    )
+                )
+        return found if found is not None and found.offset < high_watermark else None
+
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """Return the largest epoch of this log up to `leader_epoch`, and its exclusive end offset.
+
+        For an epoch older than all known ones: itself, and the start offset of the oldest. None without any.
+        """
+        state = self._state
+        latest = state.epochs.latest
+        if latest is not None and leader_epoch >= latest:
+            # Later epochs have written nothing here.
+            return latest, state.log_end_offset
+        return state.epochs.end_offset_for(leader_epoch, state.log_end_offset)
+
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """Return the exclusive end for read_committed consumers: at most `high_watermark`.
+
+        At least the log start offset, even if an open transaction begins below it.
+        """
+        state = self._state
+        first_unstable = state.producers.first_unstable_offset(high_watermark)
+        if first_unstable is None:
+            return high_watermark
+        return min(max(first_unstable, state.log_start_offset), high_watermark)
+
+    def aborted_transactions(
+        self, offset: Offset, up_to_offset: Offset, *, cached_only: bool = False
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap [offset, up_to_offset), in the order of their markers.
+
+        Only segments with entries are read, up to the first entry whose last stable offset reaches
+        `up_to_offset`.
+
+        Raises:
+            NotCachedError: with `cached_only`, the answer is not in memory.
+            KafkaError: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
+        """
+        state = self._state
+
+        def look(state: LogState) -> list[AbortedTransaction]:
+            segments = state.segments.all
+            found: list[AbortedTransaction] = []
+            for segment in segments[number_of(segments, offset) :]:
+                index = segment.transaction_index
+                if index.entry_count:
+                    entries, is_complete = index.overlapping(offset, up_to_offset, cached_only=cached_only)
+                    found += (AbortedTransaction(entry.producer_id, entry.first_offset) for entry in entries)
+                    if is_complete:
+                        break
+            return found
+
+        with storage_errors(f"read a transaction index in {state.directory}"):
+            return look(state) if cached_only else self._look_up(look)

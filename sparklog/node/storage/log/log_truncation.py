@@ -1,0 +1,127 @@
+"""Truncations of a log: to an offset, at damage, completely; and the work that a truncation leaves.
+
+A truncation is cheap and done at once. The loss of producer state, or of checkpointed offsets, is repaired
+off the loop (`producer_loading`). For the thread that changes the log.
+"""
+
+from sparklog.node.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file, storage_errors
+from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.machine.producer_states import ProducerStates
+from sparklog.node.storage.producers.producer_loading import ProducerLoading
+from sparklog.node.storage.producers.producer_snapshots import snapshot_offsets
+from sparklog.node.storage.segments.cut_files import keep_copy
+from sparklog.node.storage.segments.segment_list import number_of
+from sparklog.protocol.records.batch import CorruptBatchError
+from sparklog.protocol.types import Offset
+
+
+class LogTruncation:
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    def truncate_to(self, offset: Offset) -> bool:
+        """Remove every batch that reaches to `offset` or above; return whether any was removed.
+
+        Regions above `offset` that were handed out can no longer be sent in full. If removed batches had
+        changed producer state, or a checkpoint lies above the new end, `loading` is set: nothing may be
+        appended until the caller has run it off the loop, has lowered those checkpoints, and has passed the
+        result to `take_producers`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        state = self._state
+        if offset >= state.log_end_offset:
+            return False
+        if offset < state.segments.all[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        was_loading = state.loading is not None
+        # Before the truncation, since a running load may fail because of it.
+        self._cancel_loading()
+        with state.all_or_torn(f"truncate {state.directory} to {offset}"), state.truncations.running():
+            self._forget_above(offset)
+            log_end_offset = state.segments.truncate_to(offset, state.config)
+            state.metadata_unsynced = True
+            state.log_end_offset = log_end_offset
+            state.log_start_offset = min(state.log_start_offset, log_end_offset)
+            state.recovery_point = min(state.recovery_point, log_end_offset)
+            if state.cleaned_offset is not None:
+                # Records appended from here on are not cleaned, even if the truncation was above the cleaned
+                # offset.
+                state.cleaned_offset = min(state.cleaned_offset, log_end_offset)
+            if state.epochs.truncate_from_end(log_end_offset):
+                state.write_epochs()
+            for snapshot in snapshot_offsets(state.directory):
+                if snapshot > log_end_offset:
+                    offset_file(state.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+        if was_loading or state.producers.end_offset > log_end_offset or state.is_checkpointed_too_high:
+            self._begin_loading()
+        return True
+
+    def _begin_loading(self) -> None:
+        state = self._state
+        state.loading = ProducerLoading(
+            state.directory, state.segments.all, state.snapshots, state.log_end_offset
+        )
+
+    def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:
+        """Take over the producers from `loading`, unless a newer one has replaced it."""
+        state = self._state
+        if state.loading is loading:
+            state.producers = producers
+            state.loading = None
+
+    def _cancel_loading(self) -> None:
+        state = self._state
+        if state.loading is not None:
+            state.loading.cancel()
+            state.loading = None
+
+    def cut_at(self, offset: Offset, reason: str) -> None:
+        """Remove the batches from `offset` on; a copy of their beginning is kept beside the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        segment = state.segments.all[number_of(state.segments.all, offset)]
+        try:
+            position = segment.position_of(offset)
+            with storage_errors(f"copy the damaged part of {segment.file.path}"):
+                keep_copy(segment, position, reason)
+            self.truncate_to(offset)
+        except CorruptBatchError:
+            # The batches before the damage are unreadable, too.
+            with storage_errors(f"copy the damaged part of {segment.file.path}"):
+                keep_copy(segment, 0, reason)
+            self.truncate_fully_and_start_at(state.log_start_offset)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Empty the log; it starts at `offset`. `loading` may be set as by `truncate_to`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        self._cancel_loading()
+        with state.all_or_torn(f"empty {state.directory}"), state.truncations.running():
+            self._forget_above(offset)
+            state.segments.truncate_fully_and_start_at(offset, state.config)
+            state.snapshots.forget_all()
+            for snapshot in snapshot_offsets(state.directory):
+                offset_file(state.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink()
+            state.log_start_offset = state.log_end_offset = offset
+            state.producers.clear()
+            state.epochs.clear()
+            state.write_epochs()
+        if state.is_checkpointed_too_high:
+            self._begin_loading()
+
+    def _forget_above(self, offset: Offset) -> None:
+        """Lower the recovery point to `offset`, even if a flush is running."""
+        state = self._state
+        state.recovery_point = min(state.recovery_point, offset)
+        if state.cleaned_offset is not None:
+            state.cleaned_offset = min(state.cleaned_offset, offset)
+        state.snapshots.forget(above=offset)

@@ -1,0 +1,44 @@
+"""The storage part of a topic's configuration.
+
+Built from the topic configuration by `sparklog.node.config`; the defaults are Kafka's. Limits that Kafka
+writes as
+-1 ("no limit") are None here.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Kafka's topic configuration keys that the log itself obeys, with `.` written as `_`."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * _DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    retention_ms: int | None = 7 * _DAY_MS
+    retention_bytes: int | None = None
+    """Limit for the whole log; None keeps everything."""
+    deletes: bool = True
+    """Whether `cleanup.policy` contains `delete`."""
+    compacts: bool = False
+    """Whether `cleanup.policy` contains `compact`."""
+    delete_retention_ms: int = _DAY_MS
+    """Time for which a tombstone stays after the first cleaning that met it."""
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int | None = None
+    """None: no limit; the log is cleaned when it is dirty enough."""
+    max_message_bytes: int = 1024 * 1024 + 12
+    file_delete_delay_ms: int = 60_000
+    log_append_time: bool = False
+    """Whether `message.timestamp.type` is `LogAppendTime`."""
+    flush_messages: int | None = None
+    """Records above the recovery point that make `Log.flush_due`; None leaves flushing to the kernel."""
+    producer_id_expiration_ms: int = _DAY_MS
+    transaction_partition_verification: bool = True
+    """Whether the first batch of a transaction needs the coordinator's verification (KIP-890)."""

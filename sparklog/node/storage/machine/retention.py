@@ -1,0 +1,60 @@
+"""Retention: which of a log's oldest segments are deleted, by age, by the log's size, by its start offset.
+
+Pure. Rules, as in Kafka: segments are deleted from the oldest on, without a gap, and none that reaches above
+the high watermark; the active one too if it is over-age or over-size (the log then rolls first).
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.protocol.types import Offset, TimestampMs
+
+
+class RetainedSegment(Protocol):
+    """A segment, as far as retention looks at it."""
+
+    @property
+    def base_offset(self) -> Offset: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def largest_timestamp(self) -> TimestampMs:
+        """Return the largest timestamp of its records, or what stands for that of an empty one."""
+
+
+def count_deletable(
+    segments: Sequence[RetainedSegment],
+    config: LogConfig,
+    *,
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+    high_watermark: Offset,
+    now_ms: TimestampMs,
+    only_below_start: bool = False,
+) -> int:
+    """Return how many of the first `segments` have to be deleted.
+
+    `only_below_start` is for followers, which must not decide by age and size.
+    """
+    ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+    excess_bytes = 0
+    if config.retention_bytes is not None:
+        excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    for count, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+        is_active = count == len(segments) - 1
+        below_start = not is_active and end_offset <= log_start_offset
+        decides = config.deletes and not only_below_start
+        # An empty segment, after a cleaning, counts as over-size: it must not hold up those behind it.
+        over_size = decides and excess_bytes > 0 and segment.size_bytes <= excess_bytes
+        over_age = (
+            decides
+            and config.retention_ms is not None
+            and now_ms - segment.largest_timestamp() > config.retention_ms
+        )
+        empty_active = is_active and segment.size_bytes == 0
+        if empty_active or end_offset > high_watermark or not (below_start or over_size or over_age):
+            return count
+        excess_bytes -= segment.size_bytes
+    return len(segments)

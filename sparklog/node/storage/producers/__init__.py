@@ -1,0 +1,1 @@
+"""Producer state beside a log: snapshots, replay and transaction markers."""

@@ -1,0 +1,1 @@
+"""Recovery of a log after an unclean shutdown."""

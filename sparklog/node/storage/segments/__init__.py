@@ -1,0 +1,1 @@
+"""Segment files: records and indexes of a range of offsets."""

@@ -1,0 +1,1 @@
+"""The user's side: the client, DataFrames and the exactly-once sink."""

@@ -1,0 +1,65 @@
+"""Contents of brokers' data directories (DescribeLogDirs, KIP-113 and KIP-827)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kio.schema.describe_log_dirs.v4.request import DescribableLogDirTopic, DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
+
+from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import BrokerId, TopicPartition, unless_minus_one
+from sparklog.user.client.broker_requests import ask_brokers
+from sparklog.user.client.cluster_client import ClusterClient
+
+
+class BrokerDirectories(NamedTuple):
+    """All data directories of one broker."""
+
+    total_bytes: int | None
+    """Of their file systems; None if the broker does not report it."""
+    usable_bytes: int | None
+    offline: int
+    """Number of failed directories."""
+    sizes: Mapping[TopicPartition, int]
+    """Size in bytes of each requested replica."""
+
+
+def describe_log_dirs(
+    cluster: ClusterClient, brokers: Iterable[BrokerId], partitions: Sequence[TopicPartition] | None
+) -> dict[BrokerId, BrokerDirectories]:
+    """Ask brokers, all at once; one that does not answer is missing. `partitions` None means all."""
+    topics = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        topics = tuple(
+            DescribableLogDirTopic(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
+    request = DescribeLogDirsRequest(topics=topics)
+    answers = ask_brokers(cluster, dict.fromkeys(brokers, request))
+    return {broker_id: _directories(response) for broker_id, response in answers.responses.items()}
+
+
+def _directories(response: DescribeLogDirsResponse) -> BrokerDirectories:
+    online = [result for result in response.results if result.error_code is ErrorCode.none]
+    totals = [unless_minus_one(result.total_bytes) for result in online]
+    usable = [unless_minus_one(result.usable_bytes) for result in online]
+    return BrokerDirectories(
+        total_bytes=_sum(totals),
+        usable_bytes=_sum(usable),
+        offline=len(response.results) - len(online),
+        sizes={
+            TopicPartition(topic.name, partition.partition_index): partition.partition_size
+            for result in online
+            for topic in result.topics
+            for partition in topic.partitions
+            if not partition.is_future_key
+        },
+    )
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,175 @@
+"""Offsets of partitions: the first, the next readable one, the first at or after a timestamp."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
+
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
+from sparklog.user.client.broker_requests import ask_brokers
+from sparklog.user.client.cluster_client import ClusterClient
+
+
+class SpecialOffset(IntEnum):
+    """Special values of ListOffsets in place of a timestamp."""
+
+    LATEST = -1
+    """The high watermark; the last stable offset under read_committed."""
+    EARLIEST = -2
+    """The log start offset."""
+
+
+OffsetQuery: TypeAlias = SpecialOffset | TimestampMs
+
+_CONSUMER: Final = -1
+
+
+class ListedOffset(NamedTuple):
+    """A leader's answer; `offset` None means that no record has such a timestamp."""
+
+    offset: Offset | None
+    leader_epoch: LeaderEpoch | None
+
+
+def list_offsets(
+    cluster: ClusterClient, queries: Mapping[TopicPartition, OffsetQuery], *, read_committed: bool = False
+) -> dict[TopicPartition, ListedOffset]:
+    """Ask the partitions' leaders, all brokers at once, until each has answered.
+
+    Raises:
+        ApiTimeoutError: some partition had no leader, or it did not answer, within `api_timeout_ms`.
+        KafkaError: a partition does not exist, or the request is refused.
+    """
+    listed: dict[TopicPartition, ListedOffset] = {}
+
+    def attempt() -> dict[TopicPartition, ListedOffset]:
+        remaining = {each: query for each, query in queries.items() if each not in listed}
+        failure = _ask_leaders(cluster, remaining, read_committed=read_committed, listed=listed)
+        if failure is not None:
+            raise failure
+        return listed
+
+    return cluster.retry("listing offsets", attempt)
+
+
+def high_watermarks(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask presumed leaders for high watermarks, all at once and once; those without an answer are missing."""
+    return _ask_once(cluster, leaders, SpecialOffset.LATEST)
+
+
+def log_start_offsets(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask presumed leaders for log start offsets, as `high_watermarks` does."""
+    return _ask_once(cluster, leaders, SpecialOffset.EARLIEST)
+
+
+def _ask_once(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
+) -> dict[TopicPartition, Offset]:
+    wanted: dict[BrokerId, dict[str, list[ListOffsetsPartition]]] = {}
+    for (topic, partition), leader in leaders.items():
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=int(query))
+        wanted.setdefault(leader, {}).setdefault(topic, []).append(asked)
+    answers = ask_brokers(
+        cluster,
+        {
+            broker_id: ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                isolation_level=0,
+                topics=tuple(
+                    ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
+                ),
+            )
+            for broker_id, topics in wanted.items()
+        },
+    )
+    return {
+        TopicPartition(topic.name, each.partition_index): each.offset
+        for response in answers.responses.values()
+        for topic in response.topics
+        for each in topic.partitions
+        if each.error_code is ErrorCode.none and each.offset >= 0
+    }
+
+
+def _ask_leaders(
+    cluster: ClusterClient,
+    queries: Mapping[TopicPartition, OffsetQuery],
+    *,
+    read_committed: bool,
+    listed: dict[TopicPartition, ListedOffset],
+) -> KafkaError | None:
+    """Add the answers to `listed`; return one of the retriable failures, if there was any.
+
+    All answers are received even after a failure: a leftover one would be taken for the next request's.
+    """
+    failure: KafkaError | None = None
+    final: KafkaError | None = None
+    by_broker: defaultdict[BrokerId, defaultdict[str, list[ListOffsetsPartition]]]
+    by_broker = defaultdict(lambda: defaultdict(list))
+    for topic_partition, query in queries.items():
+        leader = cluster.leader(topic_partition)
+        by_broker[leader.broker_id][topic_partition.topic].append(
+            ListOffsetsPartition(
+                partition_index=topic_partition.partition,
+                current_leader_epoch=leader.leader_epoch,
+                timestamp=int(query),
+            )
+        )
+    asked = []
+    for broker_id, topics in by_broker.items():
+        request = ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=int(read_committed),
+            topics=tuple(
+                ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
+            ),
+        )
+        try:
+            cluster.channel(broker_id).send(request)
+            asked.append(broker_id)
+        except KafkaError as error:
+            failure = error
+            cluster.disconnect(broker_id)
+    for broker_id in asked:
+        try:
+            response = cluster.channel(broker_id).receive()
+        except KafkaError as error:
+            failure = error
+            cluster.disconnect(broker_id)
+            continue
+        for topic in response.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                error_or_none = _record(topic_partition, partition, listed)
+                if error_or_none is None:
+                    continue
+                if error_or_none.retriable:
+                    failure = error_or_none
+                    cluster.forget_leader(topic_partition)
+                else:
+                    final = error_or_none
+    if final is not None:
+        raise final
+    return failure
+
+
+def _record(
+    topic_partition: TopicPartition,
+    answer: ListOffsetsPartitionResponse,
+    listed: dict[TopicPartition, ListedOffset],
+) -> KafkaError | None:
+    if answer.error_code is ErrorCode.none:
+        listed[topic_partition] = ListedOffset(
+            answer.offset if answer.offset >= 0 else None,
+            answer.leader_epoch if answer.leader_epoch >= 0 else None,
+        )
+        return None
+    return KafkaError(answer.error_code, f"{topic_partition}: its leader could not list the offset")

@@ -1,0 +1,116 @@
+"""The part of a read that runs in tasks: conversion of the batches of one offset range to Arrow columns.
+
+Batch and streaming readers plan ranges differently, and read them alike.
+"""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from sparklog.protocol.records.decode import decode_batches
+from sparklog.protocol.types import Offset
+from sparklog.spark_versions import arrow_schema
+from sparklog.user.client.aborted import without_aborted
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
+from sparklog.user.client.fetching import FetchedBatches, PartitionFetcher
+from sparklog.user.dataframe.options import ReadOptions
+from sparklog.user.dataframe.planning import OffsetRange
+from sparklog.user.dataframe.schemas import check_read_schema
+
+
+class OffsetRangePartition(InputPartition):
+    """One task's offset range, and the id of its topic."""
+
+    def __init__(self, offset_range: OffsetRange, topic_id: UUID | None) -> None:
+        super().__init__(offset_range)
+        self.offset_range = offset_range
+        self.topic_id = topic_id
+
+
+class RangeReader:
+    """Reads the columns of `schema`; created on the driver, sent to the tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Check the schema.
+
+        Raises:
+            DataSourceSchemaError: its columns are not those of records.
+        """
+        check_read_schema(schema)
+        self._options = options
+        self._columns = tuple(schema.fieldNames())
+        self._arrow_schema = arrow_schema(schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one range, in order.
+
+        Raises:
+            DataLossError: some of its offsets are gone, and failOnDataLoss is true.
+            KafkaError: they could not be read, or are corrupt.
+        """
+        if isinstance(partition, OffsetRangePartition):  # Spark makes up one of its own when there are none
+            with ClusterClient(self._options.client) as cluster:
+                yield from self._read_range(cluster, partition)
+
+    def _read_range(
+        self, cluster: ClusterClient, partition: OffsetRangePartition
+    ) -> Iterator[pa.RecordBatch]:
+        offset_range = partition.offset_range
+        fetcher = PartitionFetcher(
+            cluster,
+            self._options.fetch,
+            offset_range.topic_partition,
+            offset_range.start_offset,
+            offset_range.end_offset,
+            topic_id=partition.topic_id,
+        )
+        start_offset = offset_range.start_offset
+        while fetcher.position < offset_range.end_offset:
+            try:
+                for fetched in fetcher:
+                    yield from self._decode(fetched, offset_range, start_offset)
+            except OffsetOutOfRangeError as error:
+                start_offset = self._after_loss(error, offset_range)
+                fetcher.resume_at(start_offset)
+            except (UnknownTopicError, TopicRecreatedError) as error:
+                self._options.report_data_loss(
+                    f"Offsets {fetcher.position} to {offset_range.end_offset} (exclusive) of "
+                    f"{offset_range.topic_partition} are gone: {error.message}",
+                    error,
+                )
+                return
+
+    def _decode(
+        self, fetched: FetchedBatches, offset_range: OffsetRange, start_offset: Offset
+    ) -> Iterator[pa.RecordBatch]:
+        records = fetched.records
+        if self._options.fetch.read_committed and fetched.aborted_transactions:
+            records = without_aborted(records, fetched.aborted_transactions)
+        for batch in decode_batches(
+            records,
+            columns=self._columns,
+            topic=offset_range.topic_partition.topic,
+            partition=offset_range.topic_partition.partition,
+            start_offset=start_offset,
+            end_offset=offset_range.end_offset,
+            check_crcs=self._options.fetch.check_crcs,
+        ):
+            # Spark compares schemas, NOT NULL included; the columns are the same.
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self._arrow_schema)
+
+    def _after_loss(self, error: OffsetOutOfRangeError, offset_range: OffsetRange) -> int:
+        """Return the offset from which to continue when the partition's log no longer has the position."""
+        if error.offset < error.log_start_offset:
+            resume_at = min(error.log_start_offset, offset_range.end_offset)
+        else:
+            resume_at = offset_range.end_offset
+        self._options.report_data_loss(
+            f"Offsets {error.offset} to {resume_at} (exclusive) of {error.topic_partition} are gone; it has "
+            f"{error.log_start_offset} to {error.log_end_offset} (exclusive)",
+            error,
+        )
+        return resume_at

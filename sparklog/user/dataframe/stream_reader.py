@@ -1,0 +1,175 @@
+"""The streaming source in Spark's interface: `spark.readStream.format("sparklog")`.
+
+Spark keeps one object for each query, in a separate process on the driver, for everything but `read`, which
+runs in the tasks on another object. Spark loses errors of a constructor, so options and schema are checked in
+the first call (the options before, when Spark asks for the schema).
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from sparklog.spark_versions import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from sparklog.user.dataframe.errors import told_in_one_line
+from sparklog.user.dataframe.options import StreamReadOptions
+from sparklog.user.dataframe.planning import split_ranges
+from sparklog.user.dataframe.range_reader import OffsetRangePartition, RangeReader
+from sparklog.user.dataframe.schemas import check_read_schema
+from sparklog.user.dataframe.stream_positions import Document, StreamPosition
+from sparklog.user.dataframe.stream_source import StreamSource
+
+logger = logging.getLogger(__name__)
+
+
+class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the columns of `schema`, batch after batch."""
+
+    def __init__(
+        self, options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
+    ) -> None:
+        self._given = dict(options)
+        self._default_bootstrap_servers = default_bootstrap_servers
+        self._schema = schema
+        self._initial: Document | None = None
+
+    @cached_property
+    def _options(self) -> StreamReadOptions:
+        check_read_schema(self._schema)
+        return StreamReadOptions.parse(self._given, self._default_bootstrap_servers)
+
+    @cached_property
+    def _source(self) -> StreamSource:
+        return StreamSource(self._options)
+
+    @told_in_one_line()
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return whether there are limits; the reader itself applies them."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    @told_in_one_line()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the start of a new query."""
+        self._initial = StreamPosition(self._source.starts()).document()
+        return self._initial
+
+    @told_in_one_line()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next batch, `start` if there is none; waits briefly for new records."""
+        return self._batch_end(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def _batch_end(self, start: Document, *, limited: bool) -> Document:
+        starts = StreamPosition.parse(start).offsets
+        ends = self._source.ends(starts, limited=limited)
+        if start == self._initial:  # Spark makes a first batch even of nothing
+            return StreamPosition(ends, starts).document()
+        return start if ends == starts else StreamPosition(ends).document()
+
+    @told_in_one_line()
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the last known latest offsets, for the query's progress."""
+        latest = self._source.latest_known
+        return None if latest is None else StreamPosition(latest).document()
+
+    @told_in_one_line()
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the latest offsets on their next use: later records are not read."""
+        self._source.hold_latest()
+
+    @told_in_one_line()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a batch: one non-empty offset range for each task."""
+        ends = StreamPosition.parse(end)
+        starts = StreamPosition.parse(start).offsets
+        if ends.first_starts is not None and start == self._initial:
+            starts = ends.first_starts  # of the first batch, maybe done a second time
+        ranges = self._source.ranges(starts, ends.offsets)
+        topic_ids = {offset_range.topic_partition: topic_id for offset_range, topic_id in ranges}
+        options = self._options.read
+        return [
+            OffsetRangePartition(each, topic_ids[each.topic_partition])
+            for each in split_ranges(
+                (offset_range for offset_range, _ in ranges),
+                min_partitions=options.min_partitions,
+                max_records_per_partition=options.max_records_per_partition,
+            )
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one range, in order; runs in a task."""
+        with told_in_one_line():
+            yield from RangeReader(self._options.read, self._schema).read(partition)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if "_source" in self.__dict__:
+            self._source.close()
+
+
+class SelfPositionedStreamReader(SparklogStreamReader):
+    """The reader for a PySpark that gives `latestOffset` neither a position nor a limit.
+
+    The position is the end of the batch that was planned last: when a query restarts, Spark first plans an
+    empty batch at its position (`AcceptsLatestSeenOffset`). Under the trigger availableNow it then asks for
+    one end only, and makes one batch of it; Spark does not tell the trigger. So the first end after each
+    start has no limit: with one, records would stay unread.
+    """
+
+    _position: Document | None = None
+    _beginning: Document | None = None
+    """Start of a new query, as of its first `latestOffset`."""
+    _has_ended_a_batch = False
+
+    @told_in_one_line()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the start of a new query; Spark asks after `latestOffset`."""
+        initial = super().initialOffset() if self._beginning is None else self._beginning
+        self._initial = initial
+        self._position = self._position or initial
+        return initial
+
+    @told_in_one_line()
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - before Spark 4.2
+        """Return the end of the next batch; waits briefly for new records."""
+        limited, self._has_ended_a_batch = self._has_ended_a_batch, True
+        if not limited and self._options.limits.are_set:
+            logger.warning(
+                "The first batch reads all available records: before Spark 4.2 maxOffsetsPerTrigger and "
+                "minOffsetsPerTrigger hold from the second batch of a start on, and not under availableNow"
+            )
+        if self._position is not None:
+            return self._batch_end(self._position, limited=limited)
+        starts = self._source.starts()
+        self._beginning = StreamPosition(starts).document()
+        return StreamPosition(self._source.ends(starts, limited=False), starts).document()
+
+    @told_in_one_line()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a batch, and continue from its end."""
+        planned = super().partitions(start, end)
+        self._position = end
+        return planned
+
+
+def stream_reader(
+    options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
+) -> SparklogStreamReader:
+    """Return the reader for this version of PySpark."""
+    reader = SparklogStreamReader if HAS_READ_LIMITS else SelfPositionedStreamReader
+    return reader(options, default_bootstrap_servers, schema)

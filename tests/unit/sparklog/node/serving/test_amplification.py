@@ -1,0 +1,137 @@
+"""What one request may cost: memory and work a turn, for every API and version of every listener.
+
+Work is counted in calls of functions, and memory by the allocator; nothing is timed.
+"""
+
+import asyncio
+import logging
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from sparklog.protocol.codec.apis import ApiKey, known_versions, request_type
+from sparklog.protocol.codec.guard import TooManyItemsError, check_entity
+from tests.amplification.cluster import Listening, Target, attacked_cluster
+from tests.amplification.measures import counted_steps, decoded_memory_bytes, exchange
+from tests.amplification.shapes import Contents, Known, Shape, encoded, frame_of, shapes_of
+
+FEW, MANY = 160, 320
+FEW_IN_MEMORY, MANY_IN_MEMORY = 20, 40
+CALLS_AN_ITEM = 6.0
+"""What a step may do more for each item of its request: some are converted or looked through in one go."""
+TRIES = 3
+"""Of a step that seems to have done more: the loops have other work, too."""
+ROUNDED_BYTES = 1
+UNANSWERED = {("CONTROLLER", ApiKey.LIST_OFFSETS)}
+"""Those who vote are asked this by nobody who has not authenticated."""
+ATTACKED_AT_LEAST = 200
+"""Shapes, of all listeners; of 240."""
+KNOWN = Known("t", UUID(int=1))
+
+
+def attacks(listening: Listening) -> Iterator[Shape]:
+    """Yield what differs or exists, of the newest version of each API.
+
+    What may not have many items is refused before it is read.
+    """
+    for api_key, versions in listening.versions.items():
+        if api_key not in listening.many:
+            continue
+        for shape in shapes_of(api_key, versions):
+            if shape.path and shape.version == versions.max_version and shape.contents is not Contents.EMPTY:
+                yield shape
+
+
+def every_shape() -> Iterator[Shape]:
+    """Yield what differs, of every API and version that is known."""
+    for api_key in ApiKey:
+        for shape in shapes_of(api_key, known_versions(api_key)):
+            if shape.contents is Contents.DISTINCT or not shape.path:
+                yield shape
+
+
+@pytest.mark.timeout(120)
+def test_requests_of_many_items_are_handled_in_steps_that_do_not_grow_with_them(tmp_path: Path) -> None:
+    """While one step lasts nobody else is answered, and no lease is renewed."""
+    logging.disable(logging.WARNING)
+    too_long: list[str] = []
+    unanswered: set[tuple[str, ApiKey]] = set()
+    attacked = 0
+
+    async def growth(target: Target, listening: Listening, shape: Shape) -> float:
+        calls = []
+        for count in (FEW, MANY):
+            frame = frame_of(shape, count, target.known)
+            await asyncio.sleep(0)  # making the frame was work of this loop, too
+            longest.restart()
+            answer = await exchange(listening.port, frame)
+            if not answer.received_bytes:
+                unanswered.add((listening.name, shape.api_key))
+            calls.append(longest.calls)
+        return (calls[1] - calls[0]) / (MANY - FEW)
+
+    async def scenario() -> None:
+        nonlocal attacked
+        async with asyncio.timeout(110), attacked_cluster(tmp_path) as target:
+            for listening in target.listeners:
+                for shape in attacks(listening):
+                    attacked += 1
+                    for _ in range(TRIES):
+                        found = await growth(target, listening, shape)
+                        if found <= CALLS_AN_ITEM:
+                            break
+                    else:
+                        too_long.append(f"{listening.name} {shape}: {found:.1f} calls an item")
+
+    try:
+        with counted_steps() as longest:
+            asyncio.run(scenario())
+    finally:
+        logging.disable(logging.NOTSET)
+    assert too_long == []
+    # What is closed or refused takes no step at all.
+    assert unanswered == UNANSWERED
+    assert attacked >= ATTACKED_AT_LEAST
+
+
+def memory_an_item(shape: Shape) -> float:
+    """Return how many bytes one item more takes as objects."""
+    entity_type = request_type(shape.api_key, shape.version)
+    few, many = (
+        decoded_memory_bytes(entity_type, encoded(shape, count, KNOWN))
+        for count in (FEW_IN_MEMORY, MANY_IN_MEMORY)
+    )
+    return (many - few) / (MANY_IN_MEMORY - FEW_IN_MEMORY)
+
+
+def test_items_of_every_shape_take_no_more_memory_than_they_are_counted_for() -> None:
+    """The bound on what a request takes is worth what the count is."""
+    understated = []
+    tracemalloc.start()
+    try:
+        for shape in every_shape():
+            if shape.path:
+                allowed = shape.item_memory_bytes() + ROUNDED_BYTES
+                for _ in range(TRIES):  # other threads of this process allocate when they please
+                    taken = memory_an_item(shape)
+                    if taken <= allowed:
+                        break
+                else:
+                    understated.append(f"{shape}: {taken:.0f} bytes, counted {shape.item_memory_bytes()}")
+    finally:
+        tracemalloc.stop()
+    assert understated == []
+
+
+def test_request_of_every_shape_is_refused_when_its_items_exceed_the_allowance() -> None:
+    """An array that is not counted would be a way around the bound."""
+    allowance_bytes = 100_000
+    for shape in every_shape():
+        entity_type = request_type(shape.api_key, shape.version)
+        count = allowance_bytes // shape.item_memory_bytes()
+        with pytest.raises(TooManyItemsError):
+            check_entity(entity_type, encoded(shape, count + 1, KNOWN), 0, allowance_bytes)
+        check_entity(entity_type, encoded(shape, count // 2, KNOWN), 0, allowance_bytes)

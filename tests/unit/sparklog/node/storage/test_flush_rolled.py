@@ -1,0 +1,139 @@
+"""What a roll leaves to be fsynced, how far the recovery point follows, and how little a crash costs then."""
+
+from pathlib import Path
+
+import pytest
+
+from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.records.batch import read_header
+from tests.unit.sparklog.node.storage.batches import (
+    START_MS,
+    load_producers_again,
+    make_batch,
+    read_all,
+)
+from tests.unit.sparklog.node.storage.calls import calls_of
+
+SEGMENT_BYTES = 200_000
+CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES)
+
+
+def open_log(directory: Path, recovery_point: int = 0) -> Log:
+    return Log.open(
+        directory, CONFIG, now_ms=START_MS, stop=PreviousStop.UNKNOWN, recovery_point=recovery_point
+    )
+
+
+def fill(log: Log, count: int) -> None:
+    """Append batches of about 10 kB of an idempotent producer."""
+    for _ in range(count):
+        sequence = log.log_end_offset
+        batch = make_batch(5, value_bytes=2000, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        log.append_as_leader(batch, read_header(batch), 0, START_MS)
+
+
+def bytes_read_by_recovery(directory: Path, recovery_point: int) -> int:
+    """Open a log that was not closed; return how much of its `.log` files was read."""
+    read = 0
+
+    def count(path: str, content: bytes) -> None:
+        nonlocal read
+        if path.endswith(".log"):
+            read += len(content)
+
+    with calls_of("pread", count):
+        log = open_log(directory, recovery_point)
+    log.close(clean=False)
+    return read
+
+
+@pytest.mark.parametrize("segments", [10, 60])
+def test_recovery_reads_one_segment_however_many_there_are(tmp_path: Path, segments: int) -> None:
+    """An unclean start of 20 GB must not cost 160 s: what rolled is on the disk, and the log says so."""
+    log = open_log(tmp_path / "t-0")
+    while len(log.segments.all) < segments:
+        fill(log, 1)
+    fill(log, 10)
+    content = read_all(log)
+    assert log.has_rolled
+    log.flush_rolled()
+    assert not log.has_rolled
+    assert log.recovery_point == log.segments.active.base_offset
+    log.close(clean=False)
+    # Beside the active segment: where the others end, and the producers' last batches before it.
+    peeks = 128 * 4096 + segments * 3 * 8192
+    assert bytes_read_by_recovery(log.directory, log.recovery_point) < SEGMENT_BYTES + peeks
+    assert bytes_read_by_recovery(log.directory, 0) > len(content)
+    log = open_log(tmp_path / "t-0", log.recovery_point)
+    assert read_all(log) == content
+    again = make_batch(
+        5, value_bytes=2000, producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset - 5
+    )
+    assert log.append_as_leader(again, read_header(again), 0, START_MS).duplicate
+    log.close(clean=False)
+
+
+def test_flush_rolled_syncs_what_recovery_will_not_look_at_and_leaves_the_active_segment(
+    tmp_path: Path,
+) -> None:
+    """The recovery point may only say what a crash of the machine leaves: data, indexes, names."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 45)
+    first, second, active = (f"{segment.base_offset:020d}" for segment in log.segments.all)
+    with calls_of("fdatasync", lambda *_: None) as data, calls_of("fsync", lambda *_: None) as others:
+        log.flush_rolled()
+        log.flush_rolled()
+    names = [Path(path).name for path in (*data, *others)]
+    assert sorted(names) == sorted(
+        [f"{base}{suffix}" for base in (first, second) for suffix in (".log", ".index", ".timeindex")]
+        + [f"{base}.snapshot.tmp" for base in (second, active)]
+        + ["leader-epoch-checkpoint", "t-0", tmp_path.name]
+    )
+    assert sorted(path.name for path in log.directory.glob("*.snapshot")) == [
+        f"{second}.snapshot",
+        f"{active}.snapshot",
+    ]
+    log.close(clean=False)
+
+
+def test_truncation_while_a_segment_is_flushed_has_the_segment_flushed_again(tmp_path: Path) -> None:
+    """What is appended after the cut is not on the disk, though the segment's flush comes to a good end."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 25)
+    cut = 5 * 10
+    truncated = []
+
+    def truncate_once(path: str, _: object) -> None:
+        if not truncated:
+            truncated.append(path)
+            log.truncate_to(cut)
+
+    with calls_of("fdatasync", truncate_once):
+        log.flush_rolled()
+    assert truncated
+    assert log.recovery_point <= cut
+    load_producers_again(log)
+    fill(log, 3)
+    with calls_of("fdatasync", lambda *_: None) as synced:
+        log.flush()
+    assert [Path(path).name for path in synced] == [f"{0:020d}.log"]
+    assert log.recovery_point == log.log_end_offset == cut + 15
+    log.close(clean=False)
+
+
+def test_log_that_is_deleted_while_it_is_flushed_has_no_failed_disk(tmp_path: Path) -> None:
+    """Its directory has another name in the middle of the flush: the other logs of the disk go on."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 25)
+    renamed = log.directory.with_name("t-0.0123-delete")
+
+    def delete(*_: object) -> None:
+        log.close(clean=False)
+        log.directory.rename(renamed)
+
+    with calls_of("fdatasync", delete):
+        log.flush_rolled()
+    log.flush()
+    assert renamed.exists()
