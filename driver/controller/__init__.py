@@ -1,1 +1,1 @@
-"""The cluster's controller: candidate of the quorum, then leader of the metadata log, and its listeners."""
+"""The cluster's controller: the election, the lead of the metadata log, and the listeners."""

@@ -1,4 +1,4 @@
-"""The time in which this driver leads: what is put together when an election is won.
+"""The parts of a controller that leads, put together when an election is won.
 
     request -> Controller decides -> CommitQueue appends -> brokers fetch (MetadataFetches)
     -> QuorumLeader counts -> the high watermark moves -> CommitQueue publishes and answers
@@ -59,15 +59,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ControlledCluster:
-    """The cluster that a driver controls, as its start says."""
+    """The configuration of the cluster that a driver controls."""
 
     cluster_id: str
     config: BrokerConfig
     endpoints: Sequence[Endpoint]
-    """The driver's; brokers are told of the first."""
+    """Of the driver's listeners; brokers connect to the first."""
     wanted_voters: tuple[BrokerId, ...]
     first_users: Sequence[UserScramCredentialRecord] = ()
-    """The users that a new cluster knows."""
+    """The SCRAM credentials of a new cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,21 +77,21 @@ class WonElection:
     lead: BecomeLeader
     announced: tuple[AnnouncedBroker, ...]
     image: MetadataImage
-    """The sum of the log that is led from here on."""
+    """The state at the end of the log that this driver leads."""
 
 
 class ControllerHost(Protocol):
-    """The process in which a controller leads."""
+    """The process of an active controller."""
 
     def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        """The cluster has changed."""
+        """Publish a newly committed image."""
 
     def fail(self, error: BaseException) -> None:
-        """The controller cannot go on."""
+        """End the controller because of an error."""
 
 
 class ActiveController:
-    """This driver as the leader of the metadata log and the controller of the cluster."""
+    """This driver as leader of the metadata log and controller of the cluster. Order: `begin` first."""
 
     def __init__(
         self,
@@ -102,7 +102,6 @@ class ActiveController:
         intake: TelemetryIntake,
         host: ControllerHost,
     ) -> None:
-        """Put together the parts of a leader; `begin` comes next."""
         cluster_id, config, lead = cluster.cluster_id, cluster.config, won.lead
         self._first_users = cluster.first_users
         self._cluster_id = cluster_id
@@ -116,12 +115,12 @@ class ActiveController:
         self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
         self._progress_scheduled = False
         self._next_decision: asyncio.Handle | None = None
-        """What nobody asked for and is due at once, in the next turn of the loop."""
+        """The next decision without a request, in the next turn of the loop."""
         self._applied_bytes = 0
         self.image = EMPTY_IMAGE
-        """The newest committed state; empty until a majority has the beginning of this epoch."""
+        """The newest committed image; empty until the beginning of this epoch is committed."""
         self._any_live = asyncio.Event()
-        """Set while a broker of that state is not fenced."""
+        """Set while a broker of `image` is not fenced."""
         self.controller = Controller(cluster_id, config, uuid.uuid4, won.image)
         self.commit_queue = CommitQueue(
             self.controller,
@@ -159,16 +158,15 @@ class ActiveController:
 
     @property
     def log_end_offset(self) -> Offset:
-        """The offset of the next metadata record."""
         return self._log.log_end_offset
 
     @property
     def snapshot_errors(self) -> int:
-        """How many snapshots of the metadata could not be written."""
+        """The number of snapshots of the metadata that could not be written."""
         return self._log.snapshot_taker.errors
 
     def begin(self) -> None:
-        """Write the beginning of the epoch that was won, and tell the brokers of it."""
+        """Write the first records of the epoch, and announce the leader to the brokers."""
         lead, log = self._lead, self._log
         change = leader_change(CONTROLLER_ID, lead.voters.keys, lead.granting)
         self._replay_control(log.begin_epoch(lead.leader_epoch, change))
@@ -180,7 +178,7 @@ class ActiveController:
             self._begin_quorum_epoch(broker)
 
     def broker_announced(self, broker: AnnouncedBroker) -> None:
-        """A broker has come, or does not know yet that this driver leads.
+        """Note a broker that has started, or that does not know yet that this driver leads.
 
         Raises:
             ForeignClusterError: it belongs to another cluster.
@@ -193,7 +191,6 @@ class ActiveController:
         self._begin_quorum_epoch(broker)
 
     def tick(self) -> None:
-        """Let time pass."""
         self._decide_next()
         self._ask_for_logs()
         self.fetches.expire(monotonic_ms())
@@ -202,25 +199,23 @@ class ActiveController:
             self._change_voters(voters)
 
     def describe_quorum(self) -> QuorumDescription:
-        """Return who follows the metadata log, and how far everybody is."""
+        """Return the quorum's state: the log's end and the replicas' progress."""
         return describe_quorum(self.quorum, self._log.log_end_offset, monotonic_ms())
 
     def decide(self, decision: Decision) -> None:
-        """Commit a decision that nobody waits for."""
+        """Commit a decision that has no reply."""
         self.commit_queue.submit(decision, lambda _: None)
 
     @property
     def missing(self) -> str | None:
-        """Say which voters are out of touch, if so many are that nothing can be decided."""
+        """Return the unreachable voters in a sentence if the others are no majority; None otherwise."""
         if self.quorum.has_majority(monotonic_ms()):
             return None
         silent = sorted(self.quorum.voters.keys - self._announced.keys())
-        return (
-            f"too few voters are in touch; out of touch are {', '.join(map(str, silent)) or 'none for long'}"
-        )
+        return f"no majority of voters is in touch; missing: {', '.join(map(str, silent)) or 'none for long'}"
 
     async def end(self) -> None:
-        """Tell the brokers that this driver leads no more, as far as they hear it soon."""
+        """Announce the end of this epoch to the brokers, without waiting for those that answer late."""
         self.commit_queue.close()
         if self._next_decision is not None:
             self._next_decision.cancel()
@@ -234,7 +229,7 @@ class ActiveController:
             async with asyncio.timeout(END_EPOCH_TIMEOUT_S):
                 await asyncio.gather(*farewells, return_exceptions=True)
         except TimeoutError:
-            logger.info("Not every broker heard that the controller leaves")
+            logger.info("Some brokers did not acknowledge the end of the controller's epoch")
         await self.broker_liveness.close()
         await self._log.snapshot_taker.idle()
 
@@ -249,7 +244,7 @@ class ActiveController:
 
     def _change_voters(self, voters: VoterSet) -> None:
         logger.info(
-            "The voters are to be brokers %s", ", ".join(str(key.node_id) for key in sorted(voters.keys))
+            "The voters change to brokers %s", ", ".join(str(key.node_id) for key in sorted(voters.keys))
         )
         try:
             self._replay_control(self._log.append_control([voters_record(voters)]))
@@ -268,7 +263,7 @@ class ActiveController:
             self._schedule_progress()
 
     def _schedule_progress(self) -> None:
-        # Once for everything that is decided in this turn of the loop: the fetchers get it in one answer.
+        # Once for all decisions of this turn of the loop: the fetchers get them in one response.
         if not self._progress_scheduled:
             self._progress_scheduled = True
             asyncio.get_running_loop().call_soon(self._progress)
@@ -287,7 +282,7 @@ class ActiveController:
             self._next_decision = asyncio.get_running_loop().call_soon(self._decide_next)
 
     def _decide_next(self) -> None:
-        """Decide what is due without anybody's asking, a part of it in each turn of the loop."""
+        """Make the decisions that need no request, one part in each turn of the loop."""
         if self._next_decision is not None:
             self._next_decision.cancel()
             self._next_decision = None
@@ -313,7 +308,7 @@ class ActiveController:
         self.decide(self.controller.broker_gone(broker_id, broker_epoch))
 
     def _ask_for_logs(self) -> None:
-        """Ask brokers how far their logs reach, one question at a time each."""
+        """Ask brokers for the ends of their logs, with one question in flight for each."""
         for question in self.controller.log_questions(monotonic_ms()):
             broker_id = question.broker_id
             broker = next((each for each in self._announced.values() if each.key.node_id == broker_id), None)
@@ -325,7 +320,7 @@ class ActiveController:
         try:
             response = await self._channels.request(broker, log_end_request(question.leader_epochs))
         except KafkaError as error:
-            logger.info("%s did not say how far its logs reach, and is asked again: %s", broker.key, error)
+            logger.info("%s did not report the ends of its logs; retrying: %s", broker.key, error)
         else:
             self.decide(
                 self.controller.log_question_answered(question, log_ends_of(response), monotonic_ms())
@@ -359,5 +354,5 @@ class ActiveController:
                         self._deposed(broker.key, partition.leader_epoch)
         except KafkaError as error:
             logger.info(
-                "%s did not hear of its controller, and will announce itself again: %s", broker.key, error
+                "%s did not acknowledge its controller, and will announce itself again: %s", broker.key, error
             )

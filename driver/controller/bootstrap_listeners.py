@@ -1,7 +1,7 @@
 """The driver's listeners: one for each address of controller.quorum.bootstrap.servers.
 
-All answer the same. Each is for the clients of one of the brokers' listeners: it tells that listener's
-addresses. Brokers come to the first.
+All have the same APIs. Each is for the clients of one of the brokers' listeners: its responses have that
+listener's addresses. Brokers connect to the first.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class BootstrapListeners:
         self.listeners = listeners
         self._renewing = asyncio.get_running_loop().create_task(renewal.run())
         self.endpoints = endpoints
-        """Where they are, under the names of the brokers' listeners; brokers come to the first."""
+        """By the names of the brokers' listeners; brokers connect to the first."""
 
     @classmethod
     async def start(
@@ -57,12 +57,13 @@ class BootstrapListeners:
 
         `sockets` listen there already, if there are any.
 
-        Driver and brokers speak TLS to each other by their `secret`; `authentication_of` says how those that
-        come for a listener of the brokers' are known, and those inside, of whom it is given the exchanges.
+        Driver and brokers authenticate each other with TLS by their `secret`. `authentication_of` returns the
+        authentication of clients of a listener; it gets the listener's name and the mechanisms by which
+        brokers authenticate.
 
         Raises:
-            CannotListenError: one of them cannot be listened on; none is.
-            ConfigError: the certificates for one of them are of no use.
+            CannotListenError: one of the addresses cannot be bound; no listener is left open.
+            ConfigError: the certificates of a listener cannot be used.
         """
         protocols = {each.name: each.security_protocol for each in config.listeners}
         quotas = ConnectionQuotas(ConnectionLimits(config.max_connections), descriptors=descriptors)
@@ -111,7 +112,6 @@ class BootstrapListeners:
         return cls(listeners, tuple(endpoints), renewal)
 
     async def close(self) -> None:
-        """Stop serving."""
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
         for listener in self.listeners:

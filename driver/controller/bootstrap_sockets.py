@@ -1,7 +1,7 @@
 """The sockets of the driver's listeners, one for each address of controller.quorum.bootstrap.servers.
 
-The driver's own process binds them and keeps them open: whatever becomes of the controller's process, the
-next one serves at the same ports.
+The driver's own process binds them and keeps them open: when the controller's process ends, the next one
+serves at the same ports.
 """
 
 import socket
@@ -11,7 +11,7 @@ from sparklog.node.serving.listening import listening_socket
 
 
 class CannotListenError(OSError):
-    """An address of the driver's cannot be listened on."""
+    """An address of controller.quorum.bootstrap.servers cannot be bound."""
 
     def __init__(self, address: HostPort, error: OSError) -> None:
         super().__init__(error.errno, error.strerror or str(error))
@@ -22,7 +22,7 @@ def bootstrap_sockets(config: BrokerConfig) -> list[socket.socket]:
     """Bind the addresses of all bootstrap servers, and listen there.
 
     Raises:
-        CannotListenError: one of them cannot be listened on; none is.
+        CannotListenError: one of the addresses cannot be bound; no socket is left open.
     """
     sockets: list[socket.socket] = []
     for server in config.controller_quorum_bootstrap_servers:

@@ -1,8 +1,8 @@
-"""Notices at once that a broker's process has ended, instead of waiting for its session to run out.
+"""Detects the end of a broker's process at once, instead of waiting for its session to run out.
 
-A broker keeps a connection to the controller. When that connection ends, or when Spark says that the
-broker's task has, the controller tries to connect to the broker's own listener: refused means that no
-process holds the port any more. Anything else (it answers, or nothing does) proves nothing, and the session
+A broker keeps a connection to the controller. When that connection ends, or when Spark reports the end of
+the broker's task, the controller tries to connect to the broker's own listener. A refusal means that no
+process holds the port any more. An accepted connection or a time-out proves nothing, and the session
 decides.
 """
 
@@ -19,14 +19,14 @@ from sparklog.node.serving.requests import Peer
 from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 PROBE_MS: Final = 200
-"""How long a listener is tried. A killed process's sockets do not all close in the same instant."""
+"""Time for a probe: the sockets of a killed process do not all close in the same instant."""
 PROBE_PAUSE_MS: Final = 10
 
 logger = logging.getLogger(__name__)
 
 
 class BrokerLiveness:
-    """The brokers' connections, and the probes of brokers that may be gone; belongs to one event loop."""
+    """The brokers' connections, and the probes of suspected brokers; belongs to one event loop."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class BrokerLiveness:
         self._probes: dict[BrokerId, asyncio.Task[None]] = {}
 
     def seen(self, broker_id: BrokerId, connection: Peer) -> None:
-        """Note that the broker has just spoken over `connection`."""
+        """Note that the broker has just sent a request over `connection`."""
         self._connections[broker_id] = connection
         if connection not in self._watched:
             self._watched.add(connection)
             connection.on_close(lambda: self._closed(connection))
 
     def suspect(self, broker_id: BrokerId) -> None:
-        """Probe a broker of which somebody says that it has ended."""
+        """Probe a broker whose end was reported."""
         registration = self._image().brokers.get(broker_id)
         if registration is None or broker_id in self._probes:
             return
@@ -61,7 +61,6 @@ class BrokerLiveness:
         task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
 
     async def close(self) -> None:
-        """Stop probing."""
         self._connections.clear()
         probes = list(self._probes.values())
         for probe in probes:
@@ -87,7 +86,7 @@ class BrokerLiveness:
 
 
 async def _refuses(endpoint: Endpoint, timeout_s: float) -> bool:
-    """Whether the address refuses connections."""
+    """Whether all addresses of the endpoint refuse connections."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
@@ -96,7 +95,7 @@ async def _refuses(endpoint: Endpoint, timeout_s: float) -> bool:
     except (TimeoutError, socket.gaierror, ValueError):  # the last: no host name can be so
         return False
     except OSError as error:
-        # Several addresses of one name, each of which refused.
+        # All of several addresses of one name have refused.
         return error.errno == errno.ECONNREFUSED
     writer.close()
     return False

@@ -1,6 +1,6 @@
-"""From decision to answer: append, replay, wait until a majority of voters has it, then reply, in that order.
+"""From decision to reply: append, replay, wait until a majority of voters has it, then reply, in that order.
 
-While the voters flush, decisions go on being made and appended; their next fetch takes them all.
+While the voters flush, more decisions are made and appended; the voters' next fetch takes them all.
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class DecisionLog(Protocol):
-    """What decisions are written to, each as one batch."""
+    """The log of decisions; each is one batch."""
 
     leader_epoch: LeaderEpoch
 
@@ -51,7 +51,7 @@ class CommitQueue:
         on_commit: Callable[[MetadataImage], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Append to `log`; `later` calls something in a later turn of the loop."""
+        """Append to `log`; `later` calls a function in a later turn of the loop."""
         self._controller = controller
         self._log = log
         self._later = later
@@ -63,7 +63,7 @@ class CommitQueue:
         self._closed = False
 
     def submit_parts(self, decide: Callable[[], Decision], answer: Callable[[Any], None]) -> None:
-        """Append what is decided; after a first part decide again, when others have had their turn."""
+        """Append a decision of several parts; other decisions may come between the parts."""
         decision = decide()
         if not decision.is_first_part:
             self.submit(decision, answer)
@@ -73,7 +73,7 @@ class CommitQueue:
             self._later(lambda: self.submit_parts(decide, answer))
 
     def submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
-        """Append what was decided and have `answer` called with the reply when it is committed.
+        """Append a decision; call `answer` with its reply when it is committed.
 
         A decision without records is answered when everything that it may rest on is committed.
         """
@@ -83,7 +83,7 @@ class CommitQueue:
             try:
                 last_offset = self._log.append(decision.records)
                 self._controller.replay(decision.records, last_offset, self._log.leader_epoch)
-            except Exception as error:  # the image and the log may have parted: nothing may follow
+            except Exception as error:  # the image and the log may differ now: nothing may follow
                 self._fail(error)
                 return
             self._on_append()
@@ -94,7 +94,7 @@ class CommitQueue:
         self._waiting.append(_Waiting(end_offset, self._controller.image, decision.reply, answer))
 
     def high_watermark_moved(self, high_watermark: Offset) -> None:
-        """A majority of the voters has everything below `high_watermark`: answer what waited for it."""
+        """Answer the decisions that end at or below the new high watermark."""
         self._high_watermark = high_watermark
         image: MetadataImage | None = None
         answers = []
@@ -108,7 +108,7 @@ class CommitQueue:
             waiting.answer(waiting.reply)
 
     def close(self) -> None:
-        """Append and answer nothing any more."""
+        """Append and answer nothing from now on."""
         self._closed = True
         self._waiting.clear()
 

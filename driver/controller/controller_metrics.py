@@ -1,6 +1,6 @@
-"""What the controller measures of itself and of the cluster: Kafka's KafkaController, read once a second.
+"""The controller's metrics of itself and of the cluster: Kafka's KafkaController, read once a second.
 
-Everything is kept for other purposes already, so that a reading takes no longer with 10,000 partitions.
+All values are kept for other purposes already, so a reading takes no longer with 10,000 partitions.
 """
 
 import logging
@@ -30,9 +30,9 @@ class ControllerMetrics:
     """The instruments of the controller; belongs to its loop."""
 
     def __init__(self, descriptors: DescriptorBudget, kept: BrokerMetrics) -> None:
-        """Put what is read into `kept`, under the controller's node id."""
+        """Store readings in `kept`, under the controller's node id."""
         self.requests = RequestMetrics()
-        """What requests cost at the controller's listener."""
+        """The requests of the controller's listeners."""
         self._registry = MetricRegistry()
         self._kept = kept
         self._active_controller: Callable[[], ActiveController | None] = lambda: None
@@ -40,11 +40,11 @@ class ControllerMetrics:
         self._due_ms: int | None = None
         self._committed_offset: Offset | None = None
         self._committed_ms = 0
-        """Since when that is what is committed, as far as `tick` has seen."""
+        """When the committed image was last seen to change, by `tick`."""
         self._metadata_errors = 0
-        """Failures that ended this driver's lead."""
+        """Failures of the metadata that ended this driver's lead."""
         self._failed = False
-        """Whether it was said that figures cannot be read."""
+        """Whether a failed reading was logged."""
         self._registry.add_source(self.requests.samples)
         self._registry.add_source(self._samples)
         self._registry.add_source(ProcessFigures(descriptors).samples)
@@ -54,27 +54,27 @@ class ControllerMetrics:
     def watch(
         self, listeners: Iterable[Listener], active_controller: Callable[[], ActiveController | None]
     ) -> None:
-        """Tell of their connections, and of the cluster while this driver leads it."""
+        """Read these listeners, and the active controller while this driver leads."""
         for listener in listeners:
             self._registry.add_source(listener.samples)
         self._active_controller = active_controller
 
     def tick(self, late_s: float) -> None:
-        """Time has passed, `late_s` more than was asked for; read what is there, once a second.
+        """Take a reading, once a second; `late_s` is the delay of this call.
 
-        Whatever fails costs figures, and never the loop that calls this.
+        Any failure costs this reading only, and never the loop that calls this.
         """
         self._queue_time.record(late_s)
         now_ms = monotonic_ms()
         try:
             self._read(now_ms)
-        except Exception:  # the cluster would have no controller for want of a figure
+        except Exception:  # the cluster would have no controller for lack of a metric
             if not self._failed:
-                logger.exception("The controller's figures cannot be read; that is tried again")
+                logger.exception("The controller's metrics cannot be read; retrying every second")
             self._failed = True
 
     def end(self, *, metadata_failed: bool) -> None:
-        """This driver leads no more, because of the metadata or not: keep a last reading that says so."""
+        """Note that this driver's lead has ended, by an error of the metadata or not; take a last reading."""
         self._metadata_errors += metadata_failed
         self._metadata_errors += self._snapshot_errors()
         self._active_controller = lambda: None

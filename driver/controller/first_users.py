@@ -1,6 +1,6 @@
-"""The users of SCRAM that a new cluster begins with, from a file that the driver reads once.
+"""The SCRAM users of a new cluster, from a file that the driver reads once.
 
-A line is what `kafka-storage.sh format --add-scram` takes; empty lines and those with # in front are none:
+A line is an argument of `kafka-storage.sh format --add-scram`; empty lines and comments (#) are skipped:
 
     SCRAM-SHA-512=[name=admin,password=s3cret]
     SCRAM-SHA-256=[name=ann,iterations=8192,salt="N3E=",saltedpassword="YCE="]
@@ -25,7 +25,7 @@ _KNOWN: Final = frozenset({"name", "password", "saltedpassword", "salt", "iterat
 
 
 class FirstUsersError(ValueError):
-    """A file of users is none; the message says where, and shows nothing of it."""
+    """A malformed file of users; the message has the line's number, and none of its text."""
 
 
 def read_first_users(path: Path) -> list[UserScramCredentialRecord]:
@@ -33,13 +33,13 @@ def read_first_users(path: Path) -> list[UserScramCredentialRecord]:
 
     Raises:
         FirstUsersError: a line is malformed.
-        OSError: it can't be read.
+        OSError: the file cannot be read.
     """
     records: dict[tuple[str, int], UserScramCredentialRecord] = {}
     try:
         lines = path.read_text().splitlines()
     except UnicodeDecodeError:
-        raise FirstUsersError(f"{path} is no text") from None
+        raise FirstUsersError(f"{path} is not a text file") from None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

@@ -1,8 +1,8 @@
-"""Fetch of `__cluster_metadata`: brokers follow the log, waiting at its end for what comes next.
+"""Fetch of `__cluster_metadata`: brokers follow the log, and wait at its end for more.
 
-What is not committed is served too, since it is committed by being fetched; the high watermark in the answer
-says what may be acted upon, and a fetcher that does not know it is told at once (KIP-1166). What a fetch says
-of the fetcher's own log counts only when that log agrees with this one.
+Uncommitted records are served too, since fetches commit them. The high watermark in the response bounds the
+records that may be acted upon; a fetcher that does not know it is answered at once (KIP-1166). A fetch shows
+the progress of the fetcher only if the fetcher's log agrees with this one.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ class MetadataFetches:
     ) -> None:
         """Serve `log`.
 
-        `on_fetched` is told that a replica has everything below an offset, `on_deposed` that one follows a
-        newer leader.
+        `on_fetched` gets a replica and the offset below which it has everything, `on_deposed` a replica that
+        follows a newer leader, and its epoch.
         """
         self._cluster_id = cluster_id
         self._log = log
@@ -45,7 +45,7 @@ class MetadataFetches:
         self._on_deposed = on_deposed
         self._waiting: dict[Deferred, tuple[FetchRequest, int]] = {}
         self.known_offsets: dict[BrokerId, Offset] = {}
-        """Up to where each broker knows that the log is committed."""
+        """The high watermark that each broker knows."""
 
     def fetch(self, request: FetchRequest, now_ms: int) -> Response | Deferred:
         """Answer a Fetch of any version from 13 on, or hold it until there is something new."""
@@ -79,25 +79,24 @@ class MetadataFetches:
 
     @property
     def log_end_offset(self) -> Offset:
-        """The next offset of the leader's log."""
         return self._log.log_end_offset
 
     def progress(self) -> None:
-        """Answer those that wait for what has been appended or committed since."""
+        """Answer the fetches for which records have been appended or committed since."""
         for deferred, (request, _) in list(self._waiting.items()):
             if not self._is_at_end(request):
                 del self._waiting[deferred]
                 deferred.complete(self._served().answer(request))
 
     def expire(self, now_ms: int) -> None:
-        """Answer those whose time is up, with nothing."""
+        """Answer fetches whose max wait has passed, with nothing."""
         for deferred, (request, deadline_ms) in list(self._waiting.items()):
             if deadline_ms <= now_ms:
                 del self._waiting[deferred]
                 deferred.complete(self._served().answer(request))
 
     def _note(self, request: FetchRequest) -> None:
-        """Take in what a replica says of its own log."""
+        """Note the progress of the fetching replica."""
         for topic in request.topics:
             for partition in topic.partitions:
                 if topic.topic_id != CLUSTER_METADATA_TOPIC_ID or partition.replica_directory_id is None:
@@ -115,7 +114,7 @@ class MetadataFetches:
         self._waiting.pop(deferred, None)
 
     def _is_at_end(self, request: FetchRequest) -> bool:
-        """Whether the request is a good one, and there is nothing that it does not know."""
+        """Whether a valid fetch has no news to get: it is at the log's end and knows the high watermark."""
         served = self._served()
         partitions = [
             (topic.topic_id, partition) for topic in request.topics for partition in topic.partitions

@@ -1,8 +1,8 @@
 """The driver's copy of `__cluster_metadata`: one batch a decision, never fsynced.
 
-What counts is what the voters have on their disks, so this copy is a cache that the brokers are served from:
-it begins empty, is made equal to the longest copy among the voters, and is thrown away in the end. Snapshots
-lie beside it as beside the brokers' copies: the one that was copied, and those that are written since.
+Only the voters' disks count, so this copy is a cache from which brokers are served: it begins empty, is
+made equal to the longest copy among the voters, and is thrown away in the end. Snapshots lie beside it as
+beside the brokers' copies: the one that was copied, and those that are written since.
 
 Order for callers: `open`, `begin_at`, `append_copied` and `truncate_to` until the log is a copy, `voters` and
 `replay`, then `begin_epoch`, and from there on `append`. `open`, `begin_at`, `replay` and `close` block.
@@ -57,18 +57,18 @@ class MetadataLog:
         self.snapshots = snapshots
         self.snapshot_taker = SnapshotTaker(snapshots, log, limits, wall_clock_ms)
         self.snapshot: MetadataSnapshot | None = None
-        """Behind which the log begins, if it was copied so."""
+        """The snapshot at the start of the log, if one was copied."""
         self.appended_bytes = 0
-        """How much has been appended in all, committed or not, and never less."""
+        """The bytes of all appends, committed or not; never decreases."""
         self.last_timestamp_ms: TimestampMs = 0
-        """When the last record was written."""
+        """Of the last record."""
         self._voters = VoterHistory()
         self.leader_epoch: LeaderEpoch = 0
         """Of the driver's leadership; 0 before."""
 
     @classmethod
     def open(cls, directory: Path, config: BrokerConfig) -> "MetadataLog":
-        """Begin a log in an empty directory that nobody else uses.
+        """Begin a log in an empty directory of its own.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -82,7 +82,6 @@ class MetadataLog:
 
     @property
     def log_start_offset(self) -> Offset:
-        """The first offset there is."""
         return self._log.log_start_offset
 
     @property
@@ -92,11 +91,10 @@ class MetadataLog:
 
     @property
     def position(self) -> LogPosition:
-        """How far the log reaches."""
         return LogPosition(self._log.epochs.latest or 0, self._log.log_end_offset)
 
     def append_copied(self, records: bytes | memoryview) -> None:
-        """Append batches as another replica has them.
+        """Append batches of another replica, unchanged.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -105,7 +103,7 @@ class MetadataLog:
         self.appended_bytes += len(records)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Forget what lies from `offset` on.
+        """Remove the records from `offset` on.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; UNKNOWN_SERVER_ERROR: it is in a snapshot, so it was committed.
@@ -114,13 +112,13 @@ class MetadataLog:
         if newest is not None and offset < newest.end_offset:
             raise KafkaError(
                 ErrorCode.unknown_server_error,
-                f"a copy of the metadata log parts at offset {offset} from what the snapshot {newest} holds",
+                f"a copy of the metadata log diverges at offset {offset} from the snapshot {newest}",
             )
         self._log.truncate_to(offset)
         self.snapshots.mark_start()
 
     def begin_at(self, snapshot: MetadataSnapshot) -> None:
-        """Begin the copy behind a snapshot that was downloaded into `snapshots`.
+        """Begin the copy at the end of a snapshot that was downloaded into `snapshots`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -139,14 +137,14 @@ class MetadataLog:
             )
 
     def image(self) -> MetadataImage:
-        """Return the image that the log adds up to. Blocks."""
+        """Return the image at the end of the log. Blocks."""
         image = EMPTY_IMAGE if self.snapshot is None else self.snapshot.image
         for batch in self.replay():
             image, _ = replay_records(image, batch.records, batch.last_offset, batch.leader_epoch)
         return image
 
     def voters(self) -> VoterSet | None:
-        """Return the last voter set in what was copied; None if there is none."""
+        """Return the last voter set in the copied log; None if there is none."""
         self._voters = VoterHistory()
         if self.snapshot is not None:
             self._voters.begin_at(self.snapshot.image.end_offset, self.snapshot.voters)
@@ -159,11 +157,11 @@ class MetadataLog:
         return self._voters.latest
 
     def voters_before(self, end_offset: Offset) -> VoterSet | None:
-        """Return the voter set that is in force for the log up to `end_offset`."""
+        """Return the voter set in force for the log up to `end_offset`."""
         return self._voters.before(end_offset)
 
     def begin_epoch(self, leader_epoch: LeaderEpoch, leader_change: Any) -> Offset:
-        """Write in `leader_epoch` from now on, which begins with that control record; return its offset."""
+        """Begin `leader_epoch` with that control record; return its offset."""
         self.leader_epoch = leader_epoch
         return self.append_control([leader_change])
 
@@ -191,11 +189,11 @@ class MetadataLog:
         )
 
     def served(self, leader_id: BrokerId, high_watermark: Offset) -> ServedLog:
-        """Return the log as fetchers are to see it now."""
+        """Return the log as fetchers see it now."""
         return ServedLog(self._log, self.snapshots, leader_id, self.leader_epoch, high_watermark)
 
     def truncation_offset(self, diverging_epoch: tuple[LeaderEpoch, Offset]) -> Offset:
-        """Return where to cut this log when it diverges from another one so."""
+        """Return the offset at which to cut this log for a diverging epoch of another one."""
         log = self._log
         return truncation_offset(log, diverging_epoch, log.log_start_offset, log.log_end_offset)
 

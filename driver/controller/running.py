@@ -1,7 +1,7 @@
-"""What answers on the controller's listener, before an election is won and after it.
+"""The handlers of the controller's listener, before an election is won and after it.
 
-From the first moment on brokers can announce themselves. Clients that come too early wait for their answers,
-instead of asking again and again.
+Brokers can announce themselves from the first moment on. Requests of clients that come too early wait,
+instead of being repeated.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ _WAITING_APIS: Final = frozenset(CLIENT_VERSIONS) - {
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
 }
-"""What clients ask here, and can wait for. Fetch is what brokers follow the metadata log by, and they tell of
-themselves; and whoever asks about the quorum wants to know why there is no majority yet."""
+"""Client requests that can wait for a leader. Fetch and telemetry are not among them, since brokers use them
+too; DescribeQuorum is used to find out why there is no majority yet.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class Running:
-    """What there is while the loop runs; to be used on the loop."""
+    """The parts of a controller while its loop runs; to be used on the loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, stop_requested: asyncio.Event, candidacy: Candidacy
@@ -46,12 +47,12 @@ class Running:
         self.candidacy = candidacy
         self.active_controller: ActiveController | None = None
         self.handlers: Mapping[ApiKey, Handler] = {}
-        """Who answers what; empty while this driver does not lead."""
+        """Empty while this driver does not lead."""
         self.serves_clients = asyncio.Event()
         """Set once this driver leads and its clients need not wait for late brokers any more."""
 
     def broker_announced(self, request: Request) -> Response:
-        """Answer a broker that announces itself (AddRaftVoter)."""
+        """Answer AddRaftVoter, by which a broker announces itself."""
         try:
             broker: AnnouncedBroker = announced_broker(request.body)
             (self.candidacy if self.active_controller is None else self.active_controller).broker_announced(
@@ -65,7 +66,7 @@ class Running:
         return announcement_response(ErrorCode.none)
 
     def handle(self, request: Request) -> Response | Awaitable[Response]:
-        """Answer anything else; a client that comes too early waits, instead of asking again and again.
+        """Answer any other request; a client's that comes too early waits.
 
         Raises:
             KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
@@ -87,7 +88,7 @@ class Running:
 
 
 def listener_table(running: Running, config: BrokerConfig) -> dict[ApiKey, Api]:
-    """Return the table of the controller's listener."""
+    """Return the APIs of the controller's listener."""
     handlers: dict[ApiKey, Handler] = {
         **dict.fromkeys(offered(Side.CONTROLLER), running.handle),
         ApiKey.ADD_RAFT_VOTER: running.broker_announced,

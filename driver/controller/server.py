@@ -1,12 +1,11 @@
-# Long because the controller's thread is one life: starting, being elected, leading, ending.
 """The controller's thread: an event loop with a listener, an election, and then an active controller.
 
-Nothing is decided here. From `start` on brokers can announce themselves; once an election is won, the loop
-hands requests, ticks and reports of lost brokers to the `ActiveController`. Until then clients wait for their
-answers, and a moment more for brokers that are late.
+This module decides nothing. From `start` on brokers can announce themselves; once an election is won, the
+loop hands requests, ticks and reports of lost brokers to the `ActiveController`. Until then clients wait for
+their answers, and a moment more for brokers that are late.
 
 If the disk fails, or another driver takes the cluster over, the controller stops answering and stays
-stopped: `failure` says why, and every waiting call raises it. Whoever answered on would tell of changes that
+stopped: `failure` is the reason, and every waiting call raises it. Further answers could report changes that
 no majority has.
 """
 
@@ -59,7 +58,7 @@ from sparklog.node.serving.requests import Features
 from sparklog.protocol.types import BrokerId, Offset, or_minus_one
 
 TICK_MS: Final = 50
-"""How often sessions, waiting fetches and leader balance are looked at."""
+"""The interval of the checks of sessions, waiting fetches and leader balance."""
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +86,10 @@ class ControllerServer:
     ) -> None:
         """Serve the cluster to which the brokers' directories belong, or a new one if they belong to none.
 
-        `directory` must be empty; nothing in it outlives the controller's use. Who does not have the `secret`
-        is no broker of it. A new cluster has the name `new_cluster_id`, and knows the `first_users`.
-        `sockets` listen at the configuration's bootstrap servers already, if there are any. `brokers_run`:
-        this application has had a controller before, and its brokers need not register again.
+        `directory` must be empty; nothing in it outlives the controller's use. The `secret` authenticates
+        brokers. A new cluster gets the id `new_cluster_id` and the `first_users`. `sockets` listen at the
+        configuration's bootstrap servers already, if there are any. `brokers_run`: this application has
+        had a controller before, and its brokers need not register again.
         """
         self._first_users = first_users
         self._sockets = sockets
@@ -98,14 +97,14 @@ class ControllerServer:
         self._inherited: Offset = 0
         """Registrations below it are of an earlier driver's brokers."""
         self.secret = secret
-        """What those inside know each other by."""
+        """Authenticates driver and brokers to each other."""
         self._config = config
         self._directory = directory
         self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
         self.broker_metrics = BrokerMetrics()
-        """What the brokers and the controller measure."""
+        """The metrics of the brokers and of the controller."""
         self.client_metrics = ClientMetrics()
-        """What clients measure, as far as they tell."""
+        """The telemetry of clients."""
         self._intake = TelemetryIntake(self.broker_metrics, self.client_metrics)
         self._candidate = Candidate(expected_brokers, new_cluster_id)
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
@@ -122,7 +121,7 @@ class ControllerServer:
 
     @property
     def insider(self) -> Insider:
-        """How this process connects to the first listener, and to the brokers that it tells of."""
+        """The credentials of this process for the first listener and the brokers in its responses."""
         return Insider.to(self._config.controller_protocol, self.secret)
 
     def start(self) -> None:
@@ -130,7 +129,7 @@ class ControllerServer:
 
         Raises:
             KafkaError: the directory cannot be written.
-            OSError: the address cannot be listened on.
+            OSError: an address cannot be bound.
         """
         self._thread.start()
         self._started.wait()
@@ -139,7 +138,7 @@ class ControllerServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the first listener, to which brokers go."""
+        """`host:port` of the first listener, to which brokers connect."""
         return str(self._addresses[0])
 
     @property
@@ -154,17 +153,17 @@ class ControllerServer:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that is served; None before an election is won."""
+        """The id of the served cluster; None before an election is won."""
         return self._cluster_id
 
     @property
     def lacks_voters(self) -> bool:
-        """Whether this is an earlier cluster, too few of whose voters have come to go on with it."""
+        """Whether this is an earlier cluster that waits for a majority of its voters."""
         return self._cluster_id is None and self._candidate.voters is not None and self.missing is not None
 
     @property
     def missing(self) -> str | None:
-        """What the controller waits for, as a sentence; None while nothing is missing."""
+        """The brokers or voters that the controller waits for, as a sentence; None while none is missing."""
         running = self._running
         if running is None:
             return None
@@ -173,12 +172,12 @@ class ControllerServer:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest committed state of the cluster."""
+        """The newest committed image."""
         return self._image
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the controller stopped by itself, if it did."""
+        """The error by which the controller stopped; None if there was none."""
         return self._failure
 
     def serves_with(self, broker_count: int) -> bool:
@@ -193,7 +192,7 @@ class ControllerServer:
         )
 
     def know_each_other(self, broker_ids: Collection[BrokerId]) -> bool:
-        """Whether these brokers are unfenced, and would each tell a client of all of them."""
+        """Whether these brokers are unfenced, and each one's metadata has all of them."""
         running = self._running
         active_controller = None if running is None else running.active_controller
         return active_controller is not None and self._live_brokers.know_each_other(
@@ -201,33 +200,32 @@ class ControllerServer:
         )
 
     def report_broker_lost(self, broker_id: BrokerId) -> None:
-        """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
+        """Note the end of the broker's task or executor: it is probed, and fenced if it refuses."""
         self._call(lambda active: active.broker_liveness.suspect(broker_id))
 
     def shut_down_broker(self, broker_id: BrokerId, reason: str) -> None:
-        """Have one broker leave while the cluster goes on; returns before it has."""
+        """Shut down one broker while the cluster goes on; returns before it has left."""
         self._call(lambda active: active.decide(active.controller.shut_down_broker(broker_id, reason)))
 
     def shut_down_brokers(self) -> None:
-        """From now on every heartbeat is answered with should_shut_down."""
+        """Answer every heartbeat with should_shut_down from now on."""
         self._call(lambda active: active.controller.shut_down_brokers())
 
     def subscribe(self, subscriber: CommitSubscriber) -> None:
-        """Have `subscriber` called with every image that is committed from now on.
+        """Call `subscriber` with every image that is committed from now on.
 
-        It is called on the controller's loop, so it may take note and nothing more; with the image it is
-        given why each broker was last fenced or told to leave.
+        The call comes on the controller's loop, so it may take note and nothing more. It has the image and
+        the reason of each broker's last fencing or shutdown.
         """
         with self._lock:
             self._subscribers = (*self._subscribers, subscriber)
 
     def unsubscribe(self, subscriber: CommitSubscriber) -> None:
-        """Call it no more."""
         with self._lock:
             self._subscribers = tuple(each for each in self._subscribers if each != subscriber)
 
     def ask(self, question: Callable[[ActiveController], Answer], timeout_s: float) -> Answer | None:
-        """Return what `question` finds out on the controller's loop.
+        """Return the result of `question`, which is called on the controller's loop.
 
         None if this driver does not lead, or the loop does not come to it within `timeout_s`.
         """
@@ -253,7 +251,7 @@ class ControllerServer:
             self._thread.join()
 
     def _call(self, action: Callable[[ActiveController], None]) -> None:
-        """Have the active controller do something, if this driver is it."""
+        """Call `action` on the loop if this driver leads."""
         running = self._running
         if running is None:
             return
@@ -268,7 +266,7 @@ class ControllerServer:
     def _run_thread(self) -> None:
         try:
             run_watched(self._run(), "controller")
-        except BaseException as error:  # of a thread: whoever waits for it must see it
+        except BaseException as error:  # of a thread: its waiting callers must see it
             self.fail(error)
         finally:
             self._running = None
@@ -326,7 +324,7 @@ class ControllerServer:
         endpoints: Sequence[Endpoint],
         metrics: ControllerMetrics,
     ) -> None:
-        """Win the election and serve, until asked to stop or failed."""
+        """Win the election and serve, until stopped or failed."""
         won = asyncio.ensure_future(running.candidacy.won())
         stopped = asyncio.ensure_future(running.stop_requested.wait())
         try:
@@ -335,7 +333,7 @@ class ControllerServer:
                 return
             lead = won.result()
             image = await asyncio.to_thread(log.image)
-            assert self._candidate.cluster_id is not None, "known before anybody is asked to vote"
+            assert self._candidate.cluster_id is not None, "known before the first request for a vote"
             active_controller = running.active_controller = ActiveController(
                 ControlledCluster(
                     self._candidate.cluster_id,
@@ -393,7 +391,7 @@ class ControllerServer:
         running.serves_clients.set()
 
     def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        """Tell subscribers of the newest committed image."""
+        """Pass the newest committed image to subscribers."""
         with self._lock:
             self._image = image
             self._live_brokers.committed(image)
@@ -413,7 +411,7 @@ class ControllerServer:
         )
 
     def fail(self, error: BaseException) -> None:
-        """End the controller because of an error; `failure` tells which."""
+        """End the controller because of an error, which becomes `failure`."""
         logger.critical("The controller ends: %s", error)
         with self._lock:
             self._failure = self._failure or error

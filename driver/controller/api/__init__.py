@@ -1,1 +1,1 @@
-"""What the controller's listener answers: `table` says who answers which API, a file each kind of them."""
+"""The APIs of the controller's listener: `table` has each one's handler; a module for each kind."""

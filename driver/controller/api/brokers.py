@@ -1,4 +1,4 @@
-"""What brokers say of themselves: that they are there (BrokerRegistration), and alive (BrokerHeartbeat)."""
+"""BrokerRegistration and BrokerHeartbeat."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class BrokerHandlers:
-    """Answers brokers, and notes by which connections they live."""
+    """Answers brokers, and notes the connections that show that they live."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class BrokerHandlers:
         return self._decided(request)
 
     def heartbeat(self, request: Request) -> Response | Deferred:
-        """Answer BrokerHeartbeat when what it changes is committed."""
+        """Answer BrokerHeartbeat when the changes that follow from it are committed."""
         if not self._quorum.has_majority(monotonic_ms()):
             # Another driver may be giving this broker's leaderships away: its lease must not be renewed here.
             return unthrottled(

@@ -1,4 +1,4 @@
-"""What is asked to be changed: decided by the machine, answered when the decision is committed."""
+"""Requests that change the cluster: decided by the machine, answered when the decision is committed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -30,8 +30,6 @@ from sparklog.protocol.codec.versions import upgrade, upgrade_in_steps
 
 
 class ChangeHandlers:
-    """Answers the changes that brokers and clients ask for."""
-
     def __init__(self, config: BrokerConfig, controller: Controller, commit_queue: CommitQueue) -> None:
         self._config = config
         self._controller = controller
@@ -41,7 +39,7 @@ class ChangeHandlers:
         self._known_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 
     async def handle(self, request: Request) -> Deferred:
-        """Decide about what is asked for, which may be thousands of partitions, part by part."""
+        """Decide a request, which may concern thousands of partitions, part by part."""
         body = self._controller.in_full(await upgrade_in_steps(request.body))
         deferred = Deferred()
         quota = self._mutation_quota(request)
@@ -73,7 +71,7 @@ class ChangeHandlers:
         return deferred
 
     def _mutation_quota(self, request: Request) -> MutationQuota:
-        """Return what the request may change."""
+        """Return the client's quota for creating and deleting partitions."""
         strict_since = ROWS[request.api_key].strict_mutations_since
         if strict_since is None:
             return UNLIMITED
@@ -91,7 +89,7 @@ class ChangeHandlers:
         return MutationQuota(of_client, strict=strict, now_ms=now_ms)
 
     def handle_over_decisions(self, request: Request) -> Deferred:
-        """Decide about what a client asks for, which may take more than one decision."""
+        """Decide a client's request that may take more than one decision."""
         deferred, body = Deferred(), upgrade(request.body)
         self._commit_queue.submit_parts(
             lambda: self._controller.handle(body, monotonic_ms()), deferred.complete
@@ -99,7 +97,7 @@ class ChangeHandlers:
         return deferred
 
     def create_topics(self, names: Iterable[str], asker: Request | None) -> None:
-        """Create those of the topics that are not being created yet, as far as the asker's quota goes."""
+        """Create those topics that are not being created yet, within the asker's quota."""
         request = self._auto_created.request_for(names)
         if request is not None:
             quota = UNLIMITED if asker is None else self._quota_of(asker, strict=True)

@@ -1,4 +1,4 @@
-"""Envelope: a client's request that a broker has passed on (KIP-590), answered by whoever else answers it."""
+"""Envelope: a client's request that a broker has forwarded (KIP-590), answered by the API's own handler."""
 
 import logging
 from collections.abc import Mapping
@@ -25,14 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class EnvelopeHandler:
-    """Answers Envelope requests."""
-
     def __init__(self, forwardable: Mapping[ApiKey, Handler]) -> None:
-        """Have what may be forwarded answered by these."""
+        """`forwardable` has the handlers of the APIs that may be forwarded."""
         self._forwardable = forwardable
 
     async def handle(self, request: Request) -> Response:
-        """Answer with what the request inside is answered with, in its own version."""
+        """Return the response to the request inside, encoded in that request's version."""
         try:
             header, body = await decode_request_in_steps(request.body.request_data, memory_times)
             if header.api_key not in self._forwardable:
@@ -58,7 +56,7 @@ class EnvelopeHandler:
         try:
             reply = await response_of(self._forwardable[api_key](forwarded))
             if isinstance(reply, Throttled):
-                # The broker that the client is connected to has it hold back.
+                # The broker to which the client is connected throttles it.
                 codec = request_codec(header.api_key, header.api_version)
                 reply = throttled(codec, reply.response, timedelta(milliseconds=reply.throttle_ms))
             frame = await encode_response_in_steps(header, reply)
@@ -68,7 +66,7 @@ class EnvelopeHandler:
 
 
 def _failed(header: RequestHeader, error: Exception) -> EnvelopeResponse:
-    """Return an answer: to close the connection would take those of a broker's other clients, too."""
+    """Return an error response: a closed connection would cost the broker's other clients theirs."""
     name = ApiKey(header.api_key).name
     if isinstance(error, KafkaError):
         logger.warning("A forwarded %s is refused: %s", name, error)
@@ -78,7 +76,7 @@ def _failed(header: RequestHeader, error: Exception) -> EnvelopeResponse:
 
 
 def _host(address: bytes) -> str:
-    """Return whence somebody asked the broker.
+    """Return the host from which the client connected to the broker.
 
     Raises:
         KafkaError: INVALID_REQUEST.

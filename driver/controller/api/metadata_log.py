@@ -1,4 +1,4 @@
-"""How brokers follow the metadata log: Fetch and FetchSnapshot; and how far they are: DescribeQuorum."""
+"""Fetch and FetchSnapshot, by which brokers follow the metadata log, and DescribeQuorum."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,12 +15,10 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID
 
 _FIRST_FETCH_VERSION: Final = 13
-"""Fetch by topic id; the metadata log is not fetched by name."""
+"""The first version with topic ids; the metadata log cannot be fetched by name."""
 
 
 class MetadataLogHandlers:
-    """Answers who follows the metadata log."""
-
     def __init__(
         self,
         controller: Controller,
@@ -28,17 +26,17 @@ class MetadataLogHandlers:
         quorum: QuorumLeader,
         endpoints: Sequence[Endpoint],
     ) -> None:
-        """Answer for the leader of `quorum`, which listens at `endpoints`."""
+        """`quorum` is the leader that answers, `endpoints` are its listeners."""
         self._controller = controller
         self._fetches = fetches
         self._quorum = quorum
         self._endpoints = endpoints
 
     def fetch(self, request: Request) -> Response | Deferred:
-        """Answer Fetch of the metadata log, at once or when there is more of it.
+        """Answer a Fetch of the metadata log, at once or when there is more of it.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER: it is of a version in which a client asks for records.
+            KafkaError: NOT_LEADER_OR_FOLLOWER: its version is older, so a client asks for records.
         """
         if request.api_version < _FIRST_FETCH_VERSION:
             raise KafkaError(
@@ -50,11 +48,9 @@ class MetadataLogHandlers:
         return self._fetches.fetch(body, monotonic_ms())
 
     def fetch_snapshot(self, request: Request) -> Response:
-        """Answer FetchSnapshot."""
         return self._fetches.fetch_snapshot(upgrade(request.body), monotonic_ms())
 
     def describe_quorum(self, request: Request) -> Response:
-        """Answer DescribeQuorum."""
         return describe_quorum_response(
             self._quorum,
             upgrade(request.body),

@@ -1,4 +1,4 @@
-"""What is asked about the cluster: answered from the newest committed image."""
+"""Queries about the cluster, answered from the newest committed image."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -32,10 +32,10 @@ class QueryHandlers:
         create_topics: Callable[[Iterable[str], Request | None], None],
         until_any_live: Callable[[], Awaitable[object]],
     ) -> None:
-        """Answer from `committed_image`; `until_any_live` waits for one in which a broker is not fenced.
+        """Answer from `committed_image`; `until_any_live` waits for an image with an unfenced broker.
 
-        `endpoints` are where this controller listens, under the names of the brokers' listeners whose
-        addresses it tells there.
+        `endpoints` are the controller's, by the names of the brokers' listeners whose addresses the
+        responses have.
         """
         self._cluster_id = cluster_id
         self._config = config
@@ -48,7 +48,7 @@ class QueryHandlers:
         }
 
     async def metadata(self, request: Request) -> Response:
-        """Answer Metadata, once any broker is live; topics that are to be created are unknown for now."""
+        """Answer Metadata, once any broker is live; topics that are being created are unknown for now."""
         body = await upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
             return await METADATA.refused(body, unnamed_topics())
@@ -69,13 +69,12 @@ class QueryHandlers:
         )
 
     def coordinator(self, request: Request) -> Awaitable[Response]:
-        """Answer FindCoordinator; a coordinator's topic is made when somebody first looks for it."""
+        """Answer FindCoordinator; the first request creates a coordinator's topic."""
         return find_coordinator(
             request, self.image(), request.listener_name, lambda names: self._create_topics(names, None)
         )
 
     def cluster(self, request: Request) -> Response:
-        """Answer DescribeCluster."""
         return describe_cluster_response(
             self.image(),
             upgrade(request.body),
@@ -85,12 +84,10 @@ class QueryHandlers:
         )
 
     async def reassignments(self, request: Request) -> Response:
-        """Answer ListPartitionReassignments."""
         body = await upgrade_in_steps(request.body)
         return await list_reassignments_response(self.image(), body)
 
     async def topic_partitions(self, request: Request) -> Response:
-        """Answer one page of DescribeTopicPartitions."""
         try:
             return await describe_topic_partitions_response(
                 self.image(),
@@ -104,11 +101,11 @@ class QueryHandlers:
             return DESCRIBE_TOPIC_PARTITIONS.refuse(request, error)
 
     def image(self) -> MetadataImage:
-        """Return what queries are answered from.
+        """Return the committed image.
 
         Raises:
-            KafkaError: NOT_CONTROLLER: nothing is known to be committed yet. An empty answer would tell
-                clients that their topics are gone, and they would give up records that wait for them.
+            KafkaError: NOT_CONTROLLER: nothing is known to be committed yet. From an empty response clients
+                would conclude that their topics are gone, and give up records that wait for them.
         """
         image = self._committed_image()
         if image.offset is None:

@@ -1,8 +1,8 @@
-"""The APIs of the controller's listener: their versions, and who answers each once this driver leads.
+"""The APIs of the controller's listener: their versions, and each one's handler once this driver leads.
 
 Requests that change the cluster go to the machine and are answered when committed (`changes`, `brokers`);
-those that ask about it are answered from the committed image (`queries`); the metadata log is followed by
-Fetch (`metadata_log`); an Envelope holds a client's request that a broker has passed on (`envelope`).
+queries are answered from the committed image (`queries`); brokers follow the metadata log by Fetch
+(`metadata_log`); an Envelope holds a client's request that a broker has forwarded (`envelope`).
 """
 
 import asyncio
@@ -45,7 +45,6 @@ def controller_handlers(
     endpoints: Sequence[Endpoint],
     take_telemetry: Callable[[Push], None],
 ) -> Mapping[ApiKey, Handler]:
-    """Return the handler of each API while this driver leads."""
     changes = ChangeHandlers(config, controller, commit_queue)
     brokers = BrokerHandlers(controller, commit_queue, broker_liveness, quorum)
     queries = QueryHandlers(
@@ -82,10 +81,10 @@ def controller_handlers(
 def _admitting(
     config: BrokerConfig, controller: Controller, committed_image: Callable[[], MetadataImage]
 ) -> Callable[[Handler], Handler]:
-    """Return what makes handlers answer only what may be asked, if an authorizer is configured.
+    """Return a wrapper that has handlers answer only authorized requests, if an authorizer is configured.
 
-    Not the dispatcher asks, but whoever leads: before that nobody knows the ACLs. Until the beginning of its
-    epoch is committed they are those that it has replayed, since brokers that register are asked, too.
+    The leader authorizes, not the dispatcher, which does not know the ACLs before this driver leads. Until
+    the beginning of the epoch is committed the replayed ACLs apply, since registrations are authorized, too.
     """
     if config.authorizer is None:
         return lambda handler: handler
@@ -100,10 +99,10 @@ def _admitting(
 
 
 def _only_brokers_serve(request: Request) -> Response:
-    """Answer what is advertised here for the brokers' sake, and no client sends here by the metadata it has.
+    """Refuse an API that is advertised here for brokers only; a client with metadata asks brokers.
 
     Raises:
-        KafkaError: always; the connection is closed, and the client looks up where to turn.
+        KafkaError: always; the connection is closed, and the client refreshes its metadata.
     """
     raise KafkaError(
         ErrorCode.not_leader_or_follower,

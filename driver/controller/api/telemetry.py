@@ -1,8 +1,8 @@
-"""Telemetry at the controller: brokers' figures, clients' that brokers pass on, and clients' that come here.
+"""Telemetry at the controller: of brokers, of clients by Envelope, and of clients connected here.
 
-A broker pushes under the incarnation id that it has registered with; the next incarnation has another one, so
-a replaced broker is nobody any more, and who is not inside the application is no broker. Whatever comes in an
-Envelope is a client's, whoever it says to be.
+A broker pushes under the incarnation id of its registration. A replaced broker's id is unknown, and a
+connection without the application's secret is no broker's. A push in an Envelope is a client's, even with
+a broker's id.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId
 
 BROKERS: Final = Subscription(("*",), 1_000)
-"""What brokers are asked for: everything, every second, for that is how often pages show it."""
+"""Brokers push all metrics once a second, the interval at which pages show them."""
 
 
 class ControllerTelemetry:
-    """The handlers of both APIs on the controller's listener."""
+    """The handlers of GetTelemetrySubscriptions and PushTelemetry on the controller's listener."""
 
     def __init__(self, image: Callable[[], MetadataImage], take: Callable[[Push], None]) -> None:
         """`image` has the brokers' registrations."""
@@ -38,10 +38,10 @@ class ControllerTelemetry:
         self._subscriptions = ClientSubscriptions()
         direct = ClientInstances(self._subscription_of, uuid4, max_bytes=MAX_BYTES)
         self.direct = TelemetryHandlers(direct, partial(self._received, is_forwarded=False))
-        """Answers who has connected to the controller."""
+        """For connections to the controller itself."""
 
     def take_forwarded(self, request: Request) -> Response:
-        """Take what a broker passes on: it knows the client, has said what is to be pushed, and how often."""
+        """Take a forwarded push: the broker knows the client, its subscription and its interval."""
         if len(request.body.metrics) <= MAX_BYTES:
             self._received(request, is_forwarded=True)
         return unthrottled(PushTelemetryResponse, error_code=ErrorCode.none)

@@ -1,1 +1,1 @@
-"""What the controller decides: requests and events in, records and replies out. Pure."""
+"""The controller's decisions: requests and events in, records and replies out. Pure."""

@@ -1,4 +1,4 @@
-"""The records with which a controller becomes active: those of a new cluster, and what a restart changed.
+"""The records of a controller's activation: those of a new cluster, and the changes by a restart.
 
 Eligible leader replicas (KIP-966) were chosen under the min.insync.replicas of their time, so a cluster that
 keeps them has one minimum for all brokers in its log, as Kafka's has: the default of all brokers, which no
@@ -39,7 +39,7 @@ def bootstrap_records(
 ) -> list[MetadataRecord]:
     """Return the first records of a new cluster, or those that a cluster needs under this configuration.
 
-    `first_users` are those that a new cluster knows.
+    `first_users` are the SCRAM credentials of a new cluster.
     """
     records: list[MetadataRecord] = []
     features = image.features
@@ -50,7 +50,7 @@ def bootstrap_records(
         ]
         records += first_users
     elif first_users:
-        logger.info("The cluster is not new: the users that it was to begin with are not set again")
+        logger.info("The cluster is not new: its first users are not set again")
     configured = str(config.min_insync_replicas)
     if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0 or _noted_minimum(image) is not None:
         records += _minimum_records(image, configured)
@@ -67,7 +67,9 @@ def eligible_replicas_records(image: MetadataImage, config: BrokerConfig) -> lis
         and MIN_IN_SYNC_REPLICAS in image.configs[kind, name]
     ]
     if own:
-        logger.info("%s of brokers %s is removed: all have one now", MIN_IN_SYNC_REPLICAS, ", ".join(own))
+        logger.info(
+            "%s of brokers %s is removed: brokers share one now", MIN_IN_SYNC_REPLICAS, ", ".join(own)
+        )
     removals: list[MetadataRecord] = [_minimum_record(name, None) for name in own]
     return [*removals, *_minimum_records(image, str(config.min_insync_replicas))]
 
@@ -82,7 +84,7 @@ def _minimum_records(image: MetadataImage, configured: str) -> list[MetadataReco
     if default is not None and noted is not None and default != noted:
         if default != configured:
             logger.warning(
-                "%s is %s in the properties, and %s as it was altered for all brokers, which holds",
+                "%s is %s in the properties, but was altered to %s for all brokers, which takes precedence",
                 MIN_IN_SYNC_REPLICAS,
                 configured,
                 default,

@@ -1,7 +1,7 @@
-"""The cluster as decided so far, and the questions that every decision asks of it.
+"""The cluster by all decisions so far, and the queries that decisions have in common.
 
-`image` runs ahead of what is durable: it holds every decision made, so that the next one is made on top
-of it. What clients and brokers are told comes from the shell's committed image.
+`image` runs ahead of the committed state: it holds every decision made, so that the next one is made on top
+of it. Responses to clients and brokers come from the shell's committed image.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,21 +38,21 @@ class ClusterState:
     ) -> None:
         self.cluster_id = cluster_id
         self.started_with = self._config = config
-        """The configuration that all brokers have, whatever they were told since."""
+        """The brokers' configuration at their start, without later changes."""
         self._dynamic_defaults: Mapping[str, str] = {}
         self.image = image
         self.partitions_per_decision = partitions_per_decision
-        """How many partitions one decision looks at because a broker's state changes."""
+        """The most partitions that one decision looks at for a change of a broker's state."""
         self.topic_index = TopicIndex(image)
         self.unsettled = UnsettledPartitions(image, self.topic_index)
         self.sessions = Sessions(config.broker_session_timeout_ms)
         self.departure_reasons: dict[BrokerId, str] = {}
-        """Why each broker was last fenced, or told to leave; decides nothing."""
+        """The reason of each broker's last fencing or shutdown; no decision depends on it."""
 
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
     ) -> None:
-        """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
+        """Apply decided records; `last_offset` is that of the last one (or of a control record, alone)."""
         before = self.image
         self.image, delta = replay_records(before, records, last_offset, leader_epoch)
         self.topic_index.changed(before, self.image, delta)
@@ -60,9 +60,9 @@ class ClusterState:
         self._raise_shutdown_offsets(before, delta)
 
     def _raise_shutdown_offsets(self, before: MetadataImage, delta: MetadataDelta) -> None:
-        """Let no broker in controlled shutdown go before all others know what it was taken out of.
+        """Keep brokers in controlled shutdown until all others know the changes that took them out.
 
-        Whatever took it out: a proposal of the ISR or an election may come between the parts of its own.
+        Any change counts: a proposal of the ISR or an election may come between the parts of the shutdown.
         """
         for broker_id, registration in self.image.brokers.items():
             session = self.sessions.get(broker_id)
@@ -81,7 +81,7 @@ class ClusterState:
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration that all brokers have, with what they were told while they ran."""
+        """The configuration that all brokers have, with its changes at run time."""
         dynamic_defaults = self.image.broker_configs(None)
         if dynamic_defaults is not self._dynamic_defaults:
             self._dynamic_defaults = dynamic_defaults
@@ -90,11 +90,10 @@ class ClusterState:
 
     @property
     def next_offset(self) -> Offset:
-        """The offset of the next record that is decided."""
         return self.image.end_offset
 
     def check_broker_epoch(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> BrokerRegistration:
-        """Return the registration under which a broker speaks.
+        """Return the registration with this broker epoch.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH: the broker is not registered, or has registered again since.
@@ -121,9 +120,10 @@ class ClusterState:
         )
 
     def lost_logs(self, partition: PartitionRegistration) -> tuple[BrokerId, ...]:
-        """Return the members of the ISR whose directories have failed: they are to leave it, and for good.
+        """Return the active members of the ISR whose directories have failed: they leave it, as lost.
 
-        Whoever comes back without a directory left the ISR before, so that its replica there may be whole.
+        A broker that registers again without a directory has left the ISR before, so its replica there may be
+        whole.
         """
         return tuple(
             each for each in partition.isr if self.is_active(each) and not self.is_in_sync(partition, each)
@@ -152,9 +152,9 @@ class ClusterState:
         leaving: Collection[BrokerId] = (),
         joining: BrokerId | None = None,
     ) -> Callable[[BrokerId], bool]:
-        """Return the test for a leader of `partition` while `leaving` are going and `joining` being unfenced.
+        """Return the test for a leader of `partition` while brokers leave and `joining` is being unfenced.
 
-        A broker that has come back without the directory in which its replica lay may not lead.
+        A broker that has registered again without the directory of its replica may not lead.
         """
 
         brokers = self.image.brokers
@@ -170,7 +170,7 @@ class ClusterState:
         return test
 
     def isr_rules(self, topic: str) -> IsrRules:
-        """Return what topic and cluster configuration say about in-sync replicas."""
+        """Return the values of topic and cluster configuration that concern in-sync replicas."""
         own = self.image.topic_configs(topic)
         unclean, minimum = own.get(_UNCLEAN_ELECTION), own.get(MIN_IN_SYNC_REPLICAS)
         return IsrRules(
@@ -187,17 +187,17 @@ class ClusterState:
         return self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
 
     def usable_brokers(self) -> Iterator[UsableBroker]:
-        """Yield the brokers that may be given replicas: all that are not shutting down."""
+        """Yield the brokers that can get replicas: all that are not shutting down."""
         for broker_id, registration in self.image.brokers.items():
             if not registration.in_controlled_shutdown:
                 yield UsableBroker(broker_id, registration.rack, registration.fenced)
 
     def default_directories(self, replicas: Iterable[BrokerId]) -> tuple[UUID | None, ...]:
-        """Return the directory in which each new replica will lie, as far as the controller can know."""
+        """Return the directory of each new replica; None if its broker has still to choose."""
         return tuple(self.default_directory(broker_id) for broker_id in replicas)
 
     def default_directory(self, broker_id: BrokerId) -> UUID | None:
-        """Return the broker's only directory, or that it is still to be chosen."""
+        """Return the broker's only directory, None if it has still to choose."""
         registration = self.image.brokers.get(broker_id)
         if registration is not None and len(registration.log_directories) == 1:
             return registration.log_directories[0]
@@ -206,7 +206,7 @@ class ClusterState:
     def partitions(
         self, keys: Iterable[TopicIdPartition]
     ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """Yield those of the partitions that there are."""
+        """Yield those of the partitions that exist."""
         topics = self.image.topics.by_id
         for topic_id, partition_id in keys:
             topic = topics.get(topic_id)
@@ -218,7 +218,7 @@ class ClusterState:
 def _changed_partitions(
     before: MetadataImage, delta: MetadataDelta
 ) -> Iterator[tuple[TopicIdPartition, PartitionRegistration]]:
-    """Yield the partitions that are changed, as they were."""
+    """Yield the changed partitions, in their state before the change."""
     for topic_id, numbers in delta.changed_topics.items():
         for number in numbers:
             partition = before.topics.partition(topic_id, number)
@@ -237,5 +237,5 @@ def _is_taken_out(
 
 
 def election_of(rules: IsrRules) -> Election:
-    """Return how far an election goes that nobody asked for."""
+    """Return how far an automatic election may go."""
     return Election.UNCLEAN if rules.unclean_election else Election.ONLINE

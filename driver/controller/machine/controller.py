@@ -1,9 +1,9 @@
 """The controller: requests and events in, metadata records and replies out.
 
 No clock, no randomness, no file and no socket: time and topic ids are given. Every decision is made on top
-of all earlier ones, so the order for whoever runs the machine is: `handle` (or `tick`, ...), then at once
-`replay` of the records under the offset they get, then make them durable, and only then reply. Records of
-one decision belong into one batch: they take effect together.
+of all earlier ones, so the order for the caller is: `handle` (or `tick`, ...), then at once `replay` of the
+records under the offset they get, then make them durable, and only then reply. Records of one decision
+belong into one batch: they take effect together.
 
 Source: KIP-631 and Kafka's org.apache.kafka.controller for behaviour and error codes.
 """
@@ -66,13 +66,13 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 PARTITIONS_PER_DECISION: Final = 300
-"""How many partitions change at once because a broker's state does: about 5 ms of the loop."""
+"""The most partitions that change at once for a broker's state: about 5 ms of the loop."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Periodic:
-    """Something that is due an interval after the first look at it, and every interval from then on."""
+    """An action that is due an interval after the first look at it, and every interval from then on."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -88,7 +88,7 @@ class _Periodic:
 
 
 class Controller:
-    """The state of the cluster as decided so far, and the rules by which it changes."""
+    """The state of the cluster by all decisions so far, and the rules by which it changes."""
 
     def __init__(
         self,
@@ -110,7 +110,6 @@ class Controller:
 
     @property
     def topic_index(self) -> TopicIndex:
-        """What is counted of all partitions."""
         return self._cluster.topic_index
 
     @property
@@ -120,23 +119,23 @@ class Controller:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to do that a broker's new state calls for; else `tick` goes on with it."""
+        """Whether all changes for new states of brokers are made; otherwise `tick` goes on with them."""
         return self._stopping or not len(self._cluster.unsettled)
 
     @property
     def departure_reasons(self) -> Mapping[BrokerId, str]:
-        """Why each broker was last fenced, or told to leave."""
+        """The reason of each broker's last fencing or shutdown."""
         return self._cluster.departure_reasons
 
     def bootstrap(self, first_users: Sequence[UserScramCredentialRecord] = ()) -> Decision:
-        """Return what a controller says before anything else; nothing if its configuration is as it was.
+        """Return the first decision of a controller; it is empty if the configuration has not changed.
 
-        A new cluster knows the `first_users`.
+        A new cluster gets the `first_users`.
         """
         return Decision(bootstrap_records(self.image, self._cluster.started_with, first_users), None)
 
     def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> Decision:
-        """Decide about a request, an entity of one of the types below, within its client's `quota`.
+        """Decide a request, an entity of one of the types below, within its client's `quota`.
 
         Raises:
             KeyError: another kind of entity.
@@ -147,11 +146,11 @@ class Controller:
         return _HANDLERS[type(request)](self, request, now_ms)
 
     def in_full(self, request: Any) -> Any:
-        """Return a request that names all it is about, so that it can be divided (`parts`)."""
+        """Return the request with all its subjects named, so that it can be divided (`parts`)."""
         return name_all(self._cluster, request) if isinstance(request, ElectLeadersRequest) else request
 
     def tick(self, now_ms: int) -> Decision:
-        """Fence the brokers that have been silent for too long, or else hold the elections that are due.
+        """Fence the brokers whose sessions have expired, or else hold the elections that are due.
 
         Call it again, after `replay`, until it has no records and `is_settled`.
         """
@@ -169,7 +168,7 @@ class Controller:
         return Decision(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:
-        """Return what brokers have to be asked about their logs."""
+        """Return the questions about brokers' logs that elections and removals wait for."""
         if self._stopping:
             return []
         return self._recovery.questions(self._cluster, now_ms) + self._internal_topics.questions(
@@ -179,7 +178,7 @@ class Controller:
     def log_question_answered(
         self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition], now_ms: int
     ) -> Decision:
-        """Take in how far a broker's logs reach, by topic and partition; what is missing is asked again."""
+        """Note the ends of a broker's logs, by topic and partition; missing ones are asked for again."""
         self._recovery.answered(question, positions)
         self._internal_topics.answered(self._cluster, question, positions)
         return Decision([] if self._stopping else self._decided_by_logs(now_ms), None)
@@ -195,18 +194,18 @@ class Controller:
         return Decision(fencing.fence(self._cluster, registration, "its process has ended"), None)
 
     def shut_down_broker(self, broker_id: BrokerId, reason: str) -> Decision:
-        """Have one broker leave while the cluster goes on: its leaders move, then it is told to go."""
+        """Let one broker leave while the cluster goes on: its leaders move, then it gets should_shut_down."""
         registration = self.image.brokers.get(broker_id)
         if registration is None or self._stopping:
             return Decision([], None)
         return Decision(fencing.begin_controlled_shutdown(self._cluster, registration, reason), None)
 
     def shut_down_brokers(self) -> None:
-        """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
+        """Answer every heartbeat with should_shut_down from now on; fence no broker, elect no leader.
 
         The ISRs stay what they are, so that the last broker to leave is not the only one in sync.
         """
-        logger.info("All brokers are told to shut down")
+        logger.info("All brokers shut down: should_shut_down is the reply to every heartbeat from now on")
         self._stopping = True
 
     def metadata_fetched(self, broker_id: BrokerId, fetch_offset: Offset) -> None:
@@ -221,7 +220,7 @@ class Controller:
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
     ) -> None:
-        """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
+        """Apply decided records; `last_offset` is that of the last one (or of a control record, alone)."""
         self._cluster.replay(records, last_offset, leader_epoch)
 
     def _decided_by_logs(self, now_ms: int) -> list[MetadataRecord]:
@@ -272,7 +271,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         UpdateFeaturesRequest: _timeless(update_features),
     }
 )
-"""The requests that `Controller.handle` decides about, besides these:"""
+"""The requests that `Controller.handle` decides without a quota."""
 
 _LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQuota], Decision]]] = (
     MappingProxyType(
@@ -283,7 +282,7 @@ _LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQ
         }
     )
 )
-"""What a client may have only so much of."""
+"""The requests that a client's mutation quota limits."""
 
 DECIDED_APIS: Final = frozenset(ApiKey(each.__api_key__) for each in (*_HANDLERS, *_LIMITED_HANDLERS))
 """The APIs of these requests."""

@@ -1,7 +1,7 @@
-"""Elections: because a broker goes, because one comes, because somebody asks, because leaders lie unevenly.
+"""Elections: for a broker that leaves or joins, for a request, and for the balance of leaders.
 
-The index knows the partitions that each may concern (`topic_index`). Where they are many, the first of them
-change at once, and the rest by the decisions that follow (`unsettled_partitions`).
+`topic_index` finds the partitions of each. If they are many, the first of them change at once, and the rest
+by the decisions that follow (`unsettled_partitions`).
 """
 
 import logging
@@ -50,7 +50,7 @@ def remove_from_isrs(cluster: ClusterState, broker_ids: Collection[BrokerId]) ->
 
 
 def settle(cluster: ClusterState) -> list[MetadataRecord]:
-    """Change the next partitions that were noted: nobody in the ISR who is not in sync, and a leader."""
+    """Change the next noted partitions: members out of sync leave the ISR, and a leader is elected."""
     taken = cluster.unsettled.take(cluster.partitions_per_decision)
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
@@ -65,11 +65,11 @@ def settle(cluster: ClusterState) -> list[MetadataRecord]:
             lost_log=cluster.lost_logs(partition),
         )
 
-    return _for_partitions(cluster, change, "by what brokers are there", taken)
+    return _for_partitions(cluster, change, "brokers have joined or left", taken)
 
 
 def remove_lost_replicas(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
-    """Take a broker out of the first partitions of which it may have lost what it had acknowledged (KIP-966).
+    """Take a broker out of the first partitions in which it may have lost acknowledged records (KIP-966).
 
     After an unclean stop, or without a directory left, it is no eligible leader replica of any either. If
     `partitions_per_decision` of them change, there may be more.
@@ -83,10 +83,10 @@ def remove_lost_replicas(cluster: ClusterState, broker_id: BrokerId) -> list[Met
 def remove_from_failed_directories(
     cluster: ClusterState, broker_id: BrokerId, directories: Collection[UUID]
 ) -> list[MetadataRecord]:
-    """Take a broker out of the first ISRs whose replicas lie in `directories`, of which nothing is left.
+    """Take a broker out of the first ISRs whose replicas lie in failed `directories`.
 
     It leaves the others by `settle`, once its registration is without the directories: that belongs into the
-    same batch. Of none of them it is an eligible leader replica from then on; those are few, and all at once.
+    same batch. It stops being an eligible leader replica of any of them at once, since those are few.
     """
 
     def of_them(keys: Iterable[TopicIdPartition]) -> Iterator[TopicIdPartition]:
@@ -109,7 +109,7 @@ def _lost(
 
 
 def elect_unfenced(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
-    """Give the first partitions without a leader the broker that is being unfenced, where it may lead."""
+    """Elect the broker that is being unfenced for the first partitions without a leader that it may lead."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
         if broker_id not in partition.replicas:
@@ -151,7 +151,7 @@ def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decisi
 
 
 def name_all(cluster: ClusterState, request: ElectLeadersRequest) -> ElectLeadersRequest:
-    """Return a request that names its partitions: one for all stands for those that need the election."""
+    """Return a request that names its partitions: a request for all means those that need the election."""
     if request.topic_partitions is not None:
         return request
     index = cluster.topic_index
@@ -172,7 +172,7 @@ def _for_partitions(
     reason: str,
     keys: Iterable[TopicIdPartition],
 ) -> list[MetadataRecord]:
-    """Return what `change` makes of the partitions that `keys` name."""
+    """Return the records of `change` for the partitions of `keys`."""
     records: list[MetadataRecord] = []
     moved = leaderless = 0
     rules_of: dict[UUID, IsrRules] = {}

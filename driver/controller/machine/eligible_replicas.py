@@ -1,10 +1,10 @@
-"""What becomes of eligible leader replicas (KIP-966) when min.insync.replicas is another one.
+"""Eligible leader replicas (KIP-966) after a change of min.insync.replicas.
 
 They, and those that are remembered while a leader recovers, were chosen because nothing is committed below
 the minimum of their time. Under a smaller one their leader commits without them, so they are forgotten,
-wherever there is somebody in sync. A partition whose ISR is empty has no leader that could commit anything:
-there they stay what they are, and are the only ones that may lead. ClearElrRecord makes no such difference;
-it would leave that partition without a leader for ever.
+wherever a replica is in sync. A partition whose ISR is empty has no leader that could commit anything:
+there they stay, and are the only ones that may lead. ClearElrRecord makes no such difference; it would leave
+that partition without a leader for ever.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ def forget_eligible_replicas(topics: Iterable[TopicImage]) -> list[MetadataRecor
 
 
 def topics_by_default(image: MetadataImage) -> Iterator[TopicImage]:
-    """Yield the topics that go by the cluster's min.insync.replicas, having none of their own."""
+    """Yield the topics that use the cluster's min.insync.replicas, having none of their own."""
     for topic in image.topics.by_id.values():
         if _MIN_IN_SYNC_REPLICAS not in image.topic_configs(topic.name):
             yield topic

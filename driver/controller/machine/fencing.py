@@ -1,9 +1,9 @@
-"""A broker is fenced, or begins a controlled shutdown: others take over what it leads.
+"""Fencing and controlled shutdown of a broker: others take over its leaderships.
 
-The rules this module keeps:
+The rules:
 
-- Whoever becomes fenced leaves ISRs and leaderships in the same batch of records; if they are very many, in
-  the batches that follow (`unsettled_partitions`). Nobody is unfenced or registers anew before that is done.
+- A fenced broker leaves ISRs and leaderships in the same batch of records; if they are very many, in the
+  batches that follow (`unsettled_partitions`). No broker is unfenced or registers again before that is done.
 - Brokers that are fenced together leave together, and so do those that have not left yet.
 
 Source: KIP-631, KIP-841 (fenced brokers and the ISR).
@@ -41,11 +41,11 @@ def fence_expired(cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
         if registration.fenced:
             continue
         if session is None or session.broker_epoch != registration.broker_epoch:
-            # A controller that has just started has heard of nobody yet.
+            # A controller that has just started has heard of no broker yet.
             cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
         elif not cluster.sessions.is_alive(broker_id, now_ms):
             cluster.sessions.end(broker_id)
-            reason = f"nothing was heard of it for {now_ms - session.last_contact_ms} ms"
+            reason = f"its session expired {now_ms - session.last_contact_ms} ms after its last contact"
             logger.info("Broker %d is fenced: %s", broker_id, reason)
             cluster.departure_reasons[broker_id] = reason
             expired.append(registration)
@@ -55,14 +55,14 @@ def fence_expired(cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
 def begin_controlled_shutdown(
     cluster: ClusterState, registration: BrokerRegistration, reason: str
 ) -> list[MetadataRecord]:
-    """Return the records that begin a broker's controlled shutdown without its asking.
+    """Return the records that begin a broker's controlled shutdown without its request.
 
-    The answer to one of its next heartbeats tells it to go, once it leads nothing and the others know.
+    The reply to one of its next heartbeats has should_shut_down, once it leads nothing and the others know.
     """
     session = cluster.sessions.get(registration.broker_id)
     if registration.in_controlled_shutdown or (registration.fenced and session is None):
         return []
-    logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
+    logger.info("Broker %d leaves: %s", registration.broker_id, reason)
     cluster.departure_reasons[registration.broker_id] = reason
     if registration.fenced:
         return [_enters_controlled_shutdown(registration)]

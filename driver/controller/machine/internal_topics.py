@@ -1,12 +1,12 @@
-"""Internal topics that somebody other than their owner made: removed if nothing was ever written to them.
+"""Internal topics that were not created by their coordinator: removed if nothing was ever written to them.
 
-A coordinator makes its topic itself, compacted, with as many partitions as it divides its work by. One that
-came into being because a client asked for it is neither, and would be wrong for ever. Nobody but its owner
-writes to an internal topic, so one that is found empty stays so; its owner makes it anew when it first needs
-it. One that has had records is left alone, and the log asks for it to be deleted.
+A coordinator creates its topic itself, compacted, with as many partitions as it divides its work by. A topic
+that a client's request created is neither, and would be wrong for ever. Only its coordinator writes to an
+internal topic, so an empty one stays empty; the coordinator creates it again when needed. A topic with
+records is left alone, and a log line asks for its deletion.
 
-Pure. Order for the caller: `questions` and `removals` now and then; what comes of a question is given to
-`answered`, and `removals` asked for again. What nobody answered is asked again.
+Pure. Order for the caller: `questions` and `removals` now and then; pass the result of a question to
+`answered`, and call `removals` again. Questions without an answer are repeated.
 """
 
 import logging
@@ -24,18 +24,18 @@ logger = logging.getLogger(__name__)
 
 _CLEANUP_POLICY = "cleanup.policy"
 _COMPACT = "compact"
-"""Every owner sets it, in so many words, and the default of a cluster is another one."""
+"""Every owner sets it explicitly; the cluster's default is another one."""
 
 
 class InternalTopicRepair:
-    """The internal topics that are not as their owners make them, and what is known of their logs."""
+    """The internal topics that differ from those of their owners, and the known ends of their logs."""
 
     def __init__(self) -> None:
         self._end_offsets: dict[TopicIdPartition, int] = {}
         self._told: set[str] = set()
 
     def questions(self, cluster: ClusterState) -> list[LogQuestion]:
-        """Return what leaders have to be asked before the wrong topics can be removed."""
+        """Return the questions to leaders that must be answered before wrong topics can be removed."""
         asked: dict[BrokerId, dict[str, dict[int, LeaderEpoch]]] = {}
         for topic in _wrong(cluster):
             for number, partition in topic.partitions.items():
@@ -48,7 +48,7 @@ class InternalTopicRepair:
     def answered(
         self, cluster: ClusterState, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition]
     ) -> None:
-        """Take in how far leaders' logs reach; those that are missing are asked for again."""
+        """Note the ends of leaders' logs; missing ones are asked for again."""
         for topic in _wrong(cluster):
             for number, partition in topic.partitions.items():
                 position = positions.get((topic.name, number))
@@ -70,7 +70,9 @@ class InternalTopicRepair:
             if any(ends):
                 self._tell(topic)
             elif None not in ends:
-                logger.warning("Topic %s is empty, and not as its owner makes it: it is removed", topic.name)
+                logger.warning(
+                    "Topic %s is removed: empty, and not as its coordinator creates it", topic.name
+                )
                 records.append(RemoveTopicRecord(topic_id=topic.topic_id))
         return records
 
@@ -78,8 +80,8 @@ class InternalTopicRepair:
         if topic.name not in self._told:
             self._told.add(topic.name)
             logger.error(
-                "Topic %s is not as its owner makes it, but has records: it cannot be used before somebody "
-                "deletes it",
+                "Topic %s has records, but is not as its coordinator creates it: it cannot be used until it "
+                "is deleted",
                 topic.name,
             )
 

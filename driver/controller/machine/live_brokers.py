@@ -1,9 +1,8 @@
-"""Which brokers are live, and whether they know it of each other. Pure.
+"""The live brokers, and whether each one's metadata has the others. Pure.
 
-A broker answers clients from its own image. One that has not heard yet that another is live tells of a
-smaller cluster, and a client that has been told of the larger one drops that other broker, with what it had
-asked of it: librdkafka's admin client then fails requests with _DESTROY_BROKER. So whoever waits for brokers
-waits for this, too.
+A broker answers clients from its own image. If that lacks another live broker, a client that knew it drops it
+with the requests in flight to it: librdkafka's admin client then fails requests with _DESTROY_BROKER. So a
+wait for brokers is a wait for this, too.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,13 +12,12 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset
 
 
 class LiveBrokers:
-    """The brokers that are not fenced, each with the offset by which it was so."""
+    """The brokers that are not fenced, each with the offset of the image that first had it so."""
 
     def __init__(self) -> None:
         self._since: dict[BrokerId, tuple[BrokerEpoch, Offset]] = {}
 
     def committed(self, image: MetadataImage) -> None:
-        """Take in the next image."""
         since = {}
         for broker_id, broker in image.brokers.items():
             if not broker.fenced:
@@ -31,9 +29,9 @@ class LiveBrokers:
     def know_each_other(
         self, broker_ids: Collection[BrokerId], known_offsets: Mapping[BrokerId, Offset]
     ) -> bool:
-        """Whether all of these are live, and each knows it of all of them.
+        """Whether all of these are live, and each one's metadata has all of them.
 
-        `known_offsets` says up to where each broker knows the metadata to be committed.
+        `known_offsets` has the high watermark of the metadata that each broker knows.
         """
         if not self._since.keys() >= set(broker_ids):
             return False

@@ -1,8 +1,8 @@
-"""How many partitions one request may create or delete, topic by topic.
+"""The partitions that one request may create or delete, topic by topic.
 
-A strict quota refuses what comes once its tokens are spent; a permissive one, for clients that do not know
-the error, does all and has its client wait. Either way the first topic that finds none overdrawn is done as a
-whole, be it larger than what is left: whoever waits gets his turn, however small his quota.
+A strict quota refuses topics once its tokens are spent; a permissive one, for clients that do not know the
+error, does all and throttles its client. In both, the first topic that finds the quota not overdrawn is done
+as a whole, even if it is larger than the rest: each waiting client gets its turn, however small its quota.
 
 Source: KIP-599; Kafka's StrictControllerMutationQuota and PermissiveControllerMutationQuota.
 """
@@ -14,10 +14,10 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class MutationQuota:
-    """What one request may change."""
+    """The quota of one request."""
 
     def __init__(self, quota: TokenQuota | None, *, strict: bool, now_ms: int) -> None:
-        """Take from `quota`, of all requests of a client; `None` is without end."""
+        """Take from `quota`, which all requests of a client share; `None` is unlimited."""
         self._quota = quota
         self._strict = strict
         self._now_ms = now_ms
@@ -42,7 +42,7 @@ class MutationQuota:
             self._throttle_ms = self._quota.record(partitions, self._now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Return for how long the client is to hold back from now on."""
+        """Return the throttle time from now on."""
         return max(0, self._throttle_ms - (now_ms - self._now_ms))
 
 

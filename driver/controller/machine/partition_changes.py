@@ -1,15 +1,16 @@
-"""Who leads a partition and who is in its ISR, after something happened to it.
+"""The leader and ISR of a partition after a change.
 
-The rules this module keeps:
+The rules:
 
 - A leader is elected from the ISR (or, when the ISR is empty, from the eligible leader replicas, KIP-966).
   Only an unclean election goes beyond that: its leader is alone in the ISR and RECOVERING (KIP-704).
-- When a partition loses its last leader, all who were in sync or eligible then are remembered: should all of
-  them lose that, they are who is asked for the longest log (`unclean_recovery`). They are remembered on while
-  the leader found so has not committed anything: should its log be lost too, theirs are the longest again.
+- When a partition loses its last leader, all replicas that were in sync or eligible then are remembered:
+  should all of them lose that, they are asked for the longest log (`unclean_recovery`). They stay remembered
+  while the leader found so has not committed anything: should its log be lost too, theirs are the longest
+  again.
 - A leader that is still acceptable stays.
-- A reassignment ends with the change that brings all of its target into the ISR, whatever that change was
-  for: in one record those that it removes leave replicas, ISR and leadership (`reassignment`).
+- A reassignment ends with the change that brings all of its target into the ISR, for any
+  reason: in one record those that it removes leave replicas, ISR and leadership (`reassignment`).
 - With eligible leader replicas off, the last member never leaves the ISR: while it is away the partition
   has no leader and waits for it. If several leave together, that is the leader.
 - A change that alters nothing is no record. Every record raises the partition epoch; a record with a
@@ -30,15 +31,13 @@ from sparklog.protocol.types import BrokerId, or_minus_one
 
 
 class Election(Enum):
-    """How far an election may go."""
-
     ONLINE = "keep the leader while it may lead, else take another in-sync replica"
     PREFERRED = "take the first replica of the assignment if it is in sync, else as ONLINE"
     UNCLEAN = "as ONLINE, but take a replica out of sync rather than have no leader"
 
 
 class IsrRules(NamedTuple):
-    """What the topic says about its in-sync replicas."""
+    """The topic's configuration for in-sync replicas."""
 
     unclean_election: bool
     min_in_sync_replicas: int
@@ -68,10 +67,10 @@ def change_partition(
 ) -> PartitionChangeRecord | None:
     """Return the record that gives the partition the wanted ISR and the leader that follows from it.
 
-    `isr`, `leader_recovery_state`, `directories` and `assignment` of None keep what is there; `directories`
-    are those of the replicas that are there, an assignment has its own. `lost_log` are replicas that may have
-    lost what they had acknowledged and so are no eligible leader replicas. `longest_log` has the longest log
-    of the replicas, and leads when nobody is eligible. Returns None when nothing changes.
+    `isr`, `leader_recovery_state`, `directories` and `assignment` of None keep the present value;
+    `directories` are those of the present replicas, an assignment has its own. `lost_log` are replicas that
+    may have lost acknowledged records and so are no eligible leader replicas. `longest_log` has the longest
+    log of the replicas, and leads when no replica is eligible. Returns None when nothing changes.
     """
     wanted_isr = partition.isr if isr is None else isr
     if not wanted_isr and partition.isr and not rules.eligible_leader_replicas:
@@ -102,7 +101,7 @@ def change_partition(
             if not _commits_nothing(partition, wanted_isr, rules):
                 elr = ()
             if wanted.is_complete(wanted_isr):
-                # Who leads now is the target, and perhaps nothing else will change any more.
+                # The leader is the target now, and perhaps no other change will follow.
                 wanted = wanted.completed()
                 moves = wanted.changes(before)
                 partition, elr = replace(before, **moves), ()
@@ -130,9 +129,9 @@ def change_partition(
 def _last_to_leave(
     partition: PartitionRegistration, assignment: Assignment | None, lost_log: Collection[BrokerId]
 ) -> tuple[BrokerId, ...]:
-    """Return who stays in the ISR when all leave, and an empty one is not allowed: the leader if it may.
+    """Return the member that stays when all leave an ISR that must not be empty: the leader if possible.
 
-    Nobody whose log is lost, while there is another.
+    No replica whose log is lost, while there is another.
     """
     replicas = partition.replicas if assignment is None else assignment.replicas
     may_stay = tuple(broker_id for broker_id in partition.isr if broker_id in replicas)
@@ -146,10 +145,10 @@ def _eligible_leader_replicas(
     lost_log: Collection[BrokerId],
     rules: IsrRules,
 ) -> tuple[BrokerId, ...]:
-    """Return the replicas outside the ISR that hold everything that is committed.
+    """Return the replicas outside the ISR that hold every committed record.
 
-    While the ISR is smaller than min.insync.replicas nothing is committed, so whoever was in it when it
-    became too small misses nothing.
+    While the ISR is smaller than min.insync.replicas nothing is committed, so its members at the moment it
+    became too small miss nothing.
     """
     if not rules.eligible_leader_replicas or not _commits_nothing(partition, wanted_isr, rules):
         return ()
@@ -165,7 +164,7 @@ def _last_known_elr(
     *,
     has_longest_log: bool,
 ) -> tuple[BrokerId, ...]:
-    """Return who is to be asked for the longest log when nobody is left who surely has all."""
+    """Return the replicas to ask for the longest log when no replica surely has all records."""
     known = tuple(broker_id for broker_id in partition.last_known_elr if broker_id in partition.replicas)
     if leader is None:
         return known if partition.leader is None and known else _last_in_sync(partition)
@@ -176,14 +175,14 @@ def _last_known_elr(
 
 
 def _last_in_sync(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
-    """Return who may have all that is committed when nobody leads any more: the last leader first."""
+    """Return the replicas that may have every committed record: the last leader first."""
     others = {*partition.isr, *partition.elr, *partition.last_known_elr} - {partition.leader}
     last_leader = (partition.leader,) if partition.leader in partition.replicas else ()
     return (*last_leader, *(broker_id for broker_id in partition.replicas if broker_id in others))
 
 
 def _commits_nothing(partition: PartitionRegistration, isr: tuple[BrokerId, ...], rules: IsrRules) -> bool:
-    # As the leader has it (`PartitionLeader.effective_min_insync_replicas`).
+    # As for the leader (`PartitionLeader.effective_min_insync_replicas`).
     return len(isr) < min(rules.min_in_sync_replicas, len(partition.original_replicas))
 
 

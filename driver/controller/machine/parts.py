@@ -1,9 +1,9 @@
 """Divides a change of very many topics into parts that are decided one after the other.
 
-A decision about ten thousand topics would hold the controller's loop, and with it every broker's lease. So
-what a request asks for is decided `TOPICS_PER_PART` topics at a time, each part on top of what was decided
-before it, be it by others. A topic changes as a whole; a request of so many need not. What names the same
-topic stays together, since naming it twice is a mistake. A request of few topics is its only part.
+A decision about ten thousand topics would block the controller's loop, and with it every broker's lease. So a
+request is decided `TOPICS_PER_PART` topics at a time, each part on top of all earlier decisions, those of
+other requests included. A topic changes as a whole; a large request need not. Items with the same topic stay
+together, since naming it twice is a mistake. A small request is its only part.
 """
 
 from collections.abc import Generator, Hashable, Sequence
@@ -17,7 +17,7 @@ from sparklog.protocol.errors import ErrorCode
 
 @coroutine
 def parts_of(request: Any, division: Parts | None) -> Generator[None, None, Sequence[Any]]:
-    """Return requests that together ask for what `request` does; itself, if it is small or indivisible.
+    """Return requests that together equal `request`; itself, if it is small or indivisible.
 
     Yields after each piece of an item.
     """
@@ -48,9 +48,9 @@ def _fits(division: Parts, asked: Sequence[Any]) -> bool:
 
 @coroutine
 def joined(division: Parts, replies: Sequence[Any]) -> Generator[None, None, Any]:
-    """Return the reply to a request of the replies to its parts, in their order; yield after each.
+    """Return the reply to a request from the replies to its parts, in order; yield after each.
 
-    A part that was refused as a whole stands for all: who asked asks again, and learns what was decided.
+    The refusal of a part as a whole is the reply to all: the client repeats the request, and sees the state.
     """
     items: list[Any] = []
     for reply in replies:

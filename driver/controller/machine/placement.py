@@ -11,7 +11,7 @@ The rules, the stronger first:
    fenced one.
 5. The followers of one broker's partitions are shifted: the next partition it leads has its second replica
    in another rack, so that a dead broker's leaders spread over all others.
-6. What is still open goes to the broker with the fewest replicas.
+6. Any replica still open goes to the broker with the fewest replicas.
 
 Placement is a function of the cluster's state alone. Kafka's placer starts at random places; this one
 starts where the fewest partitions lead, which keeps many small topics even as well.
@@ -34,7 +34,7 @@ class UsableBroker(NamedTuple):
 
 
 class Load:
-    """How many partitions each broker is to lead, and how many replicas it holds."""
+    """The numbers of partitions that each broker is the preferred leader of, and of its replicas."""
 
     def __init__(self, partitions: Iterable[Sequence[BrokerId]] = ()) -> None:
         """Count `partitions`, each given as its replicas, the preferred leader first."""
@@ -44,15 +44,13 @@ class Load:
             self.add(replicas)
 
     def add(self, replicas: Sequence[BrokerId]) -> None:
-        """Count one more partition."""
         self._count(replicas, 1)
 
     def remove(self, replicas: Sequence[BrokerId]) -> None:
-        """Count one less."""
         self._count(replicas, -1)
 
     def copy(self) -> "Load":
-        """Return one that can be counted on without changing this one."""
+        """Return a copy, independent of this one."""
         copied = Load()
         copied.led.update(self.led)
         copied.held.update(self.held)

@@ -1,18 +1,18 @@
-"""A partition on its way to other replicas: what it goes through, and what calling it off means (KIP-455).
+"""A partition's reassignment to other replicas: its steps, and its cancellation (KIP-455).
 
-It begins with the replicas of its target beside those that are there already (`reassigned`). Those that are
-new copy the log and join the ISR like any other replica. When the ISR has all of the target, the others leave
-(`Assignment.is_complete`, `completed`). Called off, the new ones leave instead (`cancelled`).
+It begins with the replicas of its target beside the present ones (`reassigned`). New replicas copy the log
+and join the ISR like any other replica. When the ISR has all of the target, the others leave
+(`Assignment.is_complete`, `completed`). After a cancellation the new ones leave instead (`cancelled`).
 
-The rules this module keeps:
+The rules:
 
-- What a partition had before its first reassignment is what any later one is called off to. A reassignment
-  that takes the place of another does not make replicas original that were only being added.
+- The replicas from before a partition's first reassignment are those that a cancellation of any later one
+  restores. A reassignment that replaces another does not make replicas original that were only being added.
 - A replica that was being added, and that the new target does not have, leaves at once, unless it is counted
   on (in sync, or eligible to lead): then it is both added and removed, and leaves with the others at the end.
 
 Source: KIP-455, and Kafka's PartitionReassignmentReplicas and PartitionReassignmentRevert. Kafka's controller
-takes for original whatever is there when a reassignment takes the place of another, so that to cancel the
+takes the present replicas for original when a reassignment replaces another, so that the cancellation of the
 second leaves behind what the first had added.
 """
 
@@ -25,7 +25,7 @@ from sparklog.protocol.types import BrokerId
 
 
 class Assignment(NamedTuple):
-    """Where a partition's replicas are, and where they are going."""
+    """The replicas of a partition, and the target of its reassignment."""
 
     replicas: tuple[BrokerId, ...]
     """The target first, in its order."""
@@ -38,23 +38,23 @@ class Assignment(NamedTuple):
 
     @classmethod
     def of(cls, partition: PartitionRegistration) -> Self:
-        """Return what the partition has."""
+        """Return the partition's present assignment."""
         return cls(
             partition.replicas, partition.directories, partition.adding_replicas, partition.removing_replicas
         )
 
     def is_complete(self, isr: Collection[BrokerId]) -> bool:
-        """Whether the partition is being reassigned, and with this ISR needs what it removes no more."""
+        """Whether a reassignment is under way that this ISR completes: it has all of the target."""
         return bool(self.adding or self.removing) and all(
             broker_id in isr for broker_id in self.replicas if broker_id not in self.removing
         )
 
     def completed(self) -> "Assignment":
-        """Return what is left at the end: the target."""
+        """Return the assignment at the end: the target."""
         return self._only([broker_id for broker_id in self.replicas if broker_id not in self.removing])
 
     def changes(self, partition: PartitionRegistration) -> dict[str, Any]:
-        """Return what is to be another in the partition: fields of it and of a PartitionChangeRecord."""
+        """Return the changed fields of the partition, also those of a PartitionChangeRecord."""
         fields = {
             "replicas": (self.replicas, partition.replicas),
             "directories": (self.directories, partition.directories),
@@ -64,7 +64,7 @@ class Assignment(NamedTuple):
         return {name: wanted for name, (wanted, present) in fields.items() if wanted != present}
 
     def _only(self, replicas: Sequence[BrokerId]) -> "Assignment":
-        """Return these of the replicas, and no reassignment."""
+        """Return the assignment with these of the replicas, and no reassignment."""
         directory_of = dict(zip(self.replicas, self.directories, strict=True))
         return Assignment(tuple(replicas), tuple(directory_of[each] for each in replicas), (), ())
 
@@ -74,9 +74,9 @@ def reassigned(
     target: Sequence[BrokerId],
     default_directory: Callable[[BrokerId], UUID | None],
 ) -> Assignment:
-    """Return what the partition has from now on, on its way to `target`.
+    """Return the partition's assignment on its way to `target`.
 
-    It may be complete as it is. `default_directory` says where a replica that is new will lie.
+    It may be complete already. `default_directory` returns the directory of a new replica.
     """
     original = partition.original_replicas
     counted_on = {*original, *partition.isr, *partition.elr, *partition.last_known_elr}
@@ -94,8 +94,8 @@ def reassigned(
 
 
 def cancelled(partition: PartitionRegistration) -> Assignment:
-    """Return what the partition had before it was reassigned.
+    """Return the assignment from before the reassignment.
 
-    In the order of preference that it has now: Kafka keeps no other.
+    In the present order of preference: Kafka keeps no other.
     """
     return Assignment.of(partition)._only(partition.original_replicas)

@@ -1,10 +1,10 @@
-"""When each broker was last heard of, and how far it has followed the metadata log.
+"""Each broker's session: the time of its last contact, and its progress in the metadata log.
 
 Soft state: it is not in the log, and a new controller begins with sessions that have just been renewed.
 
-Rule: a session runs out only by time in which the controller was there to listen. When the controller
-itself stood still (its process was stopped, its machine overloaded), heartbeats that wait in its sockets
-must not be found too late.
+Rule: only time in which the controller was listening counts against a session. When the controller itself
+stood still (its process was stopped, its machine overloaded), heartbeats that wait in its sockets must not
+be found too late.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ LISTENING_GAP_MS: Final = 1_000
 
 
 class Session:
-    """What is known of one registration beyond the log."""
+    """The state of one registration that is not in the log."""
 
     __slots__ = ("broker_epoch", "last_contact_ms", "metadata_offset", "shutdown_offset")
 
@@ -39,11 +39,10 @@ class Sessions:
         self._last_tick_ms: int | None = None
 
     def get(self, broker_id: BrokerId) -> Session | None:
-        """Return the broker's session, if it has one."""
         return self._sessions.get(broker_id)
 
     def renew(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, now_ms: int) -> Session:
-        """Note that the broker was heard of; an older registration's session is replaced."""
+        """Note a contact with the broker; an older registration's session is replaced."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = Session(broker_epoch, now_ms)
@@ -51,16 +50,16 @@ class Sessions:
         return session
 
     def end(self, broker_id: BrokerId) -> None:
-        """Forget the session: the broker is known to be gone, or was told to go."""
+        """Forget the session: the broker has ended, or got should_shut_down."""
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: BrokerId, now_ms: int) -> bool:
-        """Whether the broker was heard of within the session timeout."""
+        """Whether the last contact is within the session timeout."""
         session = self._sessions.get(broker_id)
         return session is not None and now_ms - session.last_contact_ms < self._timeout_ms
 
     def listening(self, now_ms: int) -> None:
-        """Note that the controller runs; to be called at every tick, before sessions are judged."""
+        """Note that the controller runs; call it at every tick, before sessions are judged."""
         if self._last_tick_ms is not None:
             gap_ms = now_ms - self._last_tick_ms
             if gap_ms > LISTENING_GAP_MS:

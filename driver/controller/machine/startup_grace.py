@@ -1,9 +1,9 @@
-"""When clients get their first answer from a driver that has just been elected.
+"""The delay of clients' first responses from a driver that has just been elected.
 
-Brokers of one application are started at once, and the last is rarely much later than the first. A list
+Brokers of one application are started at once, and the last is rarely much later than the first. Metadata
 without it costs clients more than the wait: they drop a broker that is not named, and ask again after a
 back-off. librdkafka then fails the requests that were on their way to it, and its consumers may even lock up
-for good (its issue 5476). The same goes for a list from a broker that has not heard of the others yet.
+for good (its issue 5476). The same holds for metadata from a broker that does not know the others yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.protocol.types import BrokerId, Offset
 
 STARTUP_GRACE_MS: Final = 2_000
-"""How long after an election clients wait for brokers."""
+"""The longest time after an election that clients wait for brokers."""
 
 
 class StartupGrace:
@@ -27,9 +27,9 @@ class StartupGrace:
         self._all_back_at: Offset | None = None
 
     def lasts(self, image: MetadataImage, known_offsets: Mapping[BrokerId, Offset], now_ms: int) -> bool:
-        """Whether clients still wait: for something of this driver's to be committed, and for brokers.
+        """Whether clients still wait: for the first committed record of this driver, and for brokers.
 
-        `known_offsets` says up to where each broker knows the metadata to be committed.
+        `known_offsets` has the high watermark of the metadata that each broker knows.
         """
         if image is EMPTY_IMAGE:
             return True

@@ -1,7 +1,7 @@
-"""What every decision would else look through all partitions for: counted once, kept with each image.
+"""Counts and lists of partitions, kept with each image, so that no decision looks through all of them.
 
-Rule kept: after `changed` for each image in order, it says what a `TopicIndex` made from the newest image
-says. Each change costs what it names, whatever the cluster's size.
+Rule: after `changed` for each image in order, the index equals a `TopicIndex` made from the newest image. The
+cost of a change depends on the partitions that it names, not on the cluster's size.
 """
 
 from collections import Counter, defaultdict
@@ -20,11 +20,10 @@ class TopicIndex:
     def __init__(self, image: MetadataImage) -> None:
         """Look through all of `image`."""
         self.load = Load()
-        """How many partitions each broker is the preferred leader of, and how many replicas it holds."""
         self.leading: Counter[BrokerId] = Counter()
-        """How many partitions each broker leads now."""
+        """The number of partitions that each broker leads now."""
         self.leaderless: dict[TopicIdPartition, None] = {}
-        """The partitions that nobody leads."""
+        """The partitions without a leader."""
         self.led_by_another: dict[TopicIdPartition, None] = {}
         """The partitions whose leader is not the preferred one."""
         self.in_sync: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
@@ -32,12 +31,11 @@ class TopicIndex:
         self.eligible: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
         """The partitions of which each broker is an eligible leader replica (KIP-966)."""
         self.names: dict[str, str] = {}
-        """The topics' names by what they must not have in common (`collision_key`)."""
+        """The topics' names by the key that no two may share (`collision_key`)."""
         for topic in image.topics.by_id.values():
             self._add_topic(topic)
 
     def changed(self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta) -> None:
-        """Follow from one image to the next."""
         for topic_id in delta.deleted_topics:
             topic = before.topics.by_id[topic_id]
             if self.names.get(collision_key(topic.name)) == topic.name:
@@ -104,7 +102,7 @@ class TopicIndex:
                 listed[key] = None
 
     def _listed(self, partition: PartitionRegistration) -> dict[TopicIdPartition, None] | None:
-        """Return where the partition is listed, if anywhere."""
+        """Return the list that has the partition, `leaderless` or `led_by_another`; None for neither."""
         if partition.leader is None:
             return self.leaderless
         return None if partition.leader == partition.preferred_leader else self.led_by_another

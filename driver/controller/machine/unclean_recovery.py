@@ -1,22 +1,24 @@
-"""The leader of a partition all of whose last in-sync replicas may have lost records: the longest log leads.
+"""Leaders for partitions all of whose last in-sync replicas may have lost records: the longest log leads.
 
-Every one of them stopped with its machine, or nobody knows how, so what it had acknowledged may not have
-reached its disk (KIP-966 then calls for an unclean recovery). But a record that is on any of the disks is to
-stay. So the partition waits until all of them are back, asks them, and whatever other replicas are there, how
-far their logs reach, and elects the longest: by the last record's leader epoch first, then by offset. As each
-of them had everything committed, that log has all of it that any of them still has (as in Raft, whose voters
-compare so). Another replica may have more, if they lost that; but its newer epoch says nothing: what it wrote
-alone as a leader was never committed, and those after it may have committed what is of older epochs, as they
-write nothing of their own to begin with. So it leads if it has all of that longest log for certain.
+All of these replicas stopped with their machines, or for an unknown reason, so their acknowledged records may
+not have reached their disks (KIP-966 then calls for an unclean recovery). But a record that is on any of the
+disks must stay. So the partition waits until all of them are back, asks them, and any other live replicas,
+for the ends of their logs, and elects the longest: by the last record's leader epoch first, then by offset.
+As each of them had everything committed, that log has all of it that any of them still has (as in Raft, whose
+voters compare so). Another replica may have more, if they lost that; but its newer epoch proves nothing: the
+records that it wrote alone as a leader were never committed, and later leaders may have committed records of
+older epochs, as they write nothing of their own to begin with. So it leads if it has all of that longest log
+for certain.
 
-A replica whose directory is gone is not waited for, as long as another one is left. Who would rather lose
-records than wait asks for an unclean election, or allows one in the topic.
+A replica whose directory is gone is not waited for, as long as another one is left. An administrator who
+would rather lose records than wait asks for an unclean election, or allows one in the topic.
 
-Others of its replicas that have just registered are waited for too. One that the controller had taken out of
-the ISR before the last of them, and that is not there, is not: records may have been committed without it.
+Others of its replicas that have just registered are waited for too. A replica that the controller had taken
+out of the ISR before the last of them, and that is not there, is not: records may have been committed without
+it.
 
-Pure. Order for the caller: `elections` and `questions` now and then; what comes of a question is given to
-`answered`, and `elections` asked for again. What nobody answered is asked again.
+Pure. Order for the caller: `elections` and `questions` now and then; pass the result of a question to
+`answered`, and call `elections` again. Questions without an answer are repeated.
 """
 
 import logging
@@ -36,12 +38,12 @@ logger = logging.getLogger(__name__)
 
 
 class LogQuestion(NamedTuple):
-    """How far do these logs of a broker reach?"""
+    """A question for the ends of these logs of a broker."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     leader_epochs: Mapping[str, Mapping[int, LeaderEpoch]]
-    """By topic and partition the leader epoch that the broker must know: nobody writes from there on."""
+    """By topic and partition the leader epoch that the broker must know, so that writes of older ones end."""
 
 
 class _Answer(NamedTuple):
@@ -51,7 +53,7 @@ class _Answer(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A partition for which nobody is awaited any more."""
+    """A partition all of whose awaited replicas are there."""
 
     topic: TopicImage
     partition: PartitionRegistration
@@ -60,17 +62,17 @@ class _Waiting(NamedTuple):
 
 
 class UncleanRecovery:
-    """The partitions that wait for a leader so, and what is known of their logs."""
+    """The partitions that wait for such a leader, and the known ends of their logs."""
 
     def __init__(self) -> None:
         self._ready: dict[TopicIdPartition, _Waiting] = {}
         self._answers: dict[TopicIdPartition, dict[BrokerId, _Answer]] = {}
         self._awaited: Counter[frozenset[BrokerId]] = Counter()
-        """How many of the others wait for whom."""
+        """The number of the other partitions by the replicas that they wait for."""
         self._seen: tuple[object, object] | None = None
 
     def questions(self, cluster: ClusterState, now_ms: int) -> list[LogQuestion]:
-        """Return what has to be asked before the waiting partitions can have leaders."""
+        """Return the questions that must be answered before the waiting partitions can have leaders."""
         self._look(cluster, now_ms)
         asked: dict[BrokerId, dict[str, dict[int, LeaderEpoch]]] = {}
         for key, waiting in self._ready.items():
@@ -81,7 +83,7 @@ class UncleanRecovery:
         return [LogQuestion(each, brokers[each].broker_epoch, epochs) for each, epochs in asked.items()]
 
     def answered(self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition]) -> None:
-        """Take in how far logs reach, by topic and partition; those that are missing are asked for again."""
+        """Note the ends of logs, by topic and partition; missing ones are asked for again."""
         for key, (topic, partition, _) in self._ready.items():
             position = positions.get((topic.name, key.partition))
             asked_epoch = question.leader_epochs.get(topic.name, {}).get(key.partition)
@@ -119,7 +121,7 @@ class UncleanRecovery:
         return records
 
     def _look(self, cluster: ClusterState, now_ms: int) -> None:
-        """Find the partitions that wait, if the image is another one by now, or time alone may help."""
+        """Find the partitions that wait, if the image has changed, or time alone may help."""
         image = cluster.image
         seen = (image.brokers, image.topics)
         if self._seen is not None and all(map(operator.is_, seen, self._seen)):
@@ -137,7 +139,7 @@ class UncleanRecovery:
                 continue
             may_lead = cluster.may_lead(partition)
             present = [broker_id for broker_id in partition.replicas if may_lead(broker_id)]
-            # What nobody is left of is lost: that is for the topic or an administrator to allow.
+            # Without any of them records are lost: only the topic or an administrator may allow that.
             if not set(present).isdisjoint(partition.last_known_elr):
                 self._ready[TopicIdPartition(topic.topic_id, number)] = _Waiting(topic, partition, present)
         self._answers = {key: known for key, known in self._answers.items() if key in self._ready}
@@ -173,7 +175,7 @@ class UncleanRecovery:
         )
 
     def _unheard(self, cluster: ClusterState, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
-        """Return who is there and has not said yet how far its log reaches; one alone need not."""
+        """Return the present replicas whose logs' ends are unknown; a single replica is not asked."""
         if len(waiting.present) == 1:
             return []
         answers, brokers = self._answers.get(key, {}), cluster.image.brokers

@@ -1,18 +1,19 @@
 """The partitions that a broker's new state concerns, but that could not all be changed at once.
 
 A broker that is fenced, or shuts down, leaves every ISR, and those of a directory that failed; one that is
-unfenced may lead what nobody leads.
-That may be ten thousand partitions, and one decision about all of them would hold the controller's loop, and
-with it every broker's lease. So a decision changes some hundreds of them, in the batch that changes the
-broker. The others are noted here when that batch is replayed, and are changed in the next turns of the loop.
+unfenced may lead partitions without a leader. That may be ten thousand partitions, and one decision about all
+of them would block the controller's loop, and with it every broker's lease. So a decision changes some
+hundreds of them, in the batch that changes the broker. The others are noted here when that batch is replayed,
+and are changed in the next turns of the loop.
 
-The rules kept:
+The rules:
 
-- What is noted follows from images alone: a driver that takes over notes what the one before it left to do.
-- While a broker is in an ISR that it is to leave (`ClusterState.is_leaving`) it is not unfenced, and does not
-  register anew: it would come back into the ISR by never having left it.
-- Nor does any decision count on a replica in a directory that has failed: the batch that begins with its
-  partitions has the broker's registration without the directory, and that is what says who is in sync
+- The notes follow from images alone: a driver that takes over notes the partitions that the one before it
+  left to do.
+- While a broker is in an ISR that it has to leave (`ClusterState.is_leaving`) it is not unfenced, and cannot
+  register again: it would come back into the ISR by never having left it.
+- No decision counts on a replica in a directory that has failed: the batch that begins with its partitions
+  has the broker's registration without the directory, which determines the replicas in sync
   (`ClusterState.is_in_sync`).
 
 Pure. Order for the caller: `changed` for each image in order, after its index; `take` until nothing is left.
@@ -29,13 +30,13 @@ from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
 class UnsettledPartitions:
-    """What is to be looked at again, in the order in which it was noted; preferred leaders can wait."""
+    """The noted partitions, in the order of their notes; those for preferred leaders come last."""
 
     def __init__(self, image: MetadataImage, index: TopicIndex) -> None:
         """Note all that `image` leaves to do."""
         self._noted: dict[TopicIdPartition, None] = dict.fromkeys(index.leaderless)
         self._to_balance: dict[TopicIdPartition, None] = {}
-        """Those that are led, and are to be led by their preferred leaders. None of them is in `_noted`."""
+        """Partitions with a leader that need their preferred one. None of them is in `_noted`."""
         for broker_id in image.brokers:
             if is_active(image, broker_id):
                 self.note(in_failed_directories(image, index, broker_id))
@@ -48,7 +49,7 @@ class UnsettledPartitions:
     def changed(
         self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta, index: TopicIndex
     ) -> None:
-        """Follow from one image to the next; `index` is the later one's."""
+        """Note the changes from one image to the next; `index` is the later one's."""
         for broker_id in sorted(delta.changed_brokers):
             if is_active(before, broker_id) and not is_active(after, broker_id):
                 self.note(to_leave(after, index, broker_id))
@@ -58,17 +59,17 @@ class UnsettledPartitions:
                 self.note(in_failed_directories(after, index, broker_id))
 
     def note(self, keys: Iterable[TopicIdPartition]) -> None:
-        """Have partitions looked at that may have to have another leader."""
+        """Note partitions that may need another leader."""
         for key in keys:
             self._noted[key] = None
             self._to_balance.pop(key, None)
 
     def note_preferred(self, keys: Iterable[TopicIdPartition]) -> None:
-        """Have partitions looked at that are to be led by their preferred leaders."""
+        """Note partitions that need their preferred leaders."""
         self._to_balance.update(dict.fromkeys(key for key in keys if key not in self._noted))
 
     def take(self, limit: int) -> dict[TopicIdPartition, bool]:
-        """Forget the next partitions and return them, and whether their preferred leaders are to lead."""
+        """Remove the next partitions; return them, and whether each needs its preferred leader."""
         taken = dict.fromkeys(islice(self._noted, limit), False)
         taken |= dict.fromkeys(islice(self._to_balance, limit - len(taken)), True)
         for key, is_to_balance in taken.items():
@@ -101,7 +102,7 @@ def _loses_directories(before: MetadataImage, after: MetadataImage, broker_id: B
 def to_leave(image: MetadataImage, index: TopicIndex, broker_id: BrokerId) -> Iterable[TopicIdPartition]:
     """Return the partitions whose ISR the broker leaves when it is active no more.
 
-    Without eligible leader replicas (KIP-966) the last one in sync stays in the ISR, and nobody leads.
+    Without eligible leader replicas (KIP-966) the last one in sync stays in the ISR, without leading.
     """
     in_sync = index.in_sync[broker_id]
     if image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0:

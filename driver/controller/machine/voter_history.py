@@ -1,6 +1,6 @@
-"""Which voter set was in force at which offset of the metadata log: the last one before it, committed or not.
+"""The voter sets of the metadata log by offset: in force is the last one before it, committed or not.
 
-A snapshot has to say who voted where it ends, and a truncation takes back sets that were not committed.
+A snapshot contains the voters at its end, and a truncation takes back sets that were not committed.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ class VoterHistory:
         return self._sets[-1][1] if self._sets else None
 
     def append(self, offset: Offset, voters: VoterSet) -> None:
-        """Take note of the record at `offset`, which is above all others."""
+        """Note the record at `offset`, which is above all others."""
         assert not self._sets or offset > self._sets[-1][0], f"voters at {offset} after {self._sets[-1][0]}"
         self._sets.append((offset, voters))
 
@@ -40,5 +40,5 @@ class VoterHistory:
         del self._sets[bisect_left(self._sets, end_offset, key=itemgetter(0)) :]
 
     def begin_at(self, end_offset: Offset, voters: VoterSet | None) -> None:
-        """Begin anew behind a snapshot that ends at `end_offset` and says who votes there."""
+        """Begin at the end of a snapshot, with its voters."""
         self._sets = [] if voters is None else [(end_offset - 1, voters)]

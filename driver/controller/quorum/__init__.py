@@ -1,1 +1,1 @@
-"""The driver's side of the metadata quorum: how it becomes the leader, and how it knows what is committed."""
+"""The driver's side of the metadata quorum: its election as leader, and the high watermark."""

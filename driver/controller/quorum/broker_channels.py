@@ -24,7 +24,7 @@ class BrokerChannels:
         """Send a request to the broker; return its response.
 
         Raises:
-            KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, or the answer is malformed.
+            KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, or the response is malformed.
         """
         known = self._channels.get(broker.key)
         if known is not None and (known[0] != broker or known[1].closed.done()):
@@ -49,7 +49,6 @@ class BrokerChannels:
         return await known[1].request(entity, self._request_timeout_ms)
 
     def close(self) -> None:
-        """Close all connections."""
         for _, channel in self._channels.values():
             channel.close()
         self._channels.clear()

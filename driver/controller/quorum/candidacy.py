@@ -1,7 +1,7 @@
-"""Carries out what the candidate decides, until it has won: asks brokers, copies a log, counts votes.
+"""Carries out the candidate's effects until it has won: asks brokers, copies a log, counts votes.
 
-Nothing is decided here. Whatever a broker does not answer, or answers wrongly, counts as the loss of that
-broker; if it lives it announces itself again.
+This module decides nothing. A missing or wrong response counts as the loss of its broker; if that lives it
+announces itself again.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from sparklog.protocol.types import SnapshotId
 
 TICK_MS: Final = 25
 PATIENCE_MS: Final = 15_000
-"""After how long it is said who is missing; said again as soon as that changes."""
+"""The time after which missing brokers are logged; logged again whenever they change."""
 
 _Question = Callable[[AnnouncedBroker], Coroutine[Any, Any, Sequence[Effect]]]
 _Failed = Callable[[VoterKey], Coroutine[Any, Any, Sequence[Effect]]]
@@ -63,7 +63,7 @@ class Candidacy:
         self._won: asyncio.Future[BecomeLeader] = asyncio.get_running_loop().create_future()
 
     def broker_announced(self, broker: AnnouncedBroker) -> None:
-        """Take note of a broker.
+        """Note a broker.
 
         Raises:
             ForeignClusterError: it belongs to another cluster.
@@ -79,7 +79,7 @@ class Candidacy:
         self._carry_out(self._candidate.broker_announced(broker, self._now_ms()))
 
     async def won(self) -> BecomeLeader:
-        """Return as what to lead, once that is decided.
+        """Wait until the election is won; return the epoch and voters to lead.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: the driver's copy of the log cannot be written.

@@ -1,8 +1,8 @@
-"""The leader of the metadata log, its voters, and how far each replica is.
+"""The leader of the metadata log, its voters, and each replica's progress.
 
-For the driver itself, and as the answer to DescribeQuorum (KIP-595, KIP-853). The answer counts the leader
-among the voters, although this one has no vote: Kafka's tools look for the leader there, and measure the lag
-of the others by it.
+For the driver itself, and for the response to DescribeQuorum (KIP-595, KIP-853). The response counts the
+leader among the voters, although this one has no vote: Kafka's tools look for the leader there, and measure
+the lag of the others by it.
 
 Source: Kafka's RaftUtil.singletonDescribeQuorumResponse and MetadataQuorumCommand.
 """
@@ -31,7 +31,7 @@ from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDescription:
-    """A voter, or an observer that fetches; nothing is known of a voter that has not fetched yet."""
+    """A voter, or an observer that fetches; a voter that has not fetched yet has no values."""
 
     key: VoterKey
     is_voter: bool
@@ -52,7 +52,7 @@ class QuorumDescription:
 
 
 def describe_quorum(quorum: QuorumLeader, log_end_offset: Offset, now_ms: int) -> QuorumDescription:
-    """Return what the leader knows; `now_ms` is of the clock by which the fetches were noted."""
+    """Return the leader's state; `now_ms` is of the clock by which the fetches were noted."""
     voters = quorum.voters.keys
     described = []
     for key in (*sorted(voters), *sorted(quorum.replicas.keys() - voters)):
@@ -82,7 +82,7 @@ def describe_quorum_response(
     log_end_offset: Offset,
     now_ms: int,
 ) -> DescribeQuorumResponse:
-    """Return the answer of the leader, which listens at `endpoints` and whose log ends at `log_end_offset`.
+    """Return the response of the leader, which listens at `endpoints`.
 
     `now_ms` is of the clock by which the fetches were noted.
     """

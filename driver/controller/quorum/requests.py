@@ -1,4 +1,4 @@
-"""What the driver asks of brokers about the metadata log, and what their answers say (KIP-595, KIP-996)."""
+"""The driver's requests to brokers about the metadata log, and their responses (KIP-595, KIP-996)."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -26,7 +26,7 @@ from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOP
 COPY_MAX_BYTES: Final = 8 * 1024 * 1024
 _NO_REPLICA: Final = -1
 _METADATA_LOG: Final[Mapping[str, Mapping[int, LeaderEpoch]]] = {CLUSTER_METADATA_TOPIC: {0: -1}}
-"""Of whatever epoch."""
+"""Of any epoch."""
 
 
 class BrokerAnswerError(KafkaError):
@@ -34,10 +34,10 @@ class BrokerAnswerError(KafkaError):
 
 
 def announced_broker(request: AddRaftVoterRequest) -> AnnouncedBroker:
-    """Return who has announced itself.
+    """Return the broker that announces itself.
 
     Raises:
-        KafkaError: INVALID_REQUEST: no directory id, or no listener on which the quorum talks.
+        KafkaError: INVALID_REQUEST: no directory id, or no listener of the quorum.
     """
     listener = next((each for each in request.listeners if each.name == CONTROLLER_LISTENER), None)
     if listener is None or request.voter_directory_id is None:
@@ -50,16 +50,16 @@ def announced_broker(request: AddRaftVoterRequest) -> AnnouncedBroker:
 
 
 def announcement_response(error_code: ErrorCode, message: str | None = None) -> AddRaftVoterResponse:
-    """Return the answer to a broker that announces itself."""
+    """Return the response to a broker that announces itself."""
     return unthrottled(AddRaftVoterResponse, error_code=error_code, error_message=message)
 
 
 def log_end_request(
     leader_epochs: Mapping[str, Mapping[int, LeaderEpoch]] = _METADATA_LOG,
 ) -> ListOffsetsRequest:
-    """Return the question how long a broker's copies of logs are, by topic and partition.
+    """Return the request for the ends of a broker's copies of logs, by topic and partition.
 
-    Where a leader epoch is named, the broker must know that one.
+    A named leader epoch is one that the broker must know.
     """
     return ListOffsetsRequest(
         replica_id=_NO_REPLICA,
@@ -81,16 +81,16 @@ def log_end_request(
 
 
 def log_end_of(response: Any) -> LogPosition:
-    """Return how long the copy of the metadata log is.
+    """Return the end of the broker's copy of the metadata log.
 
     Raises:
-        BrokerAnswerError: what the broker answered instead.
+        BrokerAnswerError: the response has an error.
     """
     return _log_end(only_partition(response.topics))
 
 
 def log_ends_of(response: Any) -> dict[tuple[str, int], LogPosition]:
-    """Return how long the copies are of which the broker could say it, by topic and partition."""
+    """Return the ends of the copies that the broker could report, by topic and partition."""
     return {
         (topic.name, partition.partition_index): _log_end(partition)
         for topic in response.topics
@@ -104,7 +104,7 @@ def _log_end(partition: Any) -> LogPosition:
 
 
 def copy_request(position: LogPosition) -> FetchRequest:
-    """Return the request for what a broker's copy has from `position` on, whatever its epoch."""
+    """Return the request for a broker's copy from `position` on, in any epoch."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -162,7 +162,7 @@ def begin_quorum_epoch_request(
 def end_quorum_epoch_request(
     cluster_id: str, leader_epoch: LeaderEpoch
 ) -> end_quorum_epoch.EndQuorumEpochRequest:
-    """Return the announcement that this leader leaves; nobody is to lead in its place but another driver."""
+    """Return the announcement that this leader leaves; only another driver may succeed it."""
     partition = end_quorum_epoch.PartitionData(
         partition_index=0,
         leader_id=CONTROLLER_ID,
@@ -177,15 +177,15 @@ def end_quorum_epoch_request(
 
 
 def only_partition(topics: Any) -> Any:
-    """Return the metadata log's part of an answer.
+    """Return the metadata log's part of a response.
 
     Raises:
-        BrokerAnswerError: what the broker answered instead, or that there is no such part.
+        BrokerAnswerError: the response has an error, or no such part.
     """
     partitions = [partition for topic in topics for partition in topic.partitions]
     if len(partitions) != 1:
         raise BrokerAnswerError(
-            ErrorCode.unknown_server_error, "an answer about the metadata log has no such part"
+            ErrorCode.unknown_server_error, "the response has no partition of the metadata log"
         )
     if partitions[0].error_code is not ErrorCode.none:
         raise BrokerAnswerError(partitions[0].error_code, "the broker has no metadata log to show")

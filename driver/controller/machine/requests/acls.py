@@ -1,8 +1,8 @@
-"""CreateAcls and DeleteAcls: what the ACLs of the cluster are. Who obeys them is `sparklog.node.acls`.
+"""CreateAcls and DeleteAcls. `sparklog.node.acls` enforces the ACLs.
 
-Each ACL that is asked for is made, or is an error of its own; one that is there already is made. The filters
-of a decision (`parts`) are all compared with the ACLs as they were, so that one ACL may be named by several,
-and is removed once.
+Each requested ACL is created or has an error of its own; an ACL that exists counts as created. All filters
+of a decision (`parts`) are compared with the ACLs from before it, so several filters may match the same ACL,
+which is removed once.
 
 Source: Kafka's AclApis and AclControlManager, for behaviour, error codes and messages.
 """
@@ -42,7 +42,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 MAX_REMOVED: Final = 10_000
-"""How many ACLs one decision removes at most (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+"""The most ACLs that one decision removes (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 
 
 def create_acls(
@@ -68,7 +68,6 @@ def create_acls(
 
 
 def delete_acls(cluster: ClusterState, request: DeleteAclsRequest) -> Decision:
-    """Answer DeleteAcls."""
     removed: dict[UUID, None] = {}
     results = []
     for asked in request.filters:
@@ -103,10 +102,10 @@ def _check_enabled(cluster: ClusterState) -> None:
 
 
 def _created(creation: AclCreation) -> Acl:
-    """Return the ACL that is asked for.
+    """Return the ACL of a creation.
 
     Raises:
-        KafkaError: INVALID_REQUEST: there can't be such a one.
+        KafkaError: INVALID_REQUEST: no such ACL is possible.
     """
     acl = Acl(
         resource_type=known(AclResourceType, creation.resource_type),

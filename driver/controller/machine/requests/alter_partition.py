@@ -1,14 +1,14 @@
 """AlterPartition: a leader proposes its partition's next ISR.
 
-The rules this module keeps:
+The rules:
 
-- Only the leader of the present leader epoch is heard, and only if it knows the present partition epoch:
-  an ISR change is made on top of the last one or not at all (KIP-497).
-- Nobody joins the ISR who is fenced, shutting down, or has registered again since the leader saw it catch
-  up (KIP-841, KIP-903); nor does anybody stay in it whose directory has failed.
+- Only a proposal of the present leader epoch and partition epoch counts: an ISR change is made on top of the
+  last one or not at all (KIP-497).
+- No broker joins the ISR that is fenced, shutting down, or has registered again since the leader saw it catch
+  up (KIP-841, KIP-903); nor does a broker stay in it whose directory has failed.
 - A leader that recovers from an unclean election is alone in the ISR until it has recovered (KIP-704).
-- A proposal may end a reassignment, and with it the leadership of who made it. Then the change is made, and
-  the answer is that there is another leader.
+- A proposal may end a reassignment, and with it the leadership of the proposer. Then the change is made, and
+  the reply is that there is another leader.
 - Epochs higher than the controller's own mean that this controller is the one left behind.
 """
 
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 
 def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> Decision:
-    """Answer AlterPartition."""
     try:
         cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
     except KafkaError as error:
@@ -179,8 +178,8 @@ def _directories(
 ) -> tuple[UUID | None, ...]:
     """Return the replicas' directories, those of brokers that join the ISR brought up to date.
 
-    A broker that lost its directory may not lead what lay there. When it has caught up in the directory
-    that it has now, it may again.
+    A broker without the directory of its replica may not lead the partition. Once it has caught up in its
+    present directory, it may again.
     """
     return tuple(
         cluster.default_directory(broker_id)

@@ -1,12 +1,12 @@
-"""AlterPartitionReassignments: move partitions to other replicas, or call that off (KIP-455).
+"""AlterPartitionReassignments: move partitions to other replicas, or cancel that (KIP-455).
 
-What a reassignment is, and when it is over, says `reassignment`; it ends with whatever change brings its
-target into the ISR, which may be this one.
+`reassignment` defines a reassignment and its end, which is any change that brings the target into the ISR,
+this one included.
 
-The rules this module keeps:
+The rules:
 
-- A target is made of registered brokers, each once. They need not be there: a reassignment waits.
-- Nothing is called off to replicas that are all out of sync, unless the topic allows unclean elections.
+- A target consists of distinct registered brokers. They need not be active: a reassignment waits.
+- No cancellation leaves only replicas out of sync, unless the topic allows unclean elections.
 
 Source: Kafka's ReplicationControlManager; KIP-455, KIP-860 (replication factor left as it is).
 """
@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 
 def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignmentsRequest) -> Decision:
-    """Answer AlterPartitionReassignments."""
     records: list[MetadataRecord] = []
     changed: dict[TopicIdPartition, PartitionRegistration] = {}
     responses = []
@@ -106,7 +105,7 @@ def _decide(
         raise KafkaError(
             ErrorCode.unknown_topic_or_partition, f"Unable to find partition {topic.name}:{number}."
         )
-    # Not by who is in the ISR for the one reason that he could not be taken out of it at once.
+    # Without members that are in the ISR only because not all could be taken out of it at once.
     isr = tuple(member for member in partition.isr if cluster.is_in_sync(partition, member))
     rules = cluster.isr_rules(topic.name)
     if asked.replicas is None:

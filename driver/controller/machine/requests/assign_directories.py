@@ -1,9 +1,9 @@
-"""AssignReplicasToDirs: a broker says in which of its directories replicas lie (KIP-858).
+"""AssignReplicasToDirs: a broker reports the directories of its replicas (KIP-858).
 
-The rules this module keeps:
+The rules:
 
 - A replica in a directory that is not online, or in none (LOST), is out of the ISR and out of the eligible
-  leader replicas, also as the last known leader. It may have lost what it had acknowledged, and counts again
+  leader replicas, also as the last known leader. It may have lost acknowledged records, and counts again
   when it has caught up.
 - A replica in an online directory may lead from there, if it may lead at all.
 """
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 
 def assign_directories(cluster: ClusterState, request: AssignReplicasToDirsRequest) -> Decision:
-    """Answer AssignReplicasToDirs."""
     broker_id = request.broker_id
     try:
         registration = cluster.check_broker_epoch(broker_id, request.broker_epoch)
@@ -130,7 +129,7 @@ def _not_last_known(
     number: int,
     broker_id: BrokerId,
 ) -> PartitionChangeRecord | None:
-    """Return `record` such that the broker is not elected for having led last."""
+    """Return `record` such that the broker is not elected as the last known leader."""
     last_known: Sequence[BrokerId] = partition.last_known_elr
     if record is not None and record.last_known_elr is not None:
         last_known = record.last_known_elr

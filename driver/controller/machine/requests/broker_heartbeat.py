@@ -1,12 +1,12 @@
-"""A broker says by heartbeats that it is there and what it wants, and is told what it may do.
+"""BrokerHeartbeat: a broker reports its state and wishes; the reply has its permitted state.
 
     registers -> fenced -> has applied its own registration -> unfenced
     unfenced -> wants to shut down, leads something -> in controlled shutdown -> leads nothing -> may go
-    unfenced -> its executor is to go -> in controlled shutdown -> leads nothing -> is told to go
+    unfenced -> loses its executor -> in controlled shutdown -> leads nothing -> gets should_shut_down
     unfenced -> session timed out, connection refused, wants to be fenced -> fenced
 
-Rule kept: a broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is.
-That is how brokers know which of the two it is.
+The rule: a broker that leaves alone is fenced with that reply; when the whole cluster leaves, no broker is
+fenced. That is how brokers distinguish the two.
 
 Source: KIP-631.
 """
@@ -41,7 +41,7 @@ _UNFENCE: Final = -1
 def heartbeat(
     cluster: ClusterState, request: BrokerHeartbeatRequest, now_ms: int, *, stopping: bool
 ) -> Decision:
-    """Answer BrokerHeartbeat. While the whole cluster is `stopping`, every broker is told to go at once."""
+    """Answer BrokerHeartbeat. While the whole cluster is `stopping`, every reply has should_shut_down."""
     broker_id = request.broker_id
     try:
         registration = cluster.check_broker_epoch(broker_id, request.broker_epoch)
@@ -78,7 +78,7 @@ def heartbeat(
             fenced = False
     elif registration.in_controlled_shutdown:
         if session.shutdown_offset is None:
-            # Another driver moved the leaders; of all that this one took over, the others may not know yet.
+            # Another driver moved the leaders; the others may not know all of the state that it left.
             session.shutdown_offset = cluster.image.offset
         if _may_leave(cluster, registration, session):
             records += fence(cluster, registration, "its controlled shutdown is complete")
@@ -122,7 +122,7 @@ def _may_leave(cluster: ClusterState, registration: BrokerRegistration, session:
 def _loses_directories(
     registration: BrokerRegistration, failed: Sequence[UUID]
 ) -> BrokerRegistrationChangeRecord:
-    """Note directories that have newly failed."""
+    """Return the record of newly failed directories."""
     left = tuple(directory for directory in registration.log_directories if directory not in failed)
     logger.warning(
         "Directories %s of broker %d went offline, left are %s",

@@ -1,11 +1,11 @@
-"""A broker registers: one broker id, one incarnation, one broker epoch.
+"""BrokerRegistration: one broker id, one incarnation, one broker epoch.
 
-The rules this module keeps:
+The rules:
 
-- A broker epoch names one registration; it is the offset of its record. What comes with an older one is
+- A broker epoch names one registration; it is the offset of its record. Requests with an older one are
   refused with STALE_BROKER_EPOCH.
-- A new incarnation starts fenced and out of every ISR, whatever the one before it was. If those are very
-  many, it registers when the last of them is left.
+- A new incarnation starts fenced and out of every ISR, regardless of the previous one's state. If it leaves
+  very many ISRs, it registers with the last of them.
 - A broker id with a live session belongs to one incarnation; another one is refused until the session ends,
   unless it has a directory of the first, which only one process at a time can have.
 
@@ -47,7 +47,6 @@ _RESERVED_DIRECTORY_IDS: Final = 100
 
 
 def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
-    """Answer BrokerRegistration."""
     broker_id = request.broker_id
     try:
         _check_registration(cluster, request, now_ms)
@@ -87,7 +86,7 @@ def _check_registration(cluster: ClusterState, request: BrokerRegistrationReques
             f"it belongs to cluster {request.cluster_id}, this is {cluster.cluster_id}",
         )
     same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
-    # A directory's lock goes with the process that held it, so who has the directory has outlived the other.
+    # A directory's lock goes with the process that held it: a process that has the directory is the last.
     has_its_directory = existing is not None and not set(existing.log_directories).isdisjoint(
         request.log_dirs
     )

@@ -1,6 +1,6 @@
-"""AlterClientQuotas: how much of the cluster a user, a client id or an address may have.
+"""AlterClientQuotas: the quotas of users, client ids and addresses.
 
-What is said of one entity is done whole or not at all. Who obeys is `sparklog.node.quotas`.
+The changes of one entity are made together or not at all. `sparklog.node.quotas` enforces the quotas.
 
 Source: Kafka's ClientQuotaControlManager, for behaviour, error codes and messages; KIP-546, KIP-599, KIP-612.
 It takes NaN for a quota, and the first of two entries about the same entity; both are refused here.
@@ -35,11 +35,10 @@ logger = logging.getLogger(__name__)
 
 _TOO_MANY_PARTS: Final = len(QUOTA_ENTITY_TYPES) + 1
 _ALMOST_WHOLE: Final = 1e-6
-"""As in Kafka: so far a value may be from the whole number that it is taken for."""
+"""The tolerance within which a value counts as a whole number, as in Kafka."""
 
 
 def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest) -> Decision:
-    """Answer AlterClientQuotas."""
     entries_of: dict[ClientQuotaEntity, list[Alteration]] = {}
     for entry in request.entries:
         entries_of.setdefault(_entity(entry), []).append(entry)
@@ -63,7 +62,7 @@ def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest
 
 
 def _entity(entry: Alteration) -> ClientQuotaEntity:
-    """Return whom an entry is about, of too many parts only as many as it takes to see that."""
+    """Return the entity of an entry, cut at _TOO_MANY_PARTS (enough for the error)."""
     parts = [(part.entity_type, part.entity_name) for part in entry.entity[:_TOO_MANY_PARTS]]
     return tuple(sorted(parts, key=lambda part: (part[0], part[1] is not None, part[1] or "")))
 
@@ -92,7 +91,7 @@ def _entity_records(
 
 
 def _keys_of(entity: ClientQuotaEntity) -> Mapping[str, QuotaKey]:
-    """Return the quotas that such an entity may have.
+    """Return the quotas that an entity of these types may have.
 
     Raises:
         KafkaError: INVALID_REQUEST: there are no such entities.

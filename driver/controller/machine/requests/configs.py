@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs and AlterConfigs: what topics, brokers and groups are told while the cluster runs.
+"""IncrementalAlterConfigs and AlterConfigs: the configuration of topics, brokers and groups at run time.
 
-A resource is changed whole or not at all: its new values must make a valid configuration together. Which keys
-brokers obey while they run is said in `sparklog.node.config.dynamic`; a broker without a name stands for all.
+A resource is changed whole or not at all: its new values must make a valid configuration together.
+`sparklog.node.config.dynamic` has the keys that brokers apply at run time; a broker without a name stands for all.
 
 Source: Kafka's ConfigAdminManager and ControllerConfigurationValidator.
 """
@@ -56,7 +56,7 @@ MAX_VALUE_BYTES = 2**15 - 1
 
 
 class Operation(IntEnum):
-    """What an incremental change does to a key."""
+    """The change that an incremental alteration makes to a key."""
 
     SET = 0
     DELETE = 1
@@ -65,8 +65,6 @@ class Operation(IntEnum):
 
 
 def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterConfigsRequest) -> Decision:
-    """Answer IncrementalAlterConfigs."""
-
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
         values = dict(old)
         for config in resource.configs:
@@ -84,13 +82,13 @@ def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterCo
 
 
 def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decision:
-    """Answer AlterConfigs, the older form: what is not named goes back to its default."""
+    """Answer AlterConfigs, the older form: keys that are not named return to their defaults."""
 
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
         missing = [config.name for config in resource.configs if config.value is None]
         if missing:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {','.join(missing)}")
-        # What a broker cannot be told while it runs is not taken from it either.
+        # A key that cannot be changed at run time is not removed either.
         is_broker = resource.resource_type == ResourceType.BROKER
         kept = {key: value for key, value in old.items() if is_broker and key not in CHANGEABLE_KEYS}
         return kept | {config.name: config.value for config in resource.configs}
@@ -161,7 +159,7 @@ def _group_records(
     name = resource.resource_name
     if not name:
         raise KafkaError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-    # A group need not exist, as in Kafka: it may be told before its first member comes.
+    # A group need not exist, as in Kafka: its configuration may be set before its first member joins.
     old = cluster.image.group_configs(name)
     new = _checked(resource, new_values(resource, old))
     check_group_config(cluster.config, new)
@@ -212,7 +210,7 @@ def _broker_records(
 
 
 def _check_min_in_sync_replicas(broker_id: BrokerId | None, value: str | None) -> None:
-    """Refuse what Kafka refuses while there are eligible leader replicas: all must go by one minimum."""
+    """Refuse the same as Kafka while there are eligible leader replicas: all must share one minimum."""
     if broker_id is not None:
         raise KafkaError(
             ErrorCode.invalid_config,

@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 def create_partitions(
     cluster: ClusterState, request: CreatePartitionsRequest, quota: MutationQuota
 ) -> Decision:
-    """Answer CreatePartitions."""
     times_named = Counter(topic.name for topic in request.topics)
     load = cluster.topic_index.load.copy()
     records: list[MetadataRecord] = []
@@ -60,7 +59,7 @@ def _place(
     cluster: ClusterState, wanted: CreatePartitionsTopic, load: Load
 ) -> tuple[TopicImage, list[tuple[BrokerId, ...]]]:
     if is_internal_topic(wanted.name):
-        # Its owner finds by their number in which of them something is.
+        # The coordinator finds the partition of a key by their number.
         raise KafkaError(
             ErrorCode.invalid_topic_exception,
             f"The number of partitions of internal topic {wanted.name} cannot be changed.",
@@ -80,7 +79,7 @@ def _place(
     additional = wanted.count - present
     if additional > MAX_PARTITIONS_PER_REQUEST:
         raise too_many_partitions()
-    # What is being reassigned counts with what it will have.
+    # A partition that is being reassigned counts with its target.
     same_topic = [topic.partitions[number].target_replicas for number in sorted(topic.partitions)]
     replication_factor = len(same_topic[0])
     if wanted.assignments is None:

@@ -1,7 +1,7 @@
 """CreateTopics: names, configurations and placements checked, then one batch of records for all topics.
 
-A topic is a TopicRecord, its ConfigRecords, then its PartitionRecords. Topics that cannot be created are
-answered with their own error and keep no other from being created.
+A topic is a TopicRecord, its ConfigRecords, then its PartitionRecords. Topics that cannot be created have
+their own errors and keep no other from being created.
 """
 
 import logging
@@ -51,7 +51,6 @@ def create_topics(
     new_topic_id: Callable[[], UUID],
     quota: MutationQuota,
 ) -> Decision:
-    """Answer CreateTopics."""
     if asks_too_much(cluster.config, request):
         error = too_many_partitions()
         logger.info("%d topics are not created: %s", len(request.topics), error)
@@ -111,12 +110,11 @@ def new_partition(cluster: ClusterState, replicas: Sequence[BrokerId]) -> Partit
 
 
 def asks_too_much(config: BrokerConfig, request: CreateTopicsRequest) -> bool:
-    """Whether a request would create more partitions than one may."""
+    """Whether a request would create more partitions than MAX_PARTITIONS_PER_REQUEST."""
     return sum(map(_partition_bound(config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
 
 
 def too_many_partitions() -> KafkaError:
-    """Return why such a request is refused."""
     return KafkaError(
         ErrorCode.policy_violation, f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
     )
@@ -184,7 +182,7 @@ def _partitions(cluster: ClusterState, topic: CreatableTopic, load: Load) -> lis
 def _new_partitions(
     cluster: ClusterState, replicas_of_each: Iterable[tuple[BrokerId, ...]]
 ) -> dict[tuple[BrokerId, ...], PartitionRegistration | None]:
-    """Return what partitions with these replicas begin as: the same for all that have the same replicas."""
+    """Return the first state of partitions by their replicas: one for all with the same replicas."""
     return {replicas: new_partition(cluster, replicas) for replicas in set(replicas_of_each)}
 
 

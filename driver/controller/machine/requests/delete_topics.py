@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 
 def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest, quota: MutationQuota) -> Decision:
-    """Answer DeleteTopics."""
     times_named = Counter((wanted.name, wanted.topic_id) for wanted in request.topics)
     records: list[MetadataRecord] = []
     results = []
@@ -56,7 +55,7 @@ def _find(
         raise KafkaError(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
     if name is not None and topic_id is not None:
         raise KafkaError(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
-    if is_duplicate:  # before it is said whether it is there: whoever asks is told this (guards)
+    if is_duplicate:  # before the look-up: this error hides whether the topic exists (guards)
         what = "id" if name is None else "name"
         raise KafkaError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
     if name is not None:

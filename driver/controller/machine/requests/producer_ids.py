@@ -20,11 +20,10 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 _LAST_PRODUCER_ID: Final = 2**63 - 1
 NO_BROKER_EPOCH: Final = -1
-"""What the record says where the controller itself took the id."""
+"""The record's broker epoch for ids that the controller itself allocates."""
 
 
 def allocate_producer_ids(cluster: ClusterState, request: AllocateProducerIdsRequest) -> Decision:
-    """Answer AllocateProducerIds."""
     start = cluster.image.next_producer_id
     try:
         cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
@@ -41,7 +40,6 @@ def allocate_producer_ids(cluster: ClusterState, request: AllocateProducerIdsReq
 
 
 def init_producer_id(cluster: ClusterState, request: InitProducerIdRequest) -> Decision:
-    """Answer InitProducerId."""
     refused = refusal(request)
     if refused is not None:
         return Decision([], refused)

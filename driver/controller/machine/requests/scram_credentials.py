@@ -1,7 +1,7 @@
-"""AlterUserScramCredentials: the credentials of users. Logins are checked in `sparklog.node.security`.
+"""AlterUserScramCredentials: the passwords of users. `sparklog.node.security` verifies them.
 
-A user is changed once in a request, or not at all; the rest is done all the same. What clients send is their
-password, salted: only the keys that come of it are kept.
+A user is changed once in a request, or not at all; the other changes are made nevertheless. Clients send the
+salted password: only the keys derived from it are kept.
 
 Source: Kafka's ScramControlManager, for behaviour, error codes and messages; KIP-554.
 """
@@ -30,7 +30,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 MAX_ITERATIONS: Final = 16_384
-"""Of credentials that are made; so much a client has to compute each time that it connects."""
+"""For new credentials: a client computes so many each time that it connects."""
 
 _Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
@@ -38,7 +38,6 @@ _Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 def alter_user_scram_credentials(
     cluster: ClusterState, request: AlterUserScramCredentialsRequest
 ) -> Decision:
-    """Answer AlterUserScramCredentials."""
     changes: dict[str, list[_Change]] = {}
     for change in (*request.deletions, *request.upsertions):
         changes.setdefault(change.name, []).append(change)

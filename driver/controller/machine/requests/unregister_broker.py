@@ -1,9 +1,9 @@
 """UnregisterBroker: a broker that will not come back is forgotten.
 
-The rules this module keeps:
+The rules:
 
-- It counts for nothing from then on: it leaves every ISR and, since nobody will know how it stopped, the
-  eligible leader replicas (KIP-966), before it is forgotten. If it comes back after all it registers anew,
+- It counts for nothing from then on: it leaves every ISR and, since the way it stopped remains unknown, the
+  eligible leader replicas (KIP-966), before it is forgotten. If it comes back after all it registers again,
   and must catch up.
 - Its replicas stay in the assignments of their partitions until these are moved (`alter_reassignments`).
 

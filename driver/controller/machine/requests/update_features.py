@@ -1,13 +1,13 @@
 """UpdateFeatures: the cluster's feature levels are raised, or lowered where nothing is lost by it.
 
-The rules this module keeps:
+The rules:
 
-- A level is one that the controller and every registered broker serve. A broker that is away counts: it could
-  not come back otherwise (`broker_registration`).
-- Lowering says so, and is refused where it would take something away that somebody needs.
-- A level that a feature has already is accepted. Each update of a request is made or refused by itself
-  (KIP-584), so that `kafka-features upgrade --release-version` changes what can be changed and names the
-  rest. Kafka makes all updates or none; the answer to a single one is Kafka's.
+- The controller and every registered broker must support a level, also a broker that is away, which could not
+  come back otherwise (`broker_registration`).
+- An update that lowers a level has to declare that, and is refused if it would remove needed state.
+- The present level of a feature is accepted. Each update of a request is made or refused by itself (KIP-584),
+  so that `kafka-features upgrade --release-version` makes the possible changes and names the rest. Kafka
+  makes all updates or none; the reply to a single one is Kafka's.
 
 There is one metadata.version here, that of Kafka 4.3: it can be neither raised nor lowered. Eligible leader
 replicas (KIP-966) can be turned off and on. Off, they are forgotten, which a partition all of whose in-sync
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class UpgradeType(IntEnum):
-    """What a client allows."""
+    """The direction and the safety of an update, as its client declares it."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -49,7 +49,6 @@ class UpgradeType(IntEnum):
 
 
 def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> Decision:
-    """Answer UpdateFeatures."""
     names = [update.feature for update in request.feature_updates]
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:

@@ -1,1 +1,1 @@
-"""What decides in the metadata quorum: who becomes its leader, and what is committed. Pure."""
+"""The rules of the metadata quorum: the leader's election, and the high watermark. Pure."""

@@ -1,21 +1,21 @@
-"""How a driver becomes the leader of the metadata log: from brokers that announce themselves to a vote.
+"""A driver's election as leader of the metadata log: from brokers that announce themselves to a vote.
 
-A pure machine. Its caller carries out the effects that every method returns, in their order, and reports what
-came of each: `log_end_answered`, `log_copied`, `vote_answered`; or, if a broker did not answer, `copy_failed`
-or `lost`. `tick` lets time pass. The effect `BecomeLeader` is the last one.
+A pure machine. Its caller carries out the effects that every method returns, in their order, and reports the
+result of each: `log_end_answered`, `log_copied`, `vote_answered`; or, if a broker did not answer,
+`copy_failed` or `lost`. `tick` lets time pass. The effect `BecomeLeader` is the last one.
 
     gathering      brokers announce themselves; each is asked how long its copy of the log is
     copying        the longest copy is copied, so that the driver, whose disk is empty, has a log of its own
     pre-voting     would a majority of the voters named by that log vote for it? (KIP-996)
-    voting         a majority promises the new epoch, and with it to refuse everybody older
+    voting         a majority promises the new epoch, and with it to refuse all older ones
 
-The rules kept:
+The rules:
 
 - A voter votes only for a log that is at least as long as its own, so the log of a winner has every committed
-  record (Raft's election restriction). Where the driver's copy was too short it copies again.
-- One copy is made at a time, and its end is waited for even when its source has gone: until then nobody can
-  say how long the own log is.
-- Who votes is said by the last voter set in the log (KIP-853). A majority of exactly these directories must
+  record (Raft's election restriction). If the driver's copy was too short it copies again.
+- One copy is made at a time, and its end is waited for even when its source has gone: until then the length
+  of the own log is unknown.
+- The last voter set in the log names the voters (KIP-853). A majority of exactly these directories must
   have announced themselves; brokers with other directories do not count, however many they are.
 - A new cluster is formed only when every broker of the application has announced itself, none belongs to a
   cluster with a log, and all its first voters vote: nothing may lie in a directory that has not been seen.
@@ -43,7 +43,7 @@ class ExpectedBroker(NamedTuple):
 
 
 class AnnouncedBroker(NamedTuple):
-    """A broker that has announced itself, and is in touch as far as anybody knows."""
+    """A broker that has announced itself."""
 
     key: VoterKey
     cluster_id: str | None
@@ -54,22 +54,20 @@ class AnnouncedBroker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskLogEnd:
-    """Ask a broker how far its copy of the log reaches."""
+    """Ask a broker for the end of its copy of the log."""
 
     key: VoterKey
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLog:
-    """Make the own log equal to the broker's, truncating what it does not have."""
+    """Make the own log equal to the broker's, truncating records that it does not have."""
 
     key: VoterKey
 
 
 @dataclass(frozen=True, slots=True)
 class AskVote:
-    """Ask a broker for its vote."""
-
     key: VoterKey
     leader_epoch: LeaderEpoch
     position: LogPosition
@@ -78,7 +76,7 @@ class AskVote:
 
 @dataclass(frozen=True, slots=True)
 class BecomeLeader:
-    """BecomeLeader the log from its present end on."""
+    """Lead the log from its present end on."""
 
     leader_epoch: LeaderEpoch
     voters: VoterSet
@@ -103,7 +101,7 @@ class ForeignClusterError(Exception):
 
 
 def first_voters(brokers: Iterable[ExpectedBroker]) -> tuple[BrokerId, ...]:
-    """Return who votes in a new cluster: the first broker of each rack, of an odd number of racks.
+    """Return the voters of a new cluster: the first broker of each rack, of an odd number of racks.
 
     >>> first_voters(ExpectedBroker(node_id, f"rack-{node_id // 2}") for node_id in range(8))
     (0, 2, 4)
@@ -116,8 +114,6 @@ def first_voters(brokers: Iterable[ExpectedBroker]) -> tuple[BrokerId, ...]:
 
 
 class _Round:
-    """One round of votes."""
-
     def __init__(self, leader_epoch: LeaderEpoch, asked: frozenset[VoterKey], pre_vote: bool) -> None:
         self.leader_epoch = leader_epoch
         self.pre_vote = pre_vote
@@ -129,9 +125,9 @@ class Candidate:
     """A driver that does not lead yet."""
 
     def __init__(self, expected: Sequence[ExpectedBroker], new_cluster_id: str) -> None:
-        """`new_cluster_id` is the name of the cluster if there turns out to be none yet."""
+        """`new_cluster_id` is the id of the cluster if there turns out to be none yet."""
         self.cluster_id: str | None = None
-        """The cluster that the brokers belong to, as soon as one says so, or the new one that is formed."""
+        """The cluster of the brokers, as soon as one belongs to any, or the new one that is formed."""
         self.position: LogPosition = EMPTY_LOG
         """The end of the driver's own copy."""
         self.voters: VoterSet | None = None
@@ -139,9 +135,9 @@ class Candidate:
         self._expected = tuple(expected)
         self._new_cluster_id = new_cluster_id
         self._announced: dict[VoterKey, AnnouncedBroker] = {}
-        """Those that are in touch."""
+        """The brokers in touch."""
         self._silent: dict[BrokerId, AnnouncedBroker] = {}
-        """Those that did not answer something, and have not announced themselves again."""
+        """Brokers that left a request unanswered, and have not announced themselves again."""
         self._log_ends: dict[VoterKey, LogPosition | None] = {}
         self._highest_epoch: LeaderEpoch = 0
         self._copying: VoterKey | None = None
@@ -152,7 +148,7 @@ class Candidate:
     # --- events -----------------------------------------------------------------------------------
 
     def broker_announced(self, broker: AnnouncedBroker, now_ms: int) -> list[Effect]:
-        """Take note of a broker; called again, for instance from another port, it is asked anew.
+        """Note a broker, which is asked for its log's end; it may announce itself again, from another port.
 
         Raises:
             ForeignClusterError: its directories belong to another cluster than those seen before.
@@ -172,7 +168,7 @@ class Candidate:
         return [AskLogEnd(broker.key), *self._advance(now_ms)]
 
     def lost(self, key: VoterKey, now_ms: int) -> list[Effect]:
-        """A broker did not answer what it was asked; it is left alone until it announces itself again."""
+        """A broker left a request unanswered; it gets no more until it announces itself again."""
         broker = self._announced.get(key)
         if broker is not None:
             self._silent[key.node_id] = broker
@@ -209,7 +205,7 @@ class Candidate:
     def vote_answered(
         self, key: VoterKey, asked: AskVote, leader_epoch: LeaderEpoch, *, granted: bool, now_ms: int
     ) -> list[Effect]:
-        """A broker whose epoch is now `leader_epoch` has answered what it was `asked`."""
+        """A broker whose epoch is now `leader_epoch` has answered the request `asked`."""
         self._highest_epoch = max(self._highest_epoch, leader_epoch)
         votes = self._round
         if votes is None or (votes.leader_epoch, votes.pre_vote) != (asked.leader_epoch, asked.pre_vote):
@@ -220,7 +216,6 @@ class Candidate:
         return self._advance(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Let time pass."""
         return self._advance(now_ms)
 
     # --- questions --------------------------------------------------------------------------------
@@ -231,14 +226,14 @@ class Candidate:
 
     @property
     def announced_brokers(self) -> tuple[AnnouncedBroker, ...]:
-        """All brokers that have announced themselves, for whoever leads.
+        """All brokers that have announced themselves, for the leader.
 
-        Also those that have been silent: whoever lives and hears a leader does not announce itself again.
+        Also silent ones: a live broker that has a leader does not announce itself again.
         """
         return (*self._silent.values(), *self._announced.values())
 
     def missing(self) -> str | None:
-        """Say whom the driver waits for; None if nobody is missing."""
+        """Return the missing voters or brokers in a sentence; None if none is missing."""
         if self.voters is not None:
             absent = [voter for voter in self.voters if voter.key not in self._announced]
             if self.voters.is_majority(self._announced):
@@ -280,7 +275,7 @@ class Candidate:
         return self._start_round(pre_vote=True)
 
     def _electorate(self) -> VoterSet | None:
-        """Return who is to be asked; None while too few have announced themselves."""
+        """Return the voters to ask; None while too few have announced themselves."""
         if self.voters is not None:
             return self.voters if self.voters.is_majority(self._announced) else None
         if self.missing() is not None:
@@ -322,7 +317,7 @@ class Candidate:
             ]
         if votes.unanswered:
             return []
-        # Lost: somebody has a longer log by now, or a higher epoch, or has gone.
+        # Lost: a broker has a longer log by now, or a higher epoch, or has gone.
         self._round = None
         self._retry_at_ms = now_ms + RETRY_MS
         for key in self._log_ends:

@@ -1,13 +1,13 @@
-"""The leader of the metadata log: what is committed, whether a majority is there, and who is to vote.
+"""The leader of the metadata log: the high watermark, the majority, and the changes of voters.
 
 A pure machine, fed by the fetches of brokers. The leader itself does not vote and its own disk does not count
-(it may have come without one), so the high watermark is what a majority of the voters has fetched beyond:
-each flushes what it has before it fetches what follows.
+(it may have come without one), so the high watermark is the offset beyond which a majority of the voters has
+fetched: each flushes its records before it fetches the next ones.
 
-The rules kept:
+The rules:
 
 - The high watermark first moves when a record of the leader's own epoch is on a majority: counting alone does
-  not commit what an earlier leader left behind (Raft, 5.4.2). It never moves back.
+  not commit records of earlier leaders (Raft, 5.4.2). It never moves back.
 - A voter set is in force from the moment it is appended, and the next one waits until it is committed. Each
   differs from the one before by one voter, so that majorities of the two overlap (KIP-853).
 - A leader that has not heard from a majority for `fetch_timeout_ms` may have a successor: it renews no lease.
@@ -23,7 +23,7 @@ from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What a fetching replica has said of itself."""
+    """The progress of a fetching replica, by its own fetches."""
 
     log_end_offset: Offset
     """It has everything below on its disk."""
@@ -53,7 +53,7 @@ class QuorumLeader:
         self.voters = voters
         """In force: the last set in the log, committed or not."""
         self.high_watermark: Offset = 0
-        """The end of what is committed, exclusive; 0 until a record of this epoch is."""
+        """Exclusive; 0 until a record of this epoch is committed."""
         self.replicas: dict[VoterKey, ReplicaProgress] = {}
         """Voters and observers that have fetched."""
         self._epoch_start_offset = epoch_start_offset
@@ -77,7 +77,7 @@ class QuorumLeader:
         return key in self.voters and self._advance_high_watermark()
 
     def heard(self, key: VoterKey, now_ms: int) -> None:
-        """A replica fetches a snapshot: it is there, whatever it has."""
+        """A replica fetches a snapshot: it is alive, but its progress is unknown."""
         replica = self.replicas.setdefault(key, ReplicaProgress(0, now_ms, None))
         replica.last_fetch_ms = now_ms
 
@@ -96,8 +96,8 @@ class QuorumLeader:
     def next_voters(self, announced: Collection[AnnouncedBroker], now_ms: int) -> VoterSet | None:
         """Return the voter set to append now, one voter away from the present one; None if it may stay.
 
-        A wanted broker that has come back with another directory takes the place of the voter it was: that
-        one goes first, and it joins when it has caught up. The same way any wanted broker joins.
+        A wanted broker that has come back with another directory replaces the voter it was: that one is
+        removed first, and the broker joins when it has caught up. Any other wanted broker joins likewise.
         """
         if self.high_watermark < max(self._voters_end_offset, self._epoch_start_offset + 1):
             return None

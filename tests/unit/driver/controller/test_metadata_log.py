@@ -72,7 +72,7 @@ def test_log_is_not_truncated_below_its_snapshot(log: MetadataLog) -> None:
     lead(log)
     log.truncate_to(41)
     assert log.position == LogPosition(4, 41)
-    with pytest.raises(KafkaError, match="parts at offset 40"):
+    with pytest.raises(KafkaError, match="diverges at offset 40"):
         log.truncate_to(40)
 
 

@@ -88,7 +88,7 @@ def test_internal_topic_made_wrongly_that_has_had_records_is_left_alone(
     assert tell(conversation, b0=EMPTY_LOG, b1=LogPosition(0, 3)) == []
     assert conversation.tick() == []
     assert OFFSETS in conversation.image.topics.by_name
-    assert sum("somebody deletes it" in record.getMessage() for record in caplog.records) == 1
+    assert sum("until it is deleted" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_internal_topic_as_its_owner_makes_it_is_not_asked_about() -> None:
