@@ -1,1 +1,1 @@
-"""What the driver knows of its cluster's nodes by their metrics, and whom it tells."""
+"""The metrics of the cluster's nodes and clients in the driver, and their export."""

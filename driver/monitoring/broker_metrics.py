@@ -1,8 +1,7 @@
-"""What the driver keeps of the nodes' metrics: of each node the newest figures, and when they came.
+"""The newest metrics of each node, and the time of their arrival.
 
-The controller's own are there too, under its node id. One thread writes, any may read: `latest` returns a
-mapping that nobody changes any more. A node that is silent keeps its last figures, by their time to be told
-from new ones.
+Those of the controller are there too, under its node id. One thread writes, any may read: the mapping that
+`latest` returns is never changed. A silent node keeps its last metrics; their time shows their age.
 """
 
 import threading
@@ -15,17 +14,16 @@ from sparklog.protocol.types import BrokerId, TimestampMs
 
 
 class BrokerMetrics:
-    """The newest figures of every node of a cluster."""
+    """The newest metrics of every node of a cluster."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest: Mapping[BrokerId, ReceivedMetrics] = MappingProxyType({})
 
     def latest(self) -> Mapping[BrokerId, ReceivedMetrics]:
-        """Return the newest figures by node id; what is returned does not change."""
+        """Return the newest metrics by node id; the mapping is never changed."""
         return self._latest
 
     def received(self, node_id: BrokerId, values: Mapping[MetricName, float], now_ms: TimestampMs) -> None:
-        """Take a node's figures in."""
         with self._lock:
             self._latest = MappingProxyType({**self._latest, node_id: ReceivedMetrics(now_ms, values)})

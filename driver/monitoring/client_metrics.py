@@ -1,4 +1,4 @@
-"""What the driver keeps of clients' telemetry: the newest figures of each instance, of so many at most.
+"""The newest telemetry of each client instance, of a limited number of them.
 
 An instance that has been silent for `EXPIRY_MS`, or longest when there are too many, is forgotten. One thread
 writes, any may read.
@@ -20,7 +20,7 @@ EXPIRY_MS: Final = 5 * 60_000
 
 
 class ClientSample(NamedTuple):
-    """The figures of one client at one time."""
+    """The metrics of one client at one time."""
 
     client_id: str | None
     received_at_ms: TimestampMs
@@ -28,19 +28,18 @@ class ClientSample(NamedTuple):
 
 
 class ClientMetrics:
-    """The newest figures of clients."""
+    """The newest metrics of clients."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: OrderedDict[UUID, ClientSample] = OrderedDict()
 
     def latest(self) -> Mapping[UUID, ClientSample]:
-        """Return the newest figures by client instance id; what is returned does not change."""
+        """Return the newest metrics by client instance id; the mapping is never changed."""
         with self._lock:
             return MappingProxyType(dict(self._samples))
 
     def received(self, client_instance_id: UUID, sample: ClientSample) -> None:
-        """Take a client's figures in."""
         with self._lock:
             self._samples[client_instance_id] = sample
             self._samples.move_to_end(client_instance_id)
@@ -51,6 +50,6 @@ class ClientMetrics:
                 self._samples.popitem(last=False)
 
     def ended(self, client_instance_id: UUID) -> None:
-        """It has said that it pushes no more."""
+        """Forget an instance that has announced its last push."""
         with self._lock:
             self._samples.pop(client_instance_id, None)

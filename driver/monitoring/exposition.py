@@ -1,9 +1,9 @@
-"""Figures in the forms in which others read them: Prometheus's text with labels, names for Spark's sinks.
+"""Metrics in the formats of their readers: Prometheus's text with labels, names for Spark's sinks.
 
-Spark's own servlets put everything into a name (`metrics_<application>_driver_sparklog_..._Value`), of which
-nobody can ask "by topic". So Prometheus gets a page of its own, under the names that the usual rules of its
-JMX exporter give Kafka's metrics (`kafka_server_brokertopicmetrics_bytesin_total{topic="t"}`): boards that
-were made for Kafka ask for these. A node is the label `broker`.
+Spark's own servlets put everything into a name (`metrics_<application>_driver_sparklog_..._Value`), which
+cannot be queried "by topic". So Prometheus gets a page of its own, with the names that the usual rules of its
+JMX exporter give Kafka's metrics (`kafka_server_brokertopicmetrics_bytesin_total{topic="t"}`): dashboards
+made for Kafka ask for these. A node is the label `broker`.
 
 Sinks get a name for each attribute: `broker.0.kafka.server.BrokerTopicMetrics.BytesInPerSec.topic.t.Count`.
 """
@@ -36,16 +36,16 @@ class _Seen(NamedTuple):
 
 
 class Rates:
-    """How much there was of each meter a second, in the last minute or so: an average that forgets.
+    """The rate of each meter a second, as an exponentially weighted average of about a minute.
 
-    Kafka's OneMinuteRate. Made here, because brokers then send one figure a meter and spend no time on it.
+    Kafka's OneMinuteRate. Made here, because brokers then send one value a meter and spend no time on it.
     """
 
     def __init__(self) -> None:
         self._seen: dict[BrokerId, dict[MetricName, _Seen]] = {}
 
     def add_to(self, node_id: BrokerId, received: ReceivedMetrics) -> dict[MetricName, float]:
-        """Return a node's figures with the rates of its meters."""
+        """Return a node's metrics with the rates of its meters."""
         values = dict(received.values)
         before = self._seen.get(node_id, {})
         now: dict[MetricName, _Seen] = {}
@@ -59,7 +59,7 @@ class Rates:
         return values
 
     def forget(self, node_ids: Iterable[BrokerId]) -> None:
-        """These nodes are no longer the cluster's."""
+        """Forget nodes that have left the cluster."""
         for node_id in node_ids:
             self._seen.pop(node_id, None)
 
@@ -83,7 +83,7 @@ def _next(before: _Seen | None, at_ms: TimestampMs, count: float) -> _Seen:
 
 @cache
 def family_name(metric: Metric) -> str:
-    """Return under which name Prometheus has a metric.
+    """Return Prometheus's name of a metric.
 
     >>> from sparklog.node.metrics import network, server
     >>> family_name(server.BYTES_IN), family_name(server.RAFT_EPOCH), family_name(network.TOTAL_TIME)
@@ -99,7 +99,7 @@ _TYPES: Final = {Kind.GAUGE: "gauge", Kind.METER: "counter", Kind.HISTOGRAM: "su
 
 
 def for_prometheus(latest: Mapping[str, ReceivedMetrics], now_ms: TimestampMs) -> str:
-    """Return the figures of all nodes, by their names, in Prometheus's text format."""
+    """Return the metrics of all nodes, by the nodes' names, in Prometheus's text format."""
     families: dict[Metric, list[str]] = {process.SAMPLE_AGE: []}
     for node, received in sorted(latest.items()):
         age_ms = max(0, now_ms - received.received_at_ms)
@@ -118,7 +118,7 @@ def for_prometheus(latest: Mapping[str, ReceivedMetrics], now_ms: TimestampMs) -
 class _Line(NamedTuple):
     metric: Metric
     text: str
-    """What stands before the value."""
+    """The line up to its value."""
     is_mean: bool
 
 
@@ -170,9 +170,9 @@ def _escaped(value: str) -> str:
 
 
 def for_sinks(node: str, values: Mapping[MetricName, float]) -> Iterator[str]:
-    """Yield a line of name, tab and value for each figure of a node."""
+    """Yield a line of name, tab and value for each metric of a node."""
     for name, value in values.items():
-        if math.isfinite(value):  # Java has other words for the others
+        if math.isfinite(value):  # infinities and NaN have other names in Java
             yield f"{_sink_name(node, name)}\t{value!r}"
 
 

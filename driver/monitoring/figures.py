@@ -1,4 +1,4 @@
-"""All nodes' figures as text: lines for Spark's sinks, and Prometheus's format."""
+"""All nodes' metrics as text: lines for Spark's sinks, and Prometheus's format."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,11 +11,11 @@ from sparklog.node.metrics import process
 from sparklog.protocol.types import BrokerId
 
 FORGET_AFTER_MS: Final = 60_000
-"""For so long a silent node's last figures are told; its age says that they are old."""
+"""The time for which a silent node's last metrics are exported, with their age."""
 
 
 class FiguresWriter:
-    """Writes the newest figures of all nodes, with rates since the last time; belongs to one thread."""
+    """Writes the newest metrics of all nodes, with rates since the last time; belongs to one thread."""
 
     def __init__(self, kept: BrokerMetrics, controller_id: BrokerId) -> None:
         self._kept = kept
@@ -25,7 +25,7 @@ class FiguresWriter:
     def write(self, restarts: Mapping[BrokerId, int]) -> tuple[str, str]:
         """Return the lines for sinks, and those for Prometheus.
 
-        `restarts` says how often each broker was started again.
+        `restarts` has the number of each broker's restarts.
         """
         now_ms = wall_clock_ms()
         latest: dict[str, ReceivedMetrics] = {}

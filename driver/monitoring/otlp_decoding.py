@@ -1,12 +1,12 @@
-"""OTLP as samples: what nodes and clients have pushed.
+"""The values in nodes' and clients' OTLP.
 
-Nodes name metrics as `sparklog/node/telemetry/otlp.py` says, and mean them by Kafka's names. Clients name
-them as KIP-714 says, `org.apache.kafka.producer.connection.count`; these become types of the group "client".
-What is in none of the forms that are understood is left out.
+Nodes use the metric names of `sparklog/node/telemetry/otlp.py`, which stand for Kafka's. Clients use those of
+KIP-714, `org.apache.kafka.producer.connection.count`; these become types of the group "client". Any other
+form is left out.
 
-A client's bytes are anybody's. A kilobyte of them can expand to millions of empty messages, or of figures of
-one name, so what is looked at is bounded as well as what is kept: all of this holds Python's one lock, for
-which the controller's loop waits.
+A client's bytes are untrusted. A kilobyte of them can expand to millions of empty messages, or of values of
+one name, so the decoded messages are bounded as well as the kept ones: decoding holds Python's global lock,
+for which the controller's loop waits.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from sparklog.node.metrics.registry import Sample, figures
 _TYPE: Final = ":type="
 CLIENT_GROUP: Final = "client"
 MAX_LOOKED_AT: Final = 4_000
-"""How many resources, scopes, metrics and points of one client's push are looked at."""
+"""The most resources, scopes, metrics and points of one client's push that are decoded."""
 MAX_TAGS: Final = 32
 MAX_TEXT_CHARACTERS: Final = 64 << 10
-"""How long the names and tags of one client's figures are together."""
+"""The longest sum of the names and tags of one client's metrics."""
 
 
 def node_figures(metrics: bytes) -> dict[MetricName, float]:
-    """Return the figures that a node has sent; those of metrics that are not known here are left out.
+    """Return the metrics that a node has sent; unknown ones are left out.
 
     Raises:
         google.protobuf.message.DecodeError: it is no OTLP.
@@ -39,7 +39,7 @@ def node_figures(metrics: bytes) -> dict[MetricName, float]:
 
 
 def client_figures(metrics: bytes, limit: int) -> dict[MetricName, float]:
-    """Return the figures that a client has sent, `limit` of them at most, and no more text than is bearable.
+    """Return the metrics that a client has sent, at most `limit`, and no more text than MAX_TEXT_CHARACTERS.
 
     Raises:
         google.protobuf.message.DecodeError: it is no OTLP.
@@ -81,7 +81,7 @@ def _node_samples(data: Any) -> Iterator[Sample]:
 
 
 def _client_points(data: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the data points by the names of their metrics, and None for all that they are wrapped in."""
+    """Yield the data points by the names of their metrics, and None for each message around them."""
     for resource in data.resource_metrics:
         yield "", None
         for scope in resource.scope_metrics:

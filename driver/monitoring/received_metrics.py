@@ -1,4 +1,4 @@
-"""The figures that a node has sent."""
+"""The metrics that a node has sent."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from sparklog.protocol.types import TimestampMs
 
 
 class ReceivedMetrics(NamedTuple):
-    """The figures of one node at one time."""
+    """The metrics of one node at one time."""
 
     received_at_ms: TimestampMs
     """By the driver's clock, since 1970."""

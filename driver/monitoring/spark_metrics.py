@@ -1,8 +1,8 @@
-"""The cluster's figures in Spark's metrics system, so that every sink that is configured gets them.
+"""The cluster's metrics in Spark's metrics system, for every configured sink.
 
-The controller's process writes them, Java reads: once a second all figures go over in one call, as text, for
-a call for each figure would take longer than a second. If it cannot be compiled, one line says so, and the
-cluster goes on.
+The controller's process writes them, Java reads: once a second all metrics go over in one call, as text, for
+a call for each would take longer than a second. If the Java class cannot be compiled, one line is logged, and
+the cluster goes on.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class SparkMetrics:
-    """The figures of one cluster in one application, from `start` to `stop`."""
+    """The metrics of one cluster in one application, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class SparkMetrics:
         write: Callable[[Mapping[BrokerId, int]], tuple[str, str] | None],
         restarts: Callable[[], Mapping[BrokerId, int]],
     ) -> None:
-        """Put what `write` returns: the lines for Spark's sinks, and those for Prometheus (`FiguresWriter`).
+        """Export the results of `write`: lines for Spark's sinks, and those for Prometheus (`FiguresWriter`).
 
-        `restarts` says how often each broker was started again.
+        `restarts` returns the number of each broker's restarts.
         """
         self._context = context
         self._write = write
@@ -48,11 +48,11 @@ class SparkMetrics:
         self._thread = InheritableThread(target=self._run, name="sparklog metrics", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; returns at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Take everything out of Spark again; waits a moment for that."""
+        """Remove the metrics from Spark; waits a moment for that."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_WITHIN_S)
@@ -66,13 +66,13 @@ class SparkMetrics:
                 with contextlib.suppress(*JVM_GONE):
                     figures.detach()
         except CompilationError as error:
-            logger.warning("Spark's metrics system has none of the cluster's figures: %s", error)
+            logger.warning("Spark's metrics system lacks the cluster's metrics: %s", error)
         except (*JVM_GONE, NoPlaceError) as error:  # the application ends, or its JVM is gone
             if not self._stopping.is_set():
-                logger.info("Spark's metrics system gets no more figures: %s", error)
+                logger.info("Spark's metrics system gets no more metrics of the cluster: %s", error)
 
     def _put_until_stopped(self, figures: Any) -> None:
-        """Put what there is once a second; whatever fails is a second's figures less.
+        """Put the newest metrics once a second; a failure costs one second's.
 
         Raises:
             Py4JError: the application has ended.
@@ -86,7 +86,7 @@ class SparkMetrics:
                     raise
                 level = logging.DEBUG if failed else logging.WARNING
                 failed = True
-                logger.log(level, "Spark's metrics system has the cluster's old figures", exc_info=error)
+                logger.log(level, "Spark's metrics system has outdated cluster metrics", exc_info=error)
 
     def _attached(self) -> Any:
         source = files(java).joinpath("ClusterFigures.java").read_text()

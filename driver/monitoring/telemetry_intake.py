@@ -1,9 +1,9 @@
-"""What was pushed, on its way from the controller's loop into what is kept of nodes and clients.
+"""Pushed telemetry, on its way from the controller's loop into the metrics of nodes and clients.
 
-The loop answers heartbeats, so it only puts bytes down here; a thread expands and reads them. Of each sender
-the newest push is kept, so many and so much at most: when the thread is behind, the oldest is a sample less.
-Nodes come first. Clients can have as many instance ids as they like, so that no interval bounds what they
-push together: so many a second are read, for the thread takes its time from the controller.
+The loop answers heartbeats, so it only queues bytes; a thread expands and reads them. The newest push of each
+sender is kept, within bounds of number and size: when the thread is behind, the oldest is dropped. Nodes come
+first. Clients can have any number of instance ids, so that no interval bounds their pushes together: a fixed
+number is read each second, since the thread takes its time from the controller.
 """
 
 import logging
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Push(NamedTuple):
-    """What one PushTelemetry brought."""
+    """The content of one PushTelemetry."""
 
     node_id: BrokerId | None
     """The node that sent it; None if it was a client."""
@@ -57,18 +57,16 @@ class TelemetryIntake:
         """When the next push of a client may be read."""
         self._changed = threading.Condition()
         self._waiting: OrderedDict[_Sender, Push] = OrderedDict()
-        """A client that pushes under a node's id takes no place but its own."""
+        """By sender; a client that pushes under a node's id replaces no push but its own."""
         self._waiting_bytes = 0
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="sparklog telemetry", daemon=True)
         self._failed = False
 
     def start(self) -> None:
-        """Begin to read what comes."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read nothing more."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -76,7 +74,7 @@ class TelemetryIntake:
             self._thread.join()
 
     def take(self, push: Push) -> None:
-        """Have the push read; takes no time."""
+        """Queue the push; takes no time."""
         with self._changed:
             key = push.node_id, push.client_instance_id
             before = self._waiting.pop(key, None)
@@ -95,7 +93,7 @@ class TelemetryIntake:
         return push
 
     def _next(self) -> Push | None:
-        """Wait for what is to be read next; None if nothing is any more."""
+        """Wait for the next push to read; None after `stop`."""
         with self._changed:
             while not self._stopped:
                 sender = self._oldest(of_nodes=True)
@@ -116,14 +114,14 @@ class TelemetryIntake:
         while (push := self._next()) is not None:
             try:
                 self._read(push)
-            except Exception as error:  # it is somebody else's bytes, and the next one's must be read
+            except Exception as error:  # the bytes are a client's, and the next push must be read
                 sender = f"client {push.client_id!r}" if push.node_id is None else f"node {push.node_id}"
                 level = logging.DEBUG if self._failed else logging.WARNING
                 self._failed = True
                 logger.log(level, "Metrics of %s cannot be read: %s", sender, error)
 
     def _read(self, push: Push) -> None:
-        # Loads protobuf: not before somebody pushes, and not on the controller's loop.
+        # Loads protobuf: not before the first push, and not on the controller's loop.
         from sparklog.driver.monitoring.otlp_decoding import client_figures, node_figures
 
         limit = MAX_EXPANDED_BYTES_OF_CLIENTS if push.node_id is None else MAX_EXPANDED_BYTES

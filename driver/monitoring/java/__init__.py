@@ -1,1 +1,1 @@
-"""Java classes that the driver's JVM compiles from what lies here (`driver/spark/janino.py`)."""
+"""Java sources that the driver's JVM compiles (`driver/spark/janino.py`)."""
