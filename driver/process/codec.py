@@ -1,6 +1,6 @@
 """Messages as JSON: frozen dataclasses whose fields are plain values, tuples, mappings and such dataclasses.
 
-Decoding creates objects of the fields' types only, whatever the bytes. Bytes are written in base 64.
+Decoding creates objects of the fields' types only, for any bytes. Bytes are written in base 64.
 """
 
 import dataclasses

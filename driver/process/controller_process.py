@@ -279,7 +279,7 @@ class ControllerProcess:
                 effects = self._machine.begin(monotonic_ms())
             while effects:
                 effects = self._carried_out(*effects)
-        except BaseException as error:  # of a thread: whatever waits for it must see it
+        except BaseException as error:  # of a thread: its waiting callers must see it
             self._fail(error)
 
     def _carried_out(self, effect: Effect) -> list[Effect]:

@@ -38,7 +38,7 @@ def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
 
 
 def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: bool = False) -> dict[int, str]:
-    """Return the host of the last start of each task of the group's latest job, whatever its result.
+    """Return the host of the last start of each task of the group's latest job, successful or not.
 
     With `only_successful`, the host where it succeeded: of a task and its speculative copy one does.
 

@@ -102,7 +102,7 @@ class AcknowledgedObserver(Observer):
                 try:
                     listed = client.list_offsets(cluster, latest)
                 except KafkaError:
-                    # A leader is being replaced; that pause is to be measured.
+                    # A leader is being replaced; that pause is a result.
                     continue
                 seen_s = time.monotonic() - self.started_s
                 for partition, (high_watermark, _) in listed.items():

@@ -41,13 +41,9 @@ NOT_YET_CLEAN: Final = (
     "sparklog/node/printable.py",
     "sparklog/node/rates.py",
     "sparklog/spark_versions.py",
-    "sparklog/protocol/types.py",
-    # The driver.
-    "driver",
+    "sparklog/types.py",
     # The executor.
     "executor",
-    # Applications.
-    "jobs",
 )
 
 BANNED: Final = re.compile(
