@@ -32,7 +32,6 @@ POLL_S = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until stopped; return the exit status."""
     parser = argparse.ArgumentParser(description="A Kafka cluster inside this Spark application.")
     parser.add_argument(
         "properties", nargs="?", type=Path, help="Kafka's configuration keys, a properties file"

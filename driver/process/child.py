@@ -94,8 +94,6 @@ def main(descriptor: int, parent: int) -> None:
 
 
 class _Child:
-    """The process between its first message and its last."""
-
     def __init__(self, connection: socket.socket, parent: int, outgoing: Outgoing) -> None:
         self._connection = connection
         self._parent = parent
@@ -141,7 +139,6 @@ class _Child:
             return [socket.socket(fileno=each) for each in descriptors] if data else None
 
     def _start(self, start: StartController, sockets: list[socket.socket]) -> bool:
-        """Start the controller; return whether that succeeded."""
         logging.getLogger().setLevel(start.log_level)
         config = BrokerConfig.from_mapping(start.configuration)
         users = [decode_record(record) for record in start.first_users]

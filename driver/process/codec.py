@@ -19,7 +19,6 @@ class MessageError(ValueError):
 
 
 def encoded(message: Any) -> bytes:
-    """Return a message, a dataclass, as bytes."""
     return json.dumps([type(message).__name__, as_data(message)], separators=(",", ":")).encode()
 
 

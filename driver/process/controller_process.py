@@ -80,7 +80,6 @@ class ControllerProcess:
     """
 
     def __init__(self, rack_attempts: Callable[[], Mapping[BrokerId, int]] = dict) -> None:
-        """See `launch`."""
         self.rack_attempts = rack_attempts
         """The current attempts of the racks' jobs, by broker."""
         self._changed = threading.Condition()
@@ -164,7 +163,6 @@ class ControllerProcess:
 
     @property
     def leads(self) -> bool:
-        """Whether the current process has won its election."""
         return self._child is not None and self._machine.is_serving
 
     @property
@@ -421,7 +419,6 @@ class ControllerProcess:
 
 
 def _log(line: LogLine) -> None:
-    """Log a record of the controller's process."""
     target = logging.getLogger(line.name)
     if not target.isEnabledFor(line.level):
         return

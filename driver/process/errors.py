@@ -12,7 +12,6 @@ class ControllerProcessError(Exception):
 
 
 def failed_by(error: BaseException) -> Failed:
-    """Return the message for an error."""
     match error:
         case ConfigError():
             return Failed("ConfigError", (error.key, error.value, error.reason), None)
@@ -28,7 +27,6 @@ def failed_by(error: BaseException) -> Failed:
 
 
 def error_of(failed: Failed) -> Exception:
-    """Return the error of a message."""
     match failed:
         case Failed("ConfigError", (str(key), value, str(reason))):
             return ConfigError(key, value, reason)

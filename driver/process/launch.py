@@ -46,7 +46,6 @@ class Child:
     """One process, from its start to its end; `send` may be called from any thread."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", connection: socket.socket) -> None:
-        """See `start`."""
         self._process = process
         self._connection = connection
         self._sending = threading.Lock()
@@ -96,7 +95,6 @@ class Child:
         self._send(encoded(message))
 
     def messages(self) -> Iterator[FromChild]:
-        """Yield the process's messages, until it ends."""
         with contextlib.suppress(OSError):
             while (frame := receive_frame(self._connection)) is not None:
                 yield decoded(frame, FROM_CHILD)

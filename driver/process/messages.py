@@ -43,24 +43,18 @@ class BeginTab:
 
 @dataclass(frozen=True, slots=True)
 class AskTab:
-    """Make the tab's overview."""
-
     number: int
     observed: Observed
 
 
 @dataclass(frozen=True, slots=True)
 class AskPage:
-    """Make a page of the tab."""
-
     number: int
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskFigures:
-    """Write the metrics of all nodes."""
-
     number: int
     restarts: tuple[tuple[int, int], ...]
     """The number of restarts of each broker."""
@@ -95,20 +89,15 @@ class ControllerState:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The error that ended the controller."""
-
     error: str
     """The name of the error's class; `errors` knows some classes."""
     arguments: tuple[str | None, ...]
-    """The arguments of the class."""
     code: int | None
     """Kafka's error code, or the errno of an OSError."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A record of Python's logging."""
-
     name: str
     level: int
     message: str
@@ -121,32 +110,24 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class TabMade:
-    """The answer to AskTab."""
-
     number: int
     tab: MadeTab
 
 
 @dataclass(frozen=True, slots=True)
 class PageMade:
-    """The answer to AskPage."""
-
     number: int
     page: MadePage
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The metrics of all nodes, as text."""
-
     for_sinks: str
     for_prometheus: str
 
 
 @dataclass(frozen=True, slots=True)
 class FiguresMade:
-    """The answer to AskFigures."""
-
     number: int
     figures: Figures
 

@@ -39,7 +39,6 @@ class Outgoing:
         self._thread.start()
 
     def send(self, message: FromChild) -> None:
-        """Queue a message."""
         with self._changed:
             match message:
                 case LogLine() if len(self._lines) >= MAX_WAITING_LINES:
@@ -106,8 +105,6 @@ def _too_large(message: FromChild, length: int) -> FromChild:
 
 
 class LogRelay(logging.Handler):
-    """Sends log records to the driver."""
-
     def __init__(self, outgoing: Outgoing) -> None:
         super().__init__()
         self._outgoing = outgoing

@@ -46,7 +46,6 @@ def is_connection_lost(error: Exception) -> bool:
 
 
 def is_stopped(spark_context: SparkContext) -> bool:
-    """Return whether the application has ended."""
     java_context = spark_context._jsc
     try:
         return java_context is None or answered(lambda: bool(java_context.sc().isStopped()))

@@ -27,7 +27,6 @@ class ContextGuard:
         self._stop_cluster = stop_cluster
 
     def install(self) -> None:
-        """Replace the context's methods."""
         vars(self._context).update(cancelAllJobs=self._cancel_all_jobs, stop=self._stop)
 
     def remove(self) -> None:

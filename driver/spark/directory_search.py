@@ -97,7 +97,6 @@ class _Search:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Search until every host has been searched."""
         context = self._slots.spark_context
         try:
             forget_local_properties(context)

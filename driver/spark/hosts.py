@@ -43,7 +43,6 @@ def hosts_with_executors(java_context: Any) -> dict[str, int]:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether one of the host's addresses is one of this machine's."""
     for family, address in _addresses(host):
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:

@@ -68,11 +68,9 @@ class Rack:
         self.attempt = 0
         """The number of the job's attempts; it is submitted when there are slots for it."""
         self.last_failure: str | None = None
-        """The error of the previous attempt."""
         self.failures = 0
         """The number of failed attempts in a row."""
         self._waits_for: str | None = None
-        """The missing slots."""
         self._slots = slots
         self._placement = placement
         self._jobs = jobs

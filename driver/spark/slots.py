@@ -24,14 +24,11 @@ BROKER_RESOURCE = "broker"
 
 @dataclass(frozen=True, slots=True)
 class BrokerSlots:
-    """The request of a broker's task, and Spark's capacity."""
-
     spark_context: SparkContext
     profile: ResourceProfile | None
     """`None` in local mode, where every task takes one slot."""
     cores_per_broker: int
     takes_resource: bool
-    """Whether a broker requests the executor's `broker` resource."""
 
     def broker_capacity(self) -> int:
         """Return how many brokers could run at once on the registered executors."""
@@ -132,7 +129,6 @@ def waiting_job(
 
 
 def is_local_mode(spark_context: SparkContext) -> bool:
-    """Return whether tasks run in the driver's own JVM."""
     return re.match(r"local($|\[)", str(spark_context.master)) is not None
 
 

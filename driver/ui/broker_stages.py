@@ -17,7 +17,6 @@ class BrokerStages:
     """The stages' pages; belongs to one thread. The values disappear with the stages."""
 
     def __init__(self, java_stages: Any) -> None:
-        """See `attach`."""
         self._stages = java_stages
         self._shown_ms: int | None = None
 

@@ -32,8 +32,6 @@ MAX_PARTITIONS: Final = 20_000
 
 
 class _Groups(NamedTuple):
-    """A page of groups, and their total number."""
-
     group_count: int
     groups: tuple[GroupSummary, ...]
     missing: str | None
@@ -60,7 +58,6 @@ class GroupPages:
         }
 
     def group(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
-        """Return a page of a group, likewise."""
         group_id = asked.name
         answer: Answer[GroupStatus | None] = self._questions.ask(
             ("group", group_id), lambda client, _: _look_at(client, image, group_id)

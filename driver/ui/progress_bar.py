@@ -16,7 +16,6 @@ class UsersProgressBar:
     """The bar with users' stages only, from `attach` to `detach`."""
 
     def __init__(self, java_users_stages: Any) -> None:
-        """See `attach`."""
         self._users_stages = java_users_stages
 
     @classmethod

@@ -16,7 +16,6 @@ class QueryListener:
     """A listener of queries, from `attach` to `detach`."""
 
     def __init__(self, java_context: Any, java_listener: Any) -> None:
-        """See `attach`."""
         self._context = java_context
         self._listener = java_listener
         self._text = ""

@@ -135,7 +135,6 @@ class Questions:
 
 
 def _collect(question: _Question) -> None:
-    """Take the answer that has come."""
     if question.asking is None or not question.asking.done():
         return
     asked, question.asking = question.asking, None

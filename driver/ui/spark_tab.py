@@ -21,7 +21,6 @@ class SparkTab:
     """The attached tab; belongs to one thread, which puts pages and gets the requests."""
 
     def __init__(self, java_tab: Any) -> None:
-        """See `attach`."""
         self._java = java_tab
 
     @classmethod

@@ -82,7 +82,6 @@ class TabMaker:
         self._queries: tuple[QueryStatus, ...] = ()
 
     def begin(self) -> None:
-        """Record events from now on."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -91,7 +90,6 @@ class TabMaker:
         self._controller.subscribe(self._note_image)
 
     def made_tab(self, observed: Observed) -> MadeTab:
-        """Return the overview of this moment."""
         self.begin()
         status = self._status(observed)
         now_ms = monotonic_ms()
@@ -203,7 +201,6 @@ def _controller_status(quorum: QuorumDescription) -> ControllerStatus:
 
 
 def _min_insync_replicas(config: BrokerConfig, image: MetadataImage) -> int:
-    """Return the minimum for topics that set none."""
     told = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
     return config.min_insync_replicas if told is None else int(told)
 

@@ -20,8 +20,6 @@ class DriverEvent:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The driver's observations at one moment."""
-
     places: tuple[BrokerPlace, ...]
     events: tuple[DriverEvent, ...]
     """Since the last time."""
@@ -56,11 +54,9 @@ class MadeTab:
 class TabSource(Protocol):
     """The source of finished pages; each answer is None if it does not come in time."""
 
-    def begin_tab(self) -> None:
-        """Record events from now on."""
+    def begin_tab(self) -> None: ...
 
-    def made_tab(self, observed: Observed) -> MadeTab | None:
-        """Return the overview of this moment."""
+    def made_tab(self, observed: Observed) -> MadeTab | None: ...
 
     def made_page(self, key: str) -> MadePage | None:
         """Return the page of that key (`AskedPage`)."""

@@ -34,7 +34,6 @@ class TopicPages:
         return topics_page(self._health, asked.page)
 
     def topic(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
-        """Return a page of a topic, likewise."""
         name, page = asked.name, asked.page
         topic = image.topics.by_name.get(name)
         if topic is None:

@@ -86,7 +86,6 @@ class TransactionPages:
         }
 
     def producers(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
-        """Return a page of a partition's producers, likewise."""
         topic_partition = TopicPartition(asked.name, asked.partition or 0)
         topic = image.topics.by_name.get(topic_partition.topic)
         if topic is None or topic_partition.partition not in topic.partitions:

@@ -40,7 +40,6 @@ class Story:
         self.failures: list[str] = []
 
     def say(self, text: str) -> None:
-        """Print a line of progress."""
         print(f"[{time.monotonic() - self.started_s:5.1f} s] {text}", flush=True)
 
     def expect(self, what: str, found: object, expected: object) -> None:
@@ -107,13 +106,11 @@ class Saboteur:
         self._thread = threading.Thread(target=self._run, name="saboteur", daemon=True)
 
     def start(self, bootstrap_servers: str, kill_at_records: float) -> None:
-        """Start to watch the write."""
         self._bootstrap_servers = bootstrap_servers
         self._kill_at_records = kill_at_records
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self._over.set()
         self._thread.join()
 
@@ -142,7 +139,6 @@ class Source:
 
     @property
     def totals(self) -> flights.Totals:
-        """Count and checksum of all."""
         return flights.total(self.carriers)
 
 
@@ -188,7 +184,6 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Obs
 
 
 def draw_picture(observed: Observed) -> None:
-    """Draw the picture of the write."""
     from sparklog.jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
 
     PICTURE.parent.mkdir(exist_ok=True)
@@ -217,7 +212,6 @@ def read_back(story: Story, spark: SparkSession, source: Source) -> None:
 
 
 def main() -> int:
-    """Run the demonstration; return the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     story = Story()
     story.say("starting Spark: three executors, then a broker in each")

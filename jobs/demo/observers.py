@@ -73,7 +73,6 @@ class Observer:
 
     @property
     def records(self) -> int:
-        """The number of records so far."""
         return self.timeline[-1][1]
 
     def _note(self, records: int) -> None:

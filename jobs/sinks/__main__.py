@@ -21,7 +21,6 @@ from sparklog.user.sink.machine.protocols import Settle
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """List or end; return the exit status."""
     parser = argparse.ArgumentParser(prog="sparklog-sinks", description=__doc__)
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
     parser.add_argument(

@@ -68,8 +68,6 @@ class QuorumRow(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The cluster at one moment."""
-
     cluster_id: str
     controller_id: BrokerId | None
     leader_epoch: int | None
@@ -92,7 +90,6 @@ class ClusterWatch:
     """Watches one cluster; belongs to one thread."""
 
     def __init__(self, client: ClientConfig) -> None:
-        """Look with the credentials of `client`."""
         config = replace(
             client,
             client_id="sparklog-top",

@@ -78,8 +78,6 @@ class RestartAt:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send an instruction to the process."""
-
     instruction: Instruction
 
 
@@ -90,8 +88,6 @@ class KillChild:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The start has failed."""
-
     reason: str
 
 
@@ -117,28 +113,21 @@ class _Departure:
 
 
 class Supervision:
-    """The processes of one application's controller, one after the other."""
-
     def __init__(self) -> None:
         self.attempt = 0
-        """The number of started processes."""
         self.has_led = False
-        """Whether one of them has led."""
         self._state = _State.LOST
         self._failures = 0
         self._started_ms = 0
         self._restart_at_ms = 0
         self._cluster_leaves = False
         self._departures: dict[BrokerId, _Departure] = {}
-        """The last one of each broker."""
 
     @property
     def is_serving(self) -> bool:
-        """Whether the current process leads."""
         return self._state is _State.SERVING
 
     def begin(self, now_ms: int) -> list[Effect]:
-        """Start the first process."""
         assert self.attempt == 0, "it begins once"
         return self._start(now_ms)
 
@@ -178,7 +167,6 @@ class Supervision:
         return [RestartAt(self._restart_at_ms)]
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Let time pass."""
         if self._state is not _State.LOST or self.attempt == 0:
             return []
         if now_ms < self._restart_at_ms:
@@ -198,7 +186,6 @@ class Supervision:
         return [Tell(ShutDownBrokers())] if self.is_serving else []
 
     def stop(self) -> list[Effect]:
-        """End the controller."""
         before, self._state = self._state, _State.ENDED
         match before:
             case _State.SERVING:

@@ -23,8 +23,6 @@ _MOVING_GROUPS: Final = (
 
 
 class _Reports(NamedTuple):
-    """A broker's last report, the one before it, and their values."""
-
     last: ReceivedMetrics
     figures: BrokerFigures
 
@@ -38,7 +36,6 @@ class FigureReader:
     def read(
         self, latest: Mapping[BrokerId, ReceivedMetrics], now_ms: TimestampMs
     ) -> Mapping[BrokerId, BrokerFigures]:
-        """Return the metrics of brokers with a recent report."""
         for node_id in self._reports.keys() - latest.keys():
             del self._reports[node_id]
         for node_id, received in latest.items():

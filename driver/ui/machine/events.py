@@ -48,7 +48,6 @@ class EventLog:
         self.events = tuple(self._events)
 
     def committed(self, images: Sequence[CommittedImage], now_ms: TimestampMs) -> None:
-        """Add the events of newly committed images, in order."""
         changes: list[_Change] = []
         for committed in images:
             changes += _changes(self._image, committed)

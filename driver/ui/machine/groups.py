@@ -85,8 +85,6 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """All known facts of a group."""
-
     group_id: str
     group_type: str
     state: str
@@ -102,7 +100,6 @@ class GroupStatus:
 
 
 def is_moving(state: str) -> bool:
-    """Whether the group is rebalancing."""
     return state in _MOVING
 
 

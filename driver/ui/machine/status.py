@@ -14,8 +14,6 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, 
 
 
 class BrokerState(StrEnum):
-    """Whether a broker serves, in the order of its life."""
-
     MISSING = "not registered"
     FENCED = "fenced"
     SERVING = "in service"
@@ -47,8 +45,6 @@ class VoterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerStatus:
-    """The driver as the leader of the metadata log."""
-
     node_id: BrokerId
     leader_epoch: LeaderEpoch
     high_watermark: Offset
@@ -59,8 +55,6 @@ class ControllerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTask:
-    """The task of a broker in Spark."""
-
     executor_id: str
     host: str
     stage_id: int
@@ -81,8 +75,6 @@ class RequestFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFigures:
-    """A broker's own metrics."""
-
     bytes_in_per_s: float | None = None
     bytes_out_per_s: float | None = None
     records_in_per_s: float | None = None
@@ -105,7 +97,6 @@ class BrokerStatus:
     """`host:port` that is advertised to clients."""
     broker_epoch: BrokerEpoch | None
     restarts: int
-    """The restarts of its rack's job."""
     task: BrokerTask | None
     partitions_led: int
     partitions_held: int
@@ -115,8 +106,6 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTrouble:
-    """A partition in trouble."""
-
     topic: str
     partition: int
     trouble: Trouble
@@ -140,8 +129,6 @@ class PartitionsStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSummary:
-    """A topic in one line."""
-
     name: str
     partitions: int
     replicas: int
@@ -178,8 +165,6 @@ class QueryStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event worth looking for after a bad night."""
-
     at_ms: TimestampMs
     kind: str
     subject: str
@@ -188,8 +173,6 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The cluster at `taken_ms`."""
-
     taken_ms: TimestampMs
     cluster_id: str
     bootstrap_servers: str

@@ -38,8 +38,6 @@ class BrokerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The known facts at one moment."""
-
     taken_ms: TimestampMs
     cluster_id: str
     bootstrap_servers: str

@@ -22,8 +22,6 @@ _WORST_FIRST: Final = tuple(Trouble)
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """The numbers of a broker's partitions, by role."""
-
     led: int = 0
     held: int = 0
     in_sync: int = 0
@@ -31,8 +29,6 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """The findings in one topic."""
-
     topic: TopicImage
     min_insync_replicas: int
     summary: TopicSummary
@@ -55,8 +51,6 @@ def trouble_of(partition: PartitionRegistration, min_insync_replicas: int) -> Tr
 
 
 class TopicHealth:
-    """The topics' partitions, image after image."""
-
     def __init__(self, min_insync_replicas: Callable[[MetadataImage], int]) -> None:
         """`min_insync_replicas` returns the value for topics that do not set it."""
         self._min_insync_replicas = min_insync_replicas

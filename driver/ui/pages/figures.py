@@ -42,7 +42,6 @@ def size(value: float | None) -> str:
 
 
 def size_rate(value: float | None) -> str:
-    """Return bytes in a second."""
     return NONE if value is None else f"{size(value)}/s"
 
 

@@ -106,7 +106,6 @@ def group_page(said: Html | None, group: GroupStatus, page: int) -> Html:
 
 
 def unknown_group_page(said: Html | None, group_id: str) -> Html:
-    """Return the page of a group that does not exist."""
     return joined([element("p", _ways(), element("strong", named(group_id))), said])
 
 

@@ -60,7 +60,6 @@ def element(tag: str, /, *content: Content, **attributes: "Link | str | int | No
 
 
 def joined(content: Iterable[Content]) -> Html:
-    """Return pieces one after the other."""
     return Html("".join(_text(piece) for piece in content))
 
 

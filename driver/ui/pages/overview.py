@@ -7,8 +7,6 @@ from sparklog.driver.ui.pages.sections import SECTIONS, Section, Shown
 
 
 class Overview:
-    """The page, and the last state of each section."""
-
     def __init__(self) -> None:
         self._rendered: dict[Section, tuple[Any, Html | None]] = {}
 

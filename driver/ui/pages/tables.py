@@ -28,7 +28,6 @@ def plain(content: Content) -> Cell:
 
 
 def right(content: Content) -> Cell:
-    """Return a right-aligned cell."""
     return Cell(content, _FIGURE)
 
 
@@ -67,7 +66,6 @@ def numbers(values: Iterable[int]) -> str:
 
 
 def section(title: str, *content: Content, id_: str | None = None) -> Html:
-    """Return a part of a page under its title."""
     return element("section", element("h4", title), *content, id=id_, class_="mb-4")
 
 

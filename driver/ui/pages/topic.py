@@ -78,7 +78,6 @@ def topic_page(
 
 
 def unknown_topic_page(name: str) -> Html:
-    """Return the page of a topic that does not exist."""
     return element(
         "p", f"There is no topic {name!r}. ", link_to(log_page("topics", page=1), "All topics"), class_="lead"
     )

@@ -54,7 +54,6 @@ def _row(broker: BrokerStatus) -> list[Cell]:
 
 
 def _place(broker: BrokerStatus) -> Content:
-    """Return the broker's address for clients, and its task in Spark."""
     task = broker.task
     if task is None:
         return broker.listener

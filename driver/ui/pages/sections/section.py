@@ -9,15 +9,11 @@ from sparklog.driver.ui.pages.html import Html
 
 
 class Shown(NamedTuple):
-    """The content of the overview."""
-
     status: Status
     charts: Mapping[str, tuple[Series, ...]]
 
 
 class Section(NamedTuple):
-    """A section's content and rendering."""
-
     shows: Callable[[Shown], Any]
     """Selects the section's content; while that is equal, the rendered section is kept."""
     render: Callable[[Any], Html | None]
