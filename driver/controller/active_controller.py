@@ -59,8 +59,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ControlledCluster:
-    """The configuration of the cluster that a driver controls."""
-
     cluster_id: str
     config: BrokerConfig
     endpoints: Sequence[Endpoint]
@@ -72,8 +70,6 @@ class ControlledCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WonElection:
-    """The start of a leader epoch."""
-
     lead: BecomeLeader
     announced: tuple[AnnouncedBroker, ...]
     image: MetadataImage
@@ -81,13 +77,9 @@ class WonElection:
 
 
 class ControllerHost(Protocol):
-    """The process of an active controller."""
+    def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None: ...
 
-    def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        """Publish a newly committed image."""
-
-    def fail(self, error: BaseException) -> None:
-        """End the controller because of an error."""
+    def fail(self, error: BaseException) -> None: ...
 
 
 class ActiveController:
@@ -199,7 +191,6 @@ class ActiveController:
             self._change_voters(voters)
 
     def describe_quorum(self) -> QuorumDescription:
-        """Return the quorum's state: the log's end and the replicas' progress."""
         return describe_quorum(self.quorum, self._log.log_end_offset, monotonic_ms())
 
     def decide(self, decision: Decision) -> None:

@@ -23,8 +23,7 @@ class DecisionLog(Protocol):
     leader_epoch: LeaderEpoch
 
     @property
-    def log_end_offset(self) -> Offset:
-        """The offset of the next record."""
+    def log_end_offset(self) -> Offset: ...
 
     def append(self, records: Sequence[MetadataRecord]) -> Offset:
         """Append the records; return the last one's offset."""

@@ -32,7 +32,6 @@ class ControllerMetrics:
     def __init__(self, descriptors: DescriptorBudget, kept: BrokerMetrics) -> None:
         """Store readings in `kept`, under the controller's node id."""
         self.requests = RequestMetrics()
-        """The requests of the controller's listeners."""
         self._registry = MetricRegistry()
         self._kept = kept
         self._active_controller: Callable[[], ActiveController | None] = lambda: None

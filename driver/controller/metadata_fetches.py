@@ -96,7 +96,6 @@ class MetadataFetches:
                 deferred.complete(self._served().answer(request))
 
     def _note(self, request: FetchRequest) -> None:
-        """Note the progress of the fetching replica."""
         for topic in request.topics:
             for partition in topic.partitions:
                 if topic.topic_id != CLUSTER_METADATA_TOPIC_ID or partition.replica_directory_id is None:

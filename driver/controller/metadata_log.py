@@ -50,8 +50,6 @@ class ReplayedBatch(NamedTuple):
 
 
 class MetadataLog:
-    """The log, and the leader epoch in which it is written."""
-
     def __init__(self, log: Log, snapshots: SnapshotStore, limits: SnapshotLimits) -> None:
         self._log = log
         self.snapshots = snapshots
@@ -157,7 +155,6 @@ class MetadataLog:
         return self._voters.latest
 
     def voters_before(self, end_offset: Offset) -> VoterSet | None:
-        """Return the voter set in force for the log up to `end_offset`."""
         return self._voters.before(end_offset)
 
     def begin_epoch(self, leader_epoch: LeaderEpoch, leader_change: Any) -> Offset:

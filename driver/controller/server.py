@@ -104,7 +104,6 @@ class ControllerServer:
         self.broker_metrics = BrokerMetrics()
         """The metrics of the brokers and of the controller."""
         self.client_metrics = ClientMetrics()
-        """The telemetry of clients."""
         self._intake = TelemetryIntake(self.broker_metrics, self.client_metrics)
         self._candidate = Candidate(expected_brokers, new_cluster_id)
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)

@@ -14,8 +14,6 @@ from sparklog.protocol.types import BrokerId, TimestampMs
 
 
 class BrokerMetrics:
-    """The newest metrics of every node of a cluster."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest: Mapping[BrokerId, ReceivedMetrics] = MappingProxyType({})

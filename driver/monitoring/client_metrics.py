@@ -20,16 +20,12 @@ EXPIRY_MS: Final = 5 * 60_000
 
 
 class ClientSample(NamedTuple):
-    """The metrics of one client at one time."""
-
     client_id: str | None
     received_at_ms: TimestampMs
     values: Mapping[MetricName, float]
 
 
 class ClientMetrics:
-    """The newest metrics of clients."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: OrderedDict[UUID, ClientSample] = OrderedDict()

@@ -8,8 +8,6 @@ from sparklog.protocol.types import TimestampMs
 
 
 class ReceivedMetrics(NamedTuple):
-    """The metrics of one node at one time."""
-
     received_at_ms: TimestampMs
     """By the driver's clock, since 1970."""
     values: Mapping[MetricName, float]

@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 
 class Push(NamedTuple):
-    """The content of one PushTelemetry."""
-
     node_id: BrokerId | None
     """The node that sent it; None if it was a client."""
     client_instance_id: UUID

@@ -71,7 +71,6 @@ class ChangeHandlers:
         return deferred
 
     def _mutation_quota(self, request: Request) -> MutationQuota:
-        """Return the client's quota for creating and deleting partitions."""
         strict_since = ROWS[request.api_key].strict_mutations_since
         if strict_since is None:
             return UNLIMITED

@@ -170,7 +170,6 @@ class ClusterState:
         return test
 
     def isr_rules(self, topic: str) -> IsrRules:
-        """Return the values of topic and cluster configuration that concern in-sync replicas."""
         own = self.image.topic_configs(topic)
         unclean, minimum = own.get(_UNCLEAN_ELECTION), own.get(MIN_IN_SYNC_REPLICAS)
         return IsrRules(

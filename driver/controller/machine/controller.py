@@ -124,7 +124,6 @@ class Controller:
 
     @property
     def departure_reasons(self) -> Mapping[BrokerId, str]:
-        """The reason of each broker's last fencing or shutdown."""
         return self._cluster.departure_reasons
 
     def bootstrap(self, first_users: Sequence[UserScramCredentialRecord] = ()) -> Decision:
@@ -285,4 +284,3 @@ _LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQ
 """The requests that a client's mutation quota limits."""
 
 DECIDED_APIS: Final = frozenset(ApiKey(each.__api_key__) for each in (*_HANDLERS, *_LIMITED_HANDLERS))
-"""The APIs of these requests."""

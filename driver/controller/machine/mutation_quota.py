@@ -14,8 +14,6 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class MutationQuota:
-    """The quota of one request."""
-
     def __init__(self, quota: TokenQuota | None, *, strict: bool, now_ms: int) -> None:
         """Take from `quota`, which all requests of a client share; `None` is unlimited."""
         self._quota = quota
@@ -42,7 +40,6 @@ class MutationQuota:
             self._throttle_ms = self._quota.record(partitions, self._now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Return the throttle time from now on."""
         return max(0, self._throttle_ms - (now_ms - self._now_ms))
 
 

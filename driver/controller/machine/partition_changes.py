@@ -37,8 +37,6 @@ class Election(Enum):
 
 
 class IsrRules(NamedTuple):
-    """The topic's configuration for in-sync replicas."""
-
     unclean_election: bool
     min_in_sync_replicas: int
     eligible_leader_replicas: bool

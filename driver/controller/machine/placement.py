@@ -50,7 +50,6 @@ class Load:
         self._count(replicas, -1)
 
     def copy(self) -> "Load":
-        """Return a copy, independent of this one."""
         copied = Load()
         copied.led.update(self.led)
         copied.held.update(self.held)

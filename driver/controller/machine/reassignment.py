@@ -25,8 +25,6 @@ from sparklog.protocol.types import BrokerId
 
 
 class Assignment(NamedTuple):
-    """The replicas of a partition, and the target of its reassignment."""
-
     replicas: tuple[BrokerId, ...]
     """The target first, in its order."""
     directories: tuple[UUID | None, ...]
@@ -38,7 +36,6 @@ class Assignment(NamedTuple):
 
     @classmethod
     def of(cls, partition: PartitionRegistration) -> Self:
-        """Return the partition's present assignment."""
         return cls(
             partition.replicas, partition.directories, partition.adding_replicas, partition.removing_replicas
         )

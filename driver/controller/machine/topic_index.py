@@ -15,15 +15,11 @@ from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
 class TopicIndex:
-    """Counts and finds partitions and topics of one image."""
-
     def __init__(self, image: MetadataImage) -> None:
         """Look through all of `image`."""
         self.load = Load()
         self.leading: Counter[BrokerId] = Counter()
-        """The number of partitions that each broker leads now."""
         self.leaderless: dict[TopicIdPartition, None] = {}
-        """The partitions without a leader."""
         self.led_by_another: dict[TopicIdPartition, None] = {}
         """The partitions whose leader is not the preferred one."""
         self.in_sync: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)

@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 
 class LogQuestion(NamedTuple):
-    """A question for the ends of these logs of a broker."""
-
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     leader_epochs: Mapping[str, Mapping[int, LeaderEpoch]]

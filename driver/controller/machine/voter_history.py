@@ -36,7 +36,6 @@ class VoterHistory:
         return self._sets[count - 1][1] if count else None
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """Forget the sets from `end_offset` on."""
         del self._sets[bisect_left(self._sets, end_offset, key=itemgetter(0)) :]
 
     def begin_at(self, end_offset: Offset, voters: VoterSet | None) -> None:

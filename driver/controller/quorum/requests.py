@@ -50,7 +50,6 @@ def announced_broker(request: AddRaftVoterRequest) -> AnnouncedBroker:
 
 
 def announcement_response(error_code: ErrorCode, message: str | None = None) -> AddRaftVoterResponse:
-    """Return the response to a broker that announces itself."""
     return unthrottled(AddRaftVoterResponse, error_code=error_code, error_message=message)
 
 

@@ -122,7 +122,6 @@ def _may_leave(cluster: ClusterState, registration: BrokerRegistration, session:
 def _loses_directories(
     registration: BrokerRegistration, failed: Sequence[UUID]
 ) -> BrokerRegistrationChangeRecord:
-    """Return the record of newly failed directories."""
     left = tuple(directory for directory in registration.log_directories if directory not in failed)
     logger.warning(
         "Directories %s of broker %d went offline, left are %s",

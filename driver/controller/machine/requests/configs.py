@@ -56,8 +56,6 @@ MAX_VALUE_BYTES = 2**15 - 1
 
 
 class Operation(IntEnum):
-    """The change that an incremental alteration makes to a key."""
-
     SET = 0
     DELETE = 1
     APPEND = 2

@@ -43,8 +43,6 @@ class ExpectedBroker(NamedTuple):
 
 
 class AnnouncedBroker(NamedTuple):
-    """A broker that has announced itself."""
-
     key: VoterKey
     cluster_id: str | None
     """The cluster to which its directories belong; None if they are blank."""
@@ -54,8 +52,6 @@ class AnnouncedBroker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskLogEnd:
-    """Ask a broker for the end of its copy of the log."""
-
     key: VoterKey
 
 
@@ -122,8 +118,6 @@ class _Round:
 
 
 class Candidate:
-    """A driver that does not lead yet."""
-
     def __init__(self, expected: Sequence[ExpectedBroker], new_cluster_id: str) -> None:
         """`new_cluster_id` is the id of the cluster if there turns out to be none yet."""
         self.cluster_id: str | None = None

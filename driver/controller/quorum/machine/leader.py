@@ -23,8 +23,6 @@ from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """The progress of a fetching replica, by its own fetches."""
-
     log_end_offset: Offset
     """It has everything below on its disk."""
     last_fetch_ms: int
@@ -33,8 +31,6 @@ class ReplicaProgress:
 
 
 class QuorumLeader:
-    """The leader of one epoch."""
-
     def __init__(
         self,
         leader_epoch: LeaderEpoch,
