@@ -1,1 +1,1 @@
-"""What a broker answers: a file an API."""
+"""The APIs of a broker, one file each."""

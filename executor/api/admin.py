@@ -15,13 +15,10 @@ from sparklog.protocol.codec.apis import ApiKey
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
-    """Return the handler of each forwarded API."""
     return dict.fromkeys(FORWARDED_APIS, AdminHandlers(services.senders.forwarder).handle)
 
 
 class AdminHandlers:
-    """The handler of all forwarded APIs."""
-
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
 

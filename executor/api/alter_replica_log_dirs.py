@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: have replicas lie in other directories of this broker (KIP-113). Versions 1 and 2.
+"""AlterReplicaLogDirs: move replicas to other directories of this broker (KIP-113). Versions 1 and 2.
 
 Source: Kafka's KafkaApis.handleAlterReplicaLogDirsRequest.
 """
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 async def alter_replica_log_dirs(request: Request, moves: DirectoryMoves) -> Response:
-    """Answer when every move has begun, or was refused; they begin one after the other."""
+    """Answer once every move has begun or was refused; moves begin one after the other."""
     body = await upgrade_in_steps(request.body)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in body.dirs:

@@ -1,4 +1,4 @@
-"""Who leads instead: told in the answers to Produce and Fetch, so that a client need not ask (KIP-951)."""
+"""The current leaders in answers to Produce and Fetch, which spare a client a Metadata request (KIP-951)."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -10,15 +10,13 @@ _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.
 
 
 class CurrentLeaders:
-    """The leaders that one answer names."""
-
     __slots__ = ("_leader", "_listener_name", "_node", "_table", "nodes")
 
     def __init__(self, table: PartitionTable, listener_name: str, leader: Any, node: Any) -> None:
         """`leader` and `node` are the entities of the answer's version; None where it has none.
 
-        Brokers are named by where their listener of the same name is: the client may reach no other, and is
-        not to learn of them.
+        Brokers have the address of their listener of the same name: the client may reach no other, and
+        must not learn of them.
         """
         self._table = table
         self._listener_name = listener_name
@@ -30,7 +28,7 @@ class CurrentLeaders:
     def add(
         self, row: dict[str, Any], error_code: ErrorCode, topic: UUID | str | None, partition: int
     ) -> None:
-        """Name the leader in a partition's `row` that says that it is not this broker."""
+        """Name the leader in the `row` of a partition that this broker does not lead."""
         if error_code not in _LEADER_UNKNOWN or self._leader is None:
             return
         registration = self._table.registration(topic, partition)

@@ -29,18 +29,14 @@ _ZERO: Final = datetime.fromtimestamp(0, UTC)
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
-    """Return the handler of each API."""
     return DelegationTokenHandlers(services.config).handlers()
 
 
 class DelegationTokenHandlers:
-    """Answers requests about tokens of a broker's listeners."""
-
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """Return the handler of each API."""
         return {
             ApiKey.CREATE_DELEGATION_TOKEN: self._create,
             ApiKey.RENEW_DELEGATION_TOKEN: self._change,
@@ -80,7 +76,7 @@ class DelegationTokenHandlers:
         return answer_of(request, error_code=_DISABLED if self._is_allowed(request) else _NOT_ALLOWED)
 
     def _is_allowed(self, request: Request) -> bool:
-        """Whether the connection proves who the requester is."""
+        """Whether the connection authenticates its principal."""
         protocol = self._config.security_protocol(request.listener_name)
         return protocol.is_sasl or (protocol is SecurityProtocol.SSL and request.principal != ANONYMOUS)
 

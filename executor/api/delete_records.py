@@ -1,4 +1,4 @@
-"""DeleteRecords: let everything below an offset go (KIP-107).
+"""DeleteRecords: delete the records below an offset (KIP-107).
 
 The leader moves its log start offset at once; the answer waits until every live replica reports a log start
 offset at least as high, which followers do with their next fetch. Versions 0 to 2. Source: Kafka's
@@ -35,8 +35,6 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
 class _Deletion(SettlingPart):
-    """One partition of a request."""
-
     __slots__ = ("low_watermark", "partition", "topic", "up_to_offset")
 
     def __init__(self, deletions: "_Deletions", topic: str, partition: int) -> None:
@@ -48,7 +46,7 @@ class _Deletion(SettlingPart):
         self.low_watermark: Offset | None = None
 
     def check(self) -> None:
-        """See whether every replica has followed."""
+        """Settle the partition if every live replica has followed."""
         if self.settled:
             return
         assert self.replica is not None
@@ -63,8 +61,6 @@ class _Deletion(SettlingPart):
 
 
 class _Deletions(Settling[_Deletion]):
-    """The partitions of one request, and those of them that wait for followers."""
-
     __slots__ = ("_handler", "_left", "_moved")
 
     late = "not all live replicas have deleted the records yet"
@@ -77,7 +73,7 @@ class _Deletions(Settling[_Deletion]):
         """Those of the replicas left that are to be looked at again."""
 
     def add(self, deletion: _Deletion) -> None:
-        """Take a partition in whose records are deleted here, or cannot be."""
+        """Add a partition whose records were deleted here, or that has failed."""
         self.parts.append(deletion)
         deletion.check()
         if not deletion.settled and deletion.replica is not None:
@@ -85,7 +81,7 @@ class _Deletions(Settling[_Deletion]):
             self._handler.waiting.setdefault(deletion.replica, set()).add(self)
 
     async def until_settled(self, timeout_ms: int) -> None:
-        """Return when nothing is left, and at the latest when the timeout has passed."""
+        """Wait until every partition is settled, at most `timeout_ms`."""
         delayed = self._handler.delayed
         waiting = delayed.until_settled(self, delayed.now_ms() + timeout_ms)
         if self._moved and self.bucket is not None:
@@ -93,13 +89,13 @@ class _Deletions(Settling[_Deletion]):
         await waiting
 
     def low_watermark_moved(self, replica: Replica) -> None:
-        """A follower has reported another log start offset, or the replica leads no more."""
+        """Note that a follower reported another log start offset, or that the leadership ended."""
         self._moved[replica] = None
         if self.bucket is not None:
             self._handler.delayed.wake(self)
 
     def recheck(self) -> None:
-        """Look at what has moved, a slice a turn of the loop."""
+        """Check the moved replicas, a slice a turn of the loop."""
         for replica in tuple(itertools.islice(self._moved, SLICE_ITEMS)):
             del self._moved[replica]
             self._check(replica)
@@ -107,13 +103,13 @@ class _Deletions(Settling[_Deletion]):
             self._handler.delayed.wake(self)
 
     def expire(self) -> None:
-        """Settle what is late: the request's timeout has passed."""
+        """Settle the rest: the request's timeout has passed."""
         for replica in tuple(self._moved):
             self._check(replica)
         super().expire()
 
     def leave(self) -> None:
-        """Wait no more; also when the client has gone, whatever timeout it gave."""
+        """Stop waiting, also when the client has disconnected before its timeout."""
         self.answer = None
         if self.bucket is not None:
             self._handler.delayed.discard(self, self.bucket)
@@ -138,8 +134,6 @@ class _Deletions(Settling[_Deletion]):
 
 
 class DeleteRecordsHandler(RoleListener[Replica]):
-    """Answers DeleteRecords requests."""
-
     def __init__(self, table: PartitionTable, delayed: DelayedOperations) -> None:
         self.delayed = delayed
         self.waiting: dict[Replica, set[_Deletions]] = {}
@@ -147,7 +141,7 @@ class DeleteRecordsHandler(RoleListener[Replica]):
         self._table = table
 
     async def handle(self, request: Request) -> Response:
-        """Delete, and answer when the followers have too."""
+        """Delete, and answer once the followers have deleted too."""
         body = await upgrade_in_steps(request.body)
         deletions = _Deletions(self)
         try:
@@ -163,7 +157,6 @@ class DeleteRecordsHandler(RoleListener[Replica]):
             deletions.leave()
 
     def low_watermark_moved(self, replica: Replica) -> None:
-        """Followers may have deleted too, or it leads no more."""
         for deletions in self.waiting.get(replica, ()):
             deletions.low_watermark_moved(replica)
 

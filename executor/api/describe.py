@@ -15,7 +15,6 @@ from sparklog.protocol.types import BrokerId
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
-    """Return the handler of each API."""
     describe = DescribeHandlers(
         services.image,
         cluster_id=services.cluster_id,
@@ -29,7 +28,7 @@ def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
 
 
 class DescribeHandlers:
-    """The handlers; addresses are those of the listener that is asked."""
+    """The handlers; addresses are those of the request's listener."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""DescribeLogDirs: what lies in each data directory, and how far that is replicated or copied (KIP-113, 827).
+"""DescribeLogDirs: the replicas of each data directory, their sizes and lags (KIP-113, KIP-827).
 
-A directory that is offline is named with KAFKA_STORAGE_ERROR and without its partitions. Volumes are asked
-how large they are beside the loop: a network's may never answer.
+A directory that is offline is named with KAFKA_STORAGE_ERROR and without its partitions. Volumes' sizes
+are read in another thread: a network volume may never answer.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from sparklog.protocol.errors import ErrorCode
 
 
 async def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Response:
-    """Answer for the partitions the request names, or for all; directories appear in any case."""
+    """Answer for the named partitions, or for all; every directory is listed in either case."""
     body = await upgrade_in_steps(request.body)
     wanted = None
     if body.topics is not None:

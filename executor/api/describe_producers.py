@@ -1,9 +1,9 @@
-"""DescribeProducers: what a replica remembers of its partition's producers (KIP-664). Version 0.
+"""DescribeProducers: the producer states of a replica (KIP-664). Version 0.
 
 Kafka's tool finds transactions that hang by it: those that have begun long ago and that no coordinator knows.
 It asks leaders, or, for all partitions of one broker, that broker: followers answer as well.
-For how long a producer has been idle is by when its last batch was appended here, whatever time its records
-have; in Kafka it is the largest timestamp of these.
+A producer's idle time counts from the append of its last batch here, independent of its records' timestamps;
+in Kafka it is their largest timestamp.
 Source: Kafka's ReplicaManager.activeProducerState.
 """
 
@@ -29,13 +29,10 @@ _PRODUCERS_A_STEP: Final = 32
 
 
 class DescribeProducersHandler:
-    """Answers DescribeProducers requests."""
-
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
 
     async def handle(self, request: Request) -> Response:
-        """Answer each partition on its own."""
         topics = []
         for topic in request.body.topics:
             rows = []

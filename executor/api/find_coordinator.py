@@ -1,8 +1,8 @@
-"""FindCoordinator, versions 0 to 6: who leads the partition that a group or a transactional id belongs to.
+"""FindCoordinator, versions 0 to 6: the leader of the partition of a group or a transactional id.
 
-Who asks again because his coordinator is gone may be the first to notice that. As with Metadata the answer
-waits then until this broker knows who leads now (`metadata`): a client that is told the dead one once more
-asks again after a second.
+A client that has lost its coordinator may be the first to notice that. As with Metadata (`metadata`) the
+answer then waits until this broker knows the new leader: a client that gets the dead one again retries only
+after a second.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from sparklog.protocol.types import BrokerId
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
-    """Return the handler of FindCoordinator."""
     find_coordinator_handler = FindCoordinatorHandler(
         services.image,
         node_id=services.node_id,
@@ -31,7 +30,7 @@ def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
 
 
 class FindCoordinatorHandler:
-    """Answers FindCoordinator, with the addresses of the listener that is asked."""
+    """The handler of FindCoordinator; addresses are those of the request's listener."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class FindCoordinatorHandler:
         self._create_topics = create_topics
 
     async def handle(self, request: Request) -> Response:
-        """Answer from the image, when nobody whom it names is suspected of being lost."""
+        """Answer from the image once no coordinator in the answer is suspected of being lost."""
         leaders = await coordinators_told(request, self._image())
         wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if wait_ms or self._suspicions.is_any_suspected(leaders):

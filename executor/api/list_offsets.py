@@ -57,7 +57,7 @@ class _Found(NamedTuple):
 
 
 class _LookUp(NamedTuple):
-    """A time that is still to be looked up."""
+    """A look-up of a timestamp that is still to do."""
 
     replica: Replica
     leader: PartitionLeader
@@ -71,14 +71,12 @@ _Outcome = _Found | KafkaError
 
 
 class ListOffsetsHandler:
-    """Answers ListOffsets requests."""
-
     def __init__(self, table: PartitionTable, executor: Executor) -> None:
         self._table = table
         self._executor = executor
 
     async def handle(self, request: Request) -> Response:
-        """Answer each partition on its own; times are looked up when all others are known."""
+        """Answer each partition on its own, after the look-ups of timestamps."""
         body = await upgrade_in_steps(request.body)
         duplicates = await _named_twice(body)
         topics: list[tuple[str, list[Any]]] = []
@@ -150,9 +148,7 @@ class ListOffsetsHandler:
             replica.fail_if_storage(error)
             raise
         if replica.require_leader_in(asked_epoch) is not leader:
-            raise KafkaError(
-                ErrorCode.not_leader_or_follower, f"{replica} was led by somebody else in between"
-            )
+            raise KafkaError(ErrorCode.not_leader_or_follower, f"{replica} had another leader in between")
         if found is None:
             return _Found()
         if found.offset >= end:

@@ -1,4 +1,4 @@
-"""Metadata: what the image says of brokers and topics, and creation of topics that are asked for in vain.
+"""Metadata: the image's brokers and topics, and automatic creation of missing topics.
 
 A client that asks in the middle of its work most likely asks because it has lost a leader, and it does so
 while this broker and the controller are about to notice the same. Such an answer waits `SETTLE_MS` for this
@@ -33,13 +33,12 @@ NEW_CONNECTION_MS: Final = 100
 def settle_ms(
     suspicions: BrokerSuspicions, request: Request, leaders: Set[BrokerId], node_id: BrokerId
 ) -> int:
-    """Return how long to wait for this broker's connections to tell that one of the leaders is lost."""
+    """Return how long this broker waits for its own connections to show that a leader is lost."""
     is_new = suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
     return 0 if is_new or leaders <= {node_id} else SETTLE_MS
 
 
 def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
-    """Return the handler of Metadata."""
     creates_topics = services.config.auto_create_topics_enable
     metadata = MetadataHandler(
         services.image,
@@ -52,7 +51,7 @@ def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
 
 
 class MetadataHandler:
-    """Answers Metadata, with the addresses of the listener that is asked."""
+    """The handler of Metadata; addresses are those of the request's listener."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class MetadataHandler:
         """By listener."""
 
     async def handle(self, request: Request) -> Response:
-        """Answer from the image; topics that are to be created are unknown for now."""
+        """Answer from the image; topics to be created are unknown in this answer."""
         body: Any = await upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
             return await METADATA.refused(body, unnamed_topics())
@@ -96,7 +95,7 @@ class MetadataHandler:
         return await self._answer(request, body)
 
     async def _answer_when_any_is_live(self, request: Request, body: Any) -> Response:
-        """Wait: in its first image a broker, and maybe every other, is fenced still."""
+        """Wait for a broker that is not fenced: in a first image all brokers may still be."""
         await self._suspicions.until(lambda: is_any_live(self._image()))
         return await self._answer(request, body)
 
@@ -135,6 +134,6 @@ class MetadataHandler:
 
 
 def controller_told(image: MetadataImage, node_id: BrokerId) -> BrokerId | None:
-    """Return whom clients are to take for the controller: this broker, which forwards, or a live one."""
+    """Return the controller's id for clients: this broker, which forwards, or a live one."""
     live = [broker_id for broker_id, registration in image.brokers.items() if not registration.fenced]
     return node_id if node_id in live else min(live, default=None)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends in this log (KIP-101, KIP-320). Versions 2 to 4."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch in this log (KIP-101, KIP-320). Versions 2 to 4."""
 
 from typing import Any
 
@@ -17,8 +17,6 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class OffsetForLeaderEpochHandler:
-    """Answers OffsetForLeaderEpoch requests."""
-
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
 

@@ -1,4 +1,4 @@
-"""What a broker's CONTROLLER listener answers: votes, leaders, its copy of the metadata log, its logs' ends.
+"""The APIs of a broker's CONTROLLER listener: votes, leaders, its copy of the metadata log, its logs' ends.
 
 The copy is served up to its end, whether committed or not: a candidate takes over the longest log, and only
 a majority's votes then say what of it counts. Nothing is held open; a candidate asks again.
@@ -41,12 +41,12 @@ _NO_DIRECTORY: Final = UUID(int=0)
 
 
 class QuorumHandlers:
-    """The requests of candidates and leaders to one broker."""
+    """The handlers of requests from candidates and leaders."""
 
     def __init__(
         self, replica: MetadataReplica, log_end: Callable[[str, int, LeaderEpoch], LogPosition]
     ) -> None:
-        """`log_end` says how far another log reaches, of a topic, a partition and a leader epoch."""
+        """`log_end` returns the end of another log by topic, partition and leader epoch."""
         self._replica = replica
         self._log_end = log_end
         self._voter = replica.voter
@@ -54,7 +54,6 @@ class QuorumHandlers:
         """Where the listener is reached, once that is known."""
 
     def table(self) -> dict[ApiKey, Api]:
-        """Return the listener's table."""
         handlers: dict[ApiKey, Handler] = {
             ApiKey.VOTE: self.vote,
             ApiKey.BEGIN_QUORUM_EPOCH: self.begin_quorum_epoch,
@@ -67,7 +66,7 @@ class QuorumHandlers:
         return listener_apis(Side.QUORUM, handlers)
 
     async def vote(self, request: Request) -> Any:
-        """Answer Vote, once what the answer promises is on disk."""
+        """Answer Vote, once the vote is on disk."""
         body = upgrade(request.body)
         asked = _only_partition(body)
         if asked is None:
@@ -109,7 +108,6 @@ class QuorumHandlers:
         return _quorum_response(begin_response, "BeginQuorumEpochResponse", answer)
 
     async def end_quorum_epoch(self, request: Request) -> Any:
-        """Answer EndQuorumEpoch."""
         body = upgrade(request.body)
         asked = _only_partition(body)
         if asked is None:
@@ -119,7 +117,7 @@ class QuorumHandlers:
         return _quorum_response(end_response, "EndQuorumEpochResponse", answer)
 
     def fetch(self, request: Request) -> Any:
-        """Answer Fetch out of the own copy of the metadata log; who takes it over names no epoch."""
+        """Answer Fetch from the broker's copy of the metadata log; a new candidate names no epoch."""
         body, election = upgrade(request.body), self._voter.election
         if body.cluster_id not in (None, self._replica.cluster_id):
             return fetch_refusal(ErrorCode.inconsistent_cluster_id)
@@ -133,7 +131,7 @@ class QuorumHandlers:
         return served.answer(body)
 
     def fetch_snapshot(self, request: Request) -> Any:
-        """Answer FetchSnapshot of the snapshots beside the own copy."""
+        """Answer FetchSnapshot from the snapshots beside the copy."""
         election = self._voter.election
         return fetch_snapshot_response(
             upgrade(request.body),
@@ -144,10 +142,9 @@ class QuorumHandlers:
         )
 
     async def list_offsets(self, request: Request) -> Response:
-        """Answer ListOffsets: where logs end here, committed or not, and the leader epoch of the last record.
+        """Answer ListOffsets: the end of each log here, committed or not, and its last record's leader epoch.
 
-        Of the metadata log for candidates; of others for an unclean recovery (KIP-966), of replicas that need
-        not lead.
+        Candidates ask for the metadata log; an unclean recovery (KIP-966) asks for others, of any replica.
         """
         topics = []
         for topic in (await upgrade_in_steps(request.body)).topics:
@@ -182,7 +179,7 @@ class QuorumHandlers:
         )
 
     def describe_quorum(self, request: Request) -> Any:
-        """Answer DescribeQuorum with what this broker knows; only the leader knows the others' progress."""
+        """Answer DescribeQuorum as known here; only the leader knows the others' progress."""
         voter, election = self._voter, self._voter.election
         own_state = describe_response.ReplicaState(
             replica_id=voter.key.node_id,
@@ -211,7 +208,7 @@ class QuorumHandlers:
 
 
 def _only_partition(body: Any) -> Any | None:
-    """Return what a quorum request says of the metadata log, None if that is not all it is about."""
+    """Return the row of the metadata log in a quorum request; None if there are other rows."""
     if len(body.topics) != 1 or len(body.topics[0].partitions) != 1:
         return None
     topic = body.topics[0]
@@ -220,7 +217,7 @@ def _only_partition(body: Any) -> Any | None:
 
 
 def _quorum_response(schema: Any, name: str, answer: QuorumAnswer, **more: bool) -> Any:
-    """Return the response of `schema` that gives `answer`; another cluster's request is refused whole."""
+    """Return the response of `schema` for `answer`; another cluster's request is refused as a whole."""
     response = getattr(schema, name)
     if answer.error_code is ErrorCode.inconsistent_cluster_id:
         return response(error_code=answer.error_code, topics=())

@@ -1,4 +1,4 @@
-"""The parts of a broker that handlers of its APIs work with."""
+"""The parts of a broker that its API handlers use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +15,6 @@ from sparklog.protocol.types import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerServices:
-    """The services of one broker."""
-
     cluster_id: str
     node_id: BrokerId
     config: BrokerConfig

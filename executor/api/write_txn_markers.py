@@ -1,9 +1,9 @@
 """WriteTxnMarkers: end producers' transactions in partitions that are led here (KIP-98). Versions 1 and 2.
 
-Asked by transaction coordinators, and by whoever ends a transaction that hangs (KIP-664). A marker is
-appended like a client's records with acks=all, and its row says that it was when it is committed. Markers of
-`__consumer_offsets` are the group coordinator's to append, for it has to know which offsets they make good.
-Rows are by producer id, as in Kafka: of two markers of one producer for a partition, the last is told of.
+Sent by transaction coordinators, and by tools that end a hanging transaction (KIP-664). A marker is appended
+like a client's records with acks=all, and its row is answered once it is committed. Markers of
+`__consumer_offsets` are appended by the group coordinator, which has to know the offsets that they commit.
+Rows are by producer id, as in Kafka: of two markers of one producer for a partition, the last is answered.
 
 Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
@@ -38,19 +38,17 @@ _COORDINATORS_ERRORS: Final = frozenset(
         ErrorCode.not_coordinator,
     }
 )
-"""What a coordinator of groups says, where whoever sent the marker knows of partitions only."""
+"""The errors of a group coordinator, mapped to those of a partition, which the sender knows."""
 
 
 class CompleteTransaction(Protocol):
-    """How a marker gets into a partition that is a coordinator's."""
+    """The append of a marker to a coordinator's partition."""
 
     def __call__(self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]) -> None:
-        """Append the marker, and `answer` once, when it is committed or cannot be."""
+        """Append the marker; call `answer` once, when it is committed or cannot be."""
 
 
 class _Write(SettlingPart):
-    """One marker on its way into one partition."""
-
     __slots__ = ("partition", "producer_id", "topic")
 
     def __init__(self, writes: "_Writes", producer_id: ProducerId, topic: str, partition: int) -> None:
@@ -62,14 +60,11 @@ class _Write(SettlingPart):
 
 
 class _Writes(Settling[_Write]):
-    """The markers of one request."""
-
     __slots__ = ()
 
     late = "not all replicas in sync have the marker yet"
 
     async def response(self) -> Response:
-        """Return the response."""
         by_producer: dict[ProducerId, dict[str, dict[int, ErrorCode]]] = {}
         for write in self.parts:
             by_topic = by_producer.setdefault(write.producer_id, {})
@@ -92,8 +87,6 @@ class _Writes(Settling[_Write]):
 
 
 class WriteTxnMarkersHandler:
-    """Answers WriteTxnMarkers requests."""
-
     def __init__(
         self,
         table: PartitionTable,
@@ -103,7 +96,7 @@ class WriteTxnMarkersHandler:
         complete_group_transaction: CompleteTransaction | None = None,
         wall_ms: Callable[[], TimestampMs] = wall_clock_ms,
     ) -> None:
-        """Wait for `timeout_ms` for a marker; without group coordinators there is none of theirs."""
+        """`timeout_ms` bounds the wait for a marker; without group coordinators there is none of theirs."""
         self._table = table
         self._delayed = delayed
         self._timeout_ms = timeout_ms
@@ -111,7 +104,7 @@ class WriteTxnMarkersHandler:
         self._wall_ms = wall_ms
 
     async def handle(self, request: Request) -> Response:
-        """Append the markers, and answer when they are committed."""
+        """Append the markers, and answer once they are committed."""
         body = await upgrade_in_steps(request.body)
         writes = _Writes()
         for marker in body.markers:
@@ -150,7 +143,7 @@ class WriteTxnMarkersHandler:
             write.error_code = kafka_error(error).error_code
 
     def _find(self, topic: str, partition: int) -> Replica:
-        """Return the replica of a partition; one that is not here, or is offline, is unknown to Kafka."""
+        """Return the replica of a partition; a missing or offline one is unknown, as in Kafka."""
         try:
             replica = self._table.find(topic, partition)
         except KafkaError as error:

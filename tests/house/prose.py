@@ -43,7 +43,19 @@ NOT_YET_CLEAN: Final = (
     "sparklog/spark_versions.py",
     "sparklog/types.py",
     # The executor.
-    "executor",
+    "executor/coordinators",
+    "executor/loop",
+    "executor/metadata",
+    "executor/monitoring",
+    "executor/partitions",
+    "executor/records",
+    "executor/verification",
+    "executor/logs",
+    "executor/process",
+    "executor/broker.py",
+    "executor/replicas.py",
+    # Applications.
+    "jobs",
 )
 
 BANNED: Final = re.compile(

@@ -1,4 +1,4 @@
-"""What is not in the page cache: brought there beside the event loop.
+"""Reads of records that are not in the page cache, done in another thread than the event loop's.
 
 Look-ups on the loop touch nothing that is not there (`Log.read` with `cached_only`); what they need is then
 looked up once in another thread (`look_up`). The records are next: `os.sendfile` of a region of a log file
@@ -17,7 +17,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class ColdLookUp(NamedTuple):
-    """A read for which the event loop would have had to wait."""
+    """A read that would have blocked the event loop."""
 
     log: Log
     offset: Offset
@@ -27,7 +27,7 @@ class ColdLookUp(NamedTuple):
     with_aborted_transactions: bool
 
     def run(self) -> None:
-        """Read it, for the page cache's sake. Blocks.
+        """Read it into the page cache. Blocks.
 
         Raises:
             KafkaError: as `Log.read` and `Log.aborted_transactions`.
@@ -43,7 +43,7 @@ class ColdLookUp(NamedTuple):
 
 
 def look_up(look_ups: Sequence[ColdLookUp]) -> list[Exception | None]:
-    """Do look-ups once; return what went wrong with each, whatever it was: somebody waits. Blocks."""
+    """Do look-ups once, blocking; return the error of each, of any kind, since a request waits for it."""
     errors: list[Exception | None] = []
     for one in look_ups:
         try:
@@ -55,7 +55,7 @@ def look_up(look_ups: Sequence[ColdLookUp]) -> list[Exception | None]:
 
 
 def warm(regions: Sequence[FileRegion]) -> list[OSError | None]:
-    """Read the regions once, for the page cache's sake; return what went wrong with each. Blocks."""
+    """Read the regions into the page cache, blocking; return the error of each."""
     errors: list[OSError | None] = []
     for region in regions:
         errors.append(None)

@@ -1,14 +1,14 @@
 """Fetch: serve records to consumers and followers, at once or when there are some.
 
 Records leave as regions of the log's files, without passing through Python. A request is answered when it
-has found enough (`machine/fetch_progress.py`), or after `max_wait_ms`; until then it waits as its context's
-`waiting`. What has to come from the disk first is read beside the loop: what leads to the records (index
-pages, batch headers) before they are looked for again, and the records before the answer leaves. Only
-partitions that have changed since the last answer are looked at and told. Versions 4 to 18; from 13 on topics
+has found enough (`fetch_progress.py`), or after `max_wait_ms`; until then it waits as its context's
+`waiting`. Another thread reads from the disk: index pages and batch headers before the records are looked
+for again, and the records before the answer leaves. Only partitions that have changed since the last
+answer are read and reported. Versions 4 to 18; from 13 on topics
 are named by id.
 
-A consumer gets at once no more than his quota lets him have without waiting, and an empty answer when he is
-to wait (KIP-219); nothing counts as told then.
+A consumer gets at most the bytes that its quota allows without a wait, and an empty answer while it is
+throttled (KIP-219); a session then remembers no offsets as sent.
 """
 
 import logging
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from sparklog.executor.api.fetch.cold_reads import look_up, warm
-from sparklog.executor.api.fetch.fetch_authorization import MayRead, readable
-from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
-from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
-from sparklog.executor.api.fetch.fetch_responses import fetch_response
-from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
-from sparklog.executor.api.fetch.partition_reads import (
+from sparklog.executor.api.fetch.fetch.cold_reads import look_up, warm
+from sparklog.executor.api.fetch.fetch.fetch_authorization import MayRead, readable
+from sparklog.executor.api.fetch.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
+from sparklog.executor.api.fetch.fetch.fetch_responses import fetch_response
+from sparklog.executor.api.fetch.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.fetch.partition_reads import (
     FetchServices,
     counts_for_quota,
     read_failed,
@@ -75,16 +75,16 @@ class DelayedFetch:
         self._context = context
         self._deadline_ms = deadline_ms
         self._quota = quota
-        """What the records count for; None if the reader may have any number."""
+        """The quota of the records; None without a limit."""
         self._may_read = may_read
-        """Raises what the reader may not read; None if he may read everything."""
+        """Raises the error of a partition that may not be read; None if all may be read."""
         self._deferred: Deferred | None = None
-        """What is to be completed; None while it may still be answered at once."""
+        """The answer to complete; None while the request may still be answered at once."""
         self._bucket: int | None = None
         self._is_answered = False
 
     def begin(self, now_ms: int) -> Any:
-        """Answer now, or return what will be answered when there is something to read."""
+        """Answer now, or return a deferred answer."""
         if len(self._context.changed) > _PARTITIONS_AT_ONCE:
             return self._begin_with_many(now_ms)
         return self._settle(self._read(FetchProgress(self._params, now_ms, cached_only=True)))
@@ -100,7 +100,7 @@ class DelayedFetch:
             raise
         answer = self._settle(progress)
         if self._context.waiting is self:
-            # What has changed since its partition was looked at has woken nobody.
+            # No change since its partition was read has woken this request.
             self.wake()
         return answer
 
@@ -111,12 +111,11 @@ class DelayedFetch:
         self._services.delayed.wake(self)
 
     def recheck(self) -> None:
-        """Answer if there is enough now."""
+        """Answer if enough was found."""
         if not self._is_answered:
             self._settle(self._read(FetchProgress(self._params, None, cached_only=True)))
 
     def expire(self) -> None:
-        """Answer with what there is."""
         self._deadline_ms = 0
         self.recheck()
 
@@ -140,7 +139,7 @@ class DelayedFetch:
             self._context.waiting = None
 
     def _leave(self) -> None:
-        """Wait for nothing any more: it is answered, or nobody wants the answer."""
+        """Stop waiting: the request is answered, or its client has disconnected."""
         self._is_answered = True
         self._stop_waiting()
         if self._context.session_id == NO_SESSION_ID:
@@ -150,7 +149,7 @@ class DelayedFetch:
     # --- reading --------------------------------------------------------------------------------
 
     def _read(self, progress: FetchProgress) -> FetchProgress:
-        """Read what has changed for the request's context."""
+        """Read the changed partitions of the request's context."""
         for asked in list(self._context.changed.values()):
             self._read_one(asked, progress)
         return progress
@@ -169,7 +168,7 @@ class DelayedFetch:
         progress.add(fetched)
 
     def _settle(self, progress: FetchProgress) -> Any:
-        """Answer with what was read, wait for more, or look up beside the loop what it takes to read."""
+        """Answer, wait for more, or do the blocking look-ups in another thread."""
         if progress.cold:
             return self._look_up(progress)
         if (
@@ -184,7 +183,7 @@ class DelayedFetch:
         return self._wait()
 
     def _look_up(self, progress: FetchProgress) -> Deferred:
-        """Have what leads to the records brought into memory, then read again.
+        """Bring index pages and batch headers into memory, then read again.
 
         Meanwhile no change matters and no deadline: only this request needs it.
         """
@@ -206,7 +205,7 @@ class DelayedFetch:
             if must_answer:
                 self._answer(progress)
             else:
-                # What is not in memory even now is waited for, or else this might never end.
+                # Pages evicted again are read here, blocking, or else this might never end.
                 self._settle(self._read(FetchProgress(self._params, None, cached_only=False)))
 
         look_ups = [fetched.cold for fetched in cold if fetched.cold is not None]
@@ -217,7 +216,7 @@ class DelayedFetch:
     # --- answering ------------------------------------------------------------------------------
 
     def _answer(self, progress: FetchProgress) -> Any:
-        """Complete the request, if it was deferred, or return the answer; later where the disk is needed."""
+        """Complete the deferred request, or return the answer; read from the disk first where needed."""
         deferred = self._deferred
         context, found, throttle_ms = self._context, progress.found, 0
         if self._quota is None:
@@ -259,7 +258,7 @@ class DelayedFetch:
             def answer_warmed(warmed: Future[list[OSError | None]]) -> None:
                 for replica, error in zip(cold.values(), warmed.result(), strict=True):
                     if error is not None and replica is not None:
-                        # Sending it ends the connection; whoever comes again is told why.
+                        # Sending it ends the connection; the next fetch gets the error.
                         replica.fail_if_storage(error)
                 later.complete(response)
 
@@ -279,8 +278,6 @@ class DelayedFetch:
 
 
 class FetchHandler:
-    """Answers Fetch requests."""
-
     def __init__(
         self,
         table: PartitionTable,
@@ -292,14 +289,14 @@ class FetchHandler:
         leader_quota: ReplicationQuota,
         consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
     ) -> None:
-        """Answer out of `table`; `consumer_quota` says what limits the records that a consumer gets."""
+        """Answer from `table`; `consumer_quota` returns the quota of a consumer's records."""
         self._services = FetchServices(table, delayed, executor, sessions, leader_quota)
         self._sessions = sessions
         self._consumer_quota = consumer_quota
         self._max_response_bytes = max_response_bytes
 
     def handle(self, request: Request) -> Any:
-        """Answer now, or return what will be answered when there is something to read."""
+        """Answer now, or return a deferred answer."""
         services = self._services
         now_ms = services.delayed.now_ms()
         body, version = request.body, request.api_version

@@ -1,13 +1,14 @@
-"""What of a Fetch may be read: by consumers the topics that they may READ, by followers all of them, or none.
+"""The partitions that a Fetch may read: consumers those of topics they may READ, followers all or none.
 
-It is asked for each partition that is read, when it is read: a session goes on for as long as its reader
-likes. When ACLs have changed, all of a session's partitions are looked at, also those without news: whoever
-may no longer read them is told so. Source: Kafka's KafkaApis.handleFetchRequest.
+Each partition is authorized when it is read, since a session has no end. When ACLs have changed, all of a
+session's partitions are checked, also unchanged ones, so that its reader gets TOPIC_AUTHORIZATION_FAILED.
+
+Source: Kafka's KafkaApis.handleFetchRequest.
 """
 
 from collections.abc import Callable
 
-from sparklog.executor.api.fetch.fetch_context import FetchContext, PartitionKey
+from sparklog.executor.api.fetch.fetch.fetch_context import FetchContext, PartitionKey
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -17,7 +18,7 @@ MayRead = Callable[[PartitionKey], None]
 
 
 def readable(access: Access, context: FetchContext) -> MayRead | None:
-    """Return what tells of a request's partitions whether they may be read; None if all may."""
+    """Return the check of a request's partitions; None if all may be read."""
     if context.acls is not access.image.acls:
         context.acls = access.image.acls
         context.changed.update(context.partitions)

@@ -1,4 +1,4 @@
-"""Who fetches, and what they were last told: the state behind a Fetch request.
+"""The state behind a Fetch request: its partitions, and the offsets of their last answers.
 
 A `FetchContext` is one fetch session, or one request without a session for as long as it waits. It lists the
 partitions that have something new for it in `changed`; answering a request costs what has changed, not
@@ -21,25 +21,23 @@ NEVER_TOLD: Final = -2
 
 
 class PartitionKey(NamedTuple):
-    """How a request names a partition: by topic id since Fetch version 13, by name before."""
+    """A partition's name in requests: by topic id since Fetch version 13, by topic name before."""
 
     topic: UUID | str
     partition: int
 
 
 class WaitingFetch(Protocol):
-    """A request that waits for something to be there for its context."""
+    """A request that waits for a change of its context's partitions."""
 
     def wake(self) -> None:
-        """Something may be there: look soon."""
+        """Check soon whether there is enough."""
 
     def expire(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records found so far."""
 
 
 class CachedPartition:
-    """One partition as one context asks for it."""
-
     __slots__ = (
         "context",
         "current_leader_epoch",
@@ -60,7 +58,7 @@ class CachedPartition:
         self.key = key
         self.context = context
         self.replica: Replica | None = None
-        """The one that touches it, if any does."""
+        """The replica that touches it, if any does."""
         self.is_forgotten = False
         """Whether the context holds it no more. A request that is still being answered may."""
         self.is_named = False
@@ -78,34 +76,33 @@ class CachedPartition:
 
     @property
     def is_follower(self) -> bool:
-        """Whether a follower asks."""
         return self.context.is_follower
 
     def watch(self, replica: "Replica") -> None:
-        """Be touched when `replica` changes, as long as anybody asks for it."""
+        """Register with `replica` for its changes, until no context asks for the partition."""
         if self.replica is not replica and not (self.is_forgotten or self.context.is_paused):
             self.unwatch()
             self.replica = replica
             replica.progress.add_reader(self)
 
     def unwatch(self) -> None:
-        """Be touched no more."""
+        """Unregister from the replica."""
         if self.replica is not None:
             self.replica.progress.remove_reader(self)
             self.replica = None
 
     def forget(self) -> None:
-        """Be touched no more, and never again."""
+        """Unregister from the replica, for good."""
         self.is_forgotten = True
         self.unwatch()
 
     def touch(self) -> None:
-        """There is something to tell, when the context's next request comes."""
+        """Mark the partition changed, for the context's next request."""
         self.is_touched = True
         self.context.changed[self.key] = self
 
     def wake(self) -> None:
-        """There is something to tell now: records, or an error."""
+        """Mark the partition changed, and wake the waiting request: records or an error are there."""
         context = self.context
         self.is_touched = True
         context.changed[self.key] = self
@@ -133,14 +130,13 @@ class FetchContext:
         """The request that waits for a change, if one does."""
 
     def forget(self, key: PartitionKey) -> None:
-        """Read that partition no more."""
         partition = self.partitions.pop(key, None)
         if partition is not None:
             partition.forget()
             self.changed.pop(key, None)
 
     def pause(self) -> None:
-        """Be touched by nothing until the next request, which looks at every partition anew."""
+        """Unregister from all replicas until the next request, which reads every partition again."""
         self.is_paused = True
         for key, partition in self.partitions.items():
             partition.unwatch()
@@ -148,7 +144,6 @@ class FetchContext:
             self.changed[key] = partition
 
     def close(self) -> None:
-        """Read nothing more."""
         for partition in self.partitions.values():
             partition.is_forgotten = True
             if partition.replica is not None:  # of thousands that were answered at once none has one

@@ -1,10 +1,10 @@
-"""What a Fetch asks for as a whole, and whether what was found for it is enough to answer.
+"""The limits of a Fetch request, and whether the records found for it suffice for an answer.
 
 Rules kept: an error or a divergence is answered at once, records when there are `min_bytes` of them, anything
 else when the deadline has passed. An answer has at most `max_bytes`, but the first batch that is found always
-goes with it, or its reader would never get past it (KIP-74). Of a partition there is news when there are
-records, or offsets other than those told last (KIP-227); what found no room is looked at again with the next
-request, and whoever got records goes to the end of the line.
+goes with it, or its reader would never get past it (KIP-74). A partition is in the answer when it has
+records, or offsets other than those sent last (KIP-227); one without room is read again with the next
+request, and one whose records were sent goes to the end of the line.
 
 Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
 """
@@ -12,13 +12,13 @@ Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
 import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch.fetch_context import CachedPartition, FetchContext
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
-    from sparklog.executor.api.fetch.cold_reads import ColdLookUp
+    from sparklog.executor.api.fetch.fetch.cold_reads import ColdLookUp
     from sparklog.executor.partitions.replica import Replica
     from sparklog.node.storage.file_region import FileRegion
     from sparklog.protocol.types import AbortedTransaction
@@ -29,7 +29,7 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
 class FetchParams:
-    """What a request asks for, whatever its version."""
+    """The parameters of a request of any version."""
 
     __slots__ = (
         "broker_epoch",
@@ -65,13 +65,13 @@ class FetchParams:
         self.read_committed: bool = body.isolation_level == _READ_COMMITTED
 
     def bound(self, max_bytes: int) -> None:
-        """Have the answer no larger than that, and wait for no more."""
+        """Lower the limit of the answer's size, and the number of bytes to wait for."""
         self.max_bytes = min(self.max_bytes, max_bytes)
         self.min_bytes = min(self.min_bytes, self.max_bytes)
 
 
 class FetchedPartition:
-    """What one read of a partition found. Offsets are the wire's -1 where a failed read has none."""
+    """The result of reading a partition. Offsets are the wire's -1 where a failed read has none."""
 
     __slots__ = (
         "aborted_transactions",
@@ -100,20 +100,20 @@ class FetchedPartition:
         self.is_behind = False
         """The region ends before the log does, so it may be old and no longer in memory."""
         self.is_unheard = False
-        """The leader takes the follower to be elsewhere: its next request is to say again where it is."""
+        """The follower's position differs from the leader's view: its next request must state it again."""
         self.high_watermark: Offset = _UNKNOWN
         self.last_stable_offset: Offset = _UNKNOWN
         self.log_start_offset: Offset = _UNKNOWN
         self.diverging_epoch: tuple[LeaderEpoch, Offset] | None = None
         self.aborted_transactions: list[AbortedTransaction] | None = None
         self.cold: ColdLookUp | None = None
-        """What has to be done beside the loop before it can be read."""
+        """The blocking look-up that precedes the read."""
         self.out_of_bytes = False
         """There are records, but the response had no room for them."""
 
 
 class FetchProgress:
-    """What one look at all that has changed has found so far."""
+    """The results of one pass over the changed partitions."""
 
     __slots__ = (
         "_found_bytes",
@@ -144,7 +144,6 @@ class FetchProgress:
         self._must_answer = False
 
     def add(self, fetched: FetchedPartition) -> None:
-        """Take in what was found next."""
         size_bytes = fetched.size_bytes
         asked = fetched.asked
         if size_bytes:
@@ -166,16 +165,15 @@ class FetchProgress:
 
     @property
     def found_bytes(self) -> int:
-        """How many bytes of records were found."""
         return self._found_bytes
 
     @property
     def is_enough(self) -> bool:
-        """Whether the request need not wait longer."""
+        """Whether the request can be answered now."""
         return self._must_answer or self._found_bytes >= self.params.min_bytes
 
     def told(self, context: FetchContext) -> None:
-        """Remember in a session what the answer tells."""
+        """Remember in a session the offsets that the answer carries."""
         if context.session_id == NO_SESSION_ID:
             return
         changed = context.changed
@@ -186,7 +184,7 @@ class FetchProgress:
             asked.told_high_watermark = fetched.high_watermark
             asked.told_log_start_offset = fetched.log_start_offset
             if fetched.size_bytes:
-                # Whoever got records goes to the end of the line, for the next answer's bytes.
+                # A partition with records goes to the end of the line for the next answer's bytes.
                 changed.pop(asked.key, None)
                 if not asked.is_forgotten:
                     changed[asked.key] = asked

@@ -1,4 +1,4 @@
-"""Fetch responses: what was found in each partition, put into the entities of a version.
+"""Fetch responses: the entities of a version for the results of a fetch.
 
 The one place where a fetch's errors become codes. An error carries the offsets of the leader's log where
 they are known: a follower that is out of range needs the leader's log start offset.
@@ -12,7 +12,7 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from sparklog.executor.api.current_leaders import CurrentLeaders
-from sparklog.executor.api.fetch.fetch_progress import FetchedPartition
+from sparklog.executor.api.fetch.fetch.fetch_progress import FetchedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode

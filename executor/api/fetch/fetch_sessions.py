@@ -1,28 +1,28 @@
-"""Fetch sessions (KIP-227): what a reader asked for is kept, and each request names only what changed.
+"""Fetch sessions (KIP-227): a session keeps its partitions, and each request names only changes.
 
-What session ids and epochs mean is said in `sparklog.protocol.codec.fetch_metadata`. The cache has a fixed
-number of slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a
-client where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
+Session ids and epochs are described in `sparklog.protocol.codec.fetch_metadata`. The cache has a fixed number of
+slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a client
+where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
 request is answered without a session, which every client understands.
 
-A session is a follower's or a consumer's for good: what may be read, how far, and what it counts for hang on
-that. It is not bound to a connection: who reconnects goes on with it. But when the connection of its last
-request ends it is paused, since most never come back: its slot stays, and no partition knows of it.
+A session is a follower's or a consumer's for good: permission, the readable end and quotas depend on that.
+It is not bound to a connection: a reader that reconnects continues it. When the connection of its last
+request ends it is paused, since most readers never return: its slot stays, and no partition refers to it.
 
-Pure. `new_session_id` is whence ids come: any positive number of 31 bits, hard to guess.
+Pure. `new_session_id` returns ids: any positive number of 31 bits, hard to guess.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from sparklog.executor.api.fetch.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
+from sparklog.executor.api.fetch.fetch.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
 from sparklog.node.serving.requests import Peer
 from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH, FULL_EPOCH, NO_SESSION_ID, epoch_after
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class FetchSession(FetchContext):
-    """A context that is remembered between its requests."""
+    """A context that lives between its requests."""
 
     __slots__ = ("connection", "created_ms", "epoch", "last_used_ms", "uses_topic_ids")
 
@@ -36,7 +36,7 @@ class FetchSession(FetchContext):
     ) -> None:
         super().__init__(is_follower=is_follower, session_id=session_id)
         self.epoch = 1
-        """What the next request must carry."""
+        """The epoch of the next request."""
         self.uses_topic_ids = uses_topic_ids
         self.connection: Peer | None = None
         """By which its last request came."""
@@ -44,8 +44,6 @@ class FetchSession(FetchContext):
 
 
 class FetchSessions:
-    """The sessions of one broker."""
-
     def __init__(self, new_session_id: Callable[[], int], *, slots: int, eviction_ms: int = 120_000) -> None:
         self._new_session_id = new_session_id
         self._slots = slots
@@ -107,7 +105,6 @@ class FetchSessions:
         return session
 
     def remove(self, session_id: int) -> None:
-        """Close a session, if there is one of that id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.session_id = NO_SESSION_ID
@@ -117,7 +114,7 @@ class FetchSessions:
             self._leave_connection(session)
 
     def not_begun(self, context: FetchContext) -> None:
-        """The answer to a request says nothing: a session that it would have begun is none."""
+        """Remove the session that a request would have begun, since its answer carries no session id."""
         if isinstance(context, FetchSession) and context.epoch == 1:
             self.remove(context.session_id)
 
@@ -184,7 +181,7 @@ class FetchSessions:
 
 
 def _update(context: FetchContext, body: Any, api_version: int) -> None:
-    """Take in the partitions that the request names and drop those it forgets."""
+    """Add the partitions that the request names and drop its forgotten ones."""
     by_id = api_version >= 13
     partitions = context.partitions
     for topic in body.topics:

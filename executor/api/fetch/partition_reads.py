@@ -9,9 +9,9 @@ from asyncio import Future
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from sparklog.executor.api.fetch.cold_reads import ColdLookUp
-from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchProgress
-from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.fetch.cold_reads import ColdLookUp
+from sparklog.executor.api.fetch.fetch.fetch_progress import FetchedPartition, FetchProgress
+from sparklog.executor.api.fetch.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.partitions.damage_search import find_damage
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.damage import Damage
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class FetchServices(NamedTuple):
-    """What the fetches of one broker share."""
+    """The services that all fetches of a broker share."""
 
     table: PartitionTable
     delayed: DelayedOperations
@@ -43,7 +43,7 @@ class FetchServices(NamedTuple):
 def read_partition(
     replica: Replica, fetched: FetchedPartition, progress: FetchProgress, services: FetchServices
 ) -> None:
-    """Read what `fetched` asks for, as far as there is room, and say there what was found.
+    """Read the partition of `fetched` into it, as far as there is room.
 
     Raises:
         KafkaError, OSError: it cannot be read.
@@ -132,7 +132,7 @@ def read_partition(
 
 
 def counts_for_quota(replica: Replica, services: FetchServices) -> bool:
-    """Whether what followers are sent of a replica counts for the quota of this broker's replication."""
+    """Whether records of a replica count for the replication quota of this leader."""
     partition = replica.topic_partition.partition
     return services.leader_quota.includes(replica.settings.leader_throttled, partition)
 
@@ -140,7 +140,7 @@ def counts_for_quota(replica: Replica, services: FetchServices) -> bool:
 def _is_held_back(
     replica: Replica, leader: PartitionLeader, broker_id: BrokerId, services: FetchServices
 ) -> bool:
-    """Whether a follower that is not in sync has to wait for the others' bytes to pass."""
+    """Whether a follower that is not in sync has to wait for the quota."""
     quota = services.leader_quota
     return (
         quota.is_bounded
@@ -151,7 +151,7 @@ def _is_held_back(
 
 
 def read_failed(replica: Replica, offset: Offset, error: Exception) -> None:
-    """Have a replica do what a failed read at an offset means for it."""
+    """Report a failed read to its replica as damage or as a storage error."""
     if isinstance(error, CorruptBatchError):
         replica.found_damage(Damage(offset, None, error.message))
     else:
@@ -159,7 +159,7 @@ def read_failed(replica: Replica, offset: Offset, error: Exception) -> None:
 
 
 def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, services: FetchServices) -> None:
-    """Read what a follower does not take, beside the loop."""
+    """Examine the records that a follower refuses, in another thread."""
 
     def looked(looking: Future[Damage | None]) -> None:
         error = looking.exception()

@@ -1,7 +1,7 @@
 """The listeners on which a broker serves clients and followers.
 
-Order for the caller: `start` binds every address, since its port goes into the registration; nobody is
-answered before the first `apply`, for a broker without metadata would tell of an empty cluster; `close`.
+Order for the caller: `start` binds every address, since its port goes into the registration; requests
+are answered from the first `apply` on, for a broker without metadata would show an empty cluster; `close`.
 """
 
 import asyncio
@@ -45,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 
 class ClientListeners:
-    """The listeners of `listeners`. Made by `start`."""
-
     def __init__(
         self,
         listeners: Sequence[Listener],
@@ -63,7 +61,7 @@ class ClientListeners:
         self._connection_quotas = connection_quotas
         self._authorization = authorization
         self.endpoints = endpoints
-        """Where clients are told to connect."""
+        """The advertised addresses."""
         self._loading: asyncio.Task[None] | None = None
         self._renewing = asyncio.get_running_loop().create_task(renewal.run())
 
@@ -82,7 +80,7 @@ class ClientListeners:
 
         Raises:
             OSError: an address cannot be listened on; none is.
-            ConfigError: a listener's certificates are of no use, or by what its clients are to be known is.
+            ConfigError: a listener's certificates or its clients' authentication are misconfigured.
         """
         former_ports = await asyncio.to_thread(read_former_ports, directory)
         listeners: list[Listener] = []
@@ -149,7 +147,7 @@ class ClientListeners:
         return cls(listeners, endpoints, config, request_quotas, connection_quotas, authorization, renewal)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """There is something to tell of the cluster: serve from now on."""
+        """Serve from the first image on."""
         await self._request_quotas.apply(image, delta)
         if delta.changed_client_quotas:
             rates = AddressLimits(CONNECTION_CREATION_RATE, image.client_quotas)
@@ -169,7 +167,6 @@ class ClientListeners:
             await listener.load()
 
     async def close(self) -> None:
-        """Stop serving."""
         await end(self._renewing)
         if self._loading is not None:
             await end(self._loading)
@@ -180,7 +177,7 @@ class ClientListeners:
 
 
 def _authorization(config: BrokerConfig, image: Callable[[], MetadataImage]) -> "Authorization | None":
-    """Return what asks for permission, if an authorizer is configured; else nothing of it is loaded."""
+    """Return the configured authorizer, or None without loading any of its modules."""
     if config.authorizer is None:
         return None
     from sparklog.node.authorization.authorization import Authorization
@@ -197,7 +194,7 @@ def _credential_of(image: Callable[[], MetadataImage]) -> CredentialOf:
 async def _at_former_port(
     start: Callable[..., Awaitable[Listener]], port: int, former_port: int | None
 ) -> Listener:
-    """Start a listener at `port`; if that is 0, at the former one, or, where that is taken, at another."""
+    """Start a listener at `port`; if that is 0, at the former port, or at another where that is taken."""
     if port == 0 and former_port is not None:
         try:
             return await start(port=former_port)

@@ -1,9 +1,9 @@
-"""At which ports a broker has listened last: `.sparklog_ports`, a file of ours beside the metadata log.
+"""The ports of a broker's last start: `.sparklog_ports`, a file of ours beside the metadata log.
 
 A port that the system chooses is another one at each start. Clients that go by the brokers' addresses alone
 have lost the cluster once all of them are others: those that were given brokers to begin with, and Kafka's
-own before 4.0, which never return to their bootstrap servers (KIP-899). So a broker comes back to where it
-was. If somebody else is there by now, any port will do, as at its first start.
+own before 4.0, which never return to their bootstrap servers (KIP-899). So a broker returns to its
+former ports. Where another process has taken one, any port will do, as at its first start.
 
 Nothing rests on the file: it is not fsynced, and one that can't be read is none.
 """
@@ -20,7 +20,7 @@ _MAX_PORT: Final = 65535
 
 
 def read_former_ports(directory: Path) -> dict[str, int]:
-    """Return the port of each listener by its name; empty if nothing, or nothing readable, is there."""
+    """Return the port of each listener by its name; empty without a readable file."""
     try:
         content: Mapping[str, Any] = json.loads((directory / FORMER_PORTS).read_bytes())
         ports = dict(content["ports"])
@@ -30,7 +30,7 @@ def read_former_ports(directory: Path) -> dict[str, int]:
 
 
 def write_former_ports(directory: Path, ports: Mapping[str, int]) -> None:
-    """Say where the listeners are from now on.
+    """Write the listeners' ports.
 
     Raises:
         OSError: it cannot be written.

@@ -1,8 +1,8 @@
 """The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it.
 
-All who come are of the inside, and have to log in before they are answered, whatever protocol it speaks.
-Who has not done so in time is closed, and few are waited for at a time, or strangers would take every
-connection that there may be.
+Its clients belong to the cluster and have to authenticate before any request, over every protocol. A
+connection that has not done so in time is closed, and the number of those is bounded, or strangers would
+take all connections.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from sparklog.node.serving.machine.authenticator import Mechanisms
 
 
 class QuorumListener:
-    """Answers for one broker's copy of the metadata log. Made by `start`."""
+    """The listener that serves a broker's copy of the metadata log. Made by `start`."""
 
     def __init__(self, listener: Listener, endpoint: Endpoint) -> None:
         self._listener = listener
@@ -46,9 +46,9 @@ class QuorumListener:
         monitoring: BrokerMonitoring,
         secret: ApplicationSecret,
     ) -> Self:
-        """Listen where brokers reach each other, at a free port; the logs of `replicas` are told of, too.
+        """Listen on the inter-broker listener's host, at a free port; serve the log ends of `replicas`, too.
 
-        Who does not have the `secret` is closed for whatever he asks.
+        A connection without proof of the `secret` is closed at its first request.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -86,5 +86,4 @@ class QuorumListener:
         return cls(listener, handlers.endpoint)
 
     async def close(self) -> None:
-        """Stop listening."""
         await self._listener.close()

@@ -1,8 +1,8 @@
-"""A Produce request on its way to its answer: what became of each of its partitions, and which of them wait.
+"""A Produce request on its way to its answer: the result of each partition, and the partitions that wait.
 
 acks=1 is answered after the append, acks=all when everything appended is below the high watermark of an ISR
-of at least min.insync.replicas, or when the request's timeout has passed; whoever is not settled by then is
-REQUEST_TIMED_OUT, and its records may yet be committed.
+of at least min.insync.replicas, or when the request's timeout has passed; a partition that is not settled
+by then is REQUEST_TIMED_OUT, and its records may yet be committed.
 
 Pure. Order for the caller: that of `Settling`.
 Source: Kafka's DelayedProduce.
@@ -28,8 +28,6 @@ _UNKNOWN: Final = -1
 
 
 class ProducedPartition(SettlingPart):
-    """The outcome for one partition of a request."""
-
     __slots__ = ("appended", "message", "partition", "record_errors", "topic", "verification")
 
     def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
@@ -40,14 +38,14 @@ class ProducedPartition(SettlingPart):
         self.partition = partition
         self.message: str | None = None
         self.record_errors: tuple[RecordError, ...] = ()
-        """Which of the records are to blame, where the others were good (KIP-467)."""
+        """The records that failed, where the others were good (KIP-467)."""
         self.verification: Verification | None = None
-        """What the first records of a transaction are appended with."""
+        """The verification with which a transaction's first records are appended."""
         self.appended: AppendInfo | None = None
         """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
 
     def fail(self, error: KafkaError) -> None:
-        """The records were refused, or cannot be acknowledged."""
+        """Set the error of records that were refused or cannot be acknowledged."""
         self.error_code = error.error_code
         self.message = error.message
         if isinstance(error, RecordsRefusedError):
@@ -57,8 +55,6 @@ class ProducedPartition(SettlingPart):
 
 
 class DelayedProduce(Settling[ProducedPartition]):
-    """One request."""
-
     __slots__ = ("acks", "listener_name", "now_ms", "refusal", "version", "wall_ms")
 
     late = "not all replicas in sync have the records yet"
@@ -83,7 +79,7 @@ class DelayedProduce(Settling[ProducedPartition]):
         """and by the other."""
 
     def add(self, topic: UUID | str | None, partition: int) -> ProducedPartition:
-        """Return the outcome of one more partition, good so far."""
+        """Add a partition, without an error so far."""
         produced = ProducedPartition(self, topic, partition)
         self.parts.append(produced)
         return produced

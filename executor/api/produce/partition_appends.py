@@ -8,8 +8,8 @@ last of them the coordinator of a transaction is asked (`transactional_appends`)
 
 from typing import NamedTuple
 
-from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ProducedPartition
-from sparklog.executor.api.produce.produce_examination import Examination
+from sparklog.executor.api.produce.produce.delayed_produce import ACKS_ALL, ProducedPartition
+from sparklog.executor.api.produce.produce.produce_examination import Examination
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
@@ -18,7 +18,7 @@ from sparklog.protocol.types import LeaderEpoch, TimestampMs
 
 
 class TransactionalBatch(NamedTuple):
-    """A batch of a transaction that is sound, and is appended once it is verified."""
+    """A valid batch of a transaction, which is appended once it is verified."""
 
     produced: ProducedPartition
     replica: Replica
@@ -35,7 +35,7 @@ def append_produced(
     examination: Examination,
     transactional: list[TransactionalBatch] | None = None,
 ) -> None:
-    """Append what came for one partition, or leave it to `examination`, or note what is wrong with it.
+    """Append the batch of a partition, leave it to `examination`, or set its error.
 
     A batch of a transaction goes into `transactional`; None, where the request has no transactional id.
     """
@@ -75,7 +75,7 @@ def append_produced(
 
 
 def append_verified(batch: TransactionalBatch, examination: Examination, now_ms: int, wall_ms: int) -> None:
-    """Append a batch of a transaction, or leave it to `examination`, or note what is wrong with it."""
+    """Append a batch of a transaction, leave it to `examination`, or set its error."""
     produced, replica, leader_epoch, records, header = batch
     try:
         examined = examination.look(produced, replica, leader_epoch, records, header)
@@ -94,7 +94,7 @@ def append_in_epoch(
     now_ms: int,
     wall_ms: TimestampMs,
 ) -> None:
-    """Append what had to wait, if this broker still leads in the epoch in which it came.
+    """Append a batch that had to wait, if this broker still leads in the batch's epoch.
 
     Raises:
         KafkaError: not_leader_or_follower, or what `Replica.append` raises.
@@ -109,7 +109,7 @@ def append_in_epoch(
 
 
 def append_failed(produced: ProducedPartition, error: KafkaError | OSError, byte_count: int) -> None:
-    """Note why what came for one partition was not appended."""
+    """Set the error of a partition whose batch was not appended."""
     failure = kafka_error(error)
     produced.fail(failure)
     if produced.replica is not None:

@@ -1,6 +1,6 @@
 """Produce: append what clients send to the partitions led here, and acknowledge as they asked.
 
-When an answer leaves is said in `machine/delayed_produce.py`; acks=0 has none. A retry of an idempotent
+The rule of answers stands in `delayed_produce.py`; acks=0 has none. A retry of an idempotent
 producer is answered with the offsets it got the first time, under the same rule for acks=all. Versions 3 to
 13; from 13 on topics are named by id.
 
@@ -16,17 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ACKS_NONE, DelayedProduce
-from sparklog.executor.api.produce.partition_appends import (
+from sparklog.executor.api.produce.produce.delayed_produce import ACKS_ALL, ACKS_NONE, DelayedProduce
+from sparklog.executor.api.produce.produce.partition_appends import (
     TransactionalBatch,
     append_failed,
     append_in_epoch,
     append_produced,
     append_verified,
 )
-from sparklog.executor.api.produce.produce_examination import Examination
-from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
-from sparklog.executor.api.produce.transactional_appends import verified_batches
+from sparklog.executor.api.produce.produce.produce_examination import Examination
+from sparklog.executor.api.produce.produce.produce_responses import produce_response, produce_response_of_many
+from sparklog.executor.api.produce.produce.transactional_appends import verified_batches
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
@@ -44,8 +44,6 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
 class ProduceHandler:
-    """Answers Produce requests."""
-
     def __init__(
         self,
         table: PartitionTable,
@@ -64,7 +62,7 @@ class ProduceHandler:
         self._wall_ms = wall_ms
 
     def handle(self, request: Request) -> Any:
-        """Append and answer, or return what will be answered when the replicas in sync have it."""
+        """Append, and answer now or once the in-sync replicas have the records."""
         body, version = request.body, request.api_version
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         examination = Examination(self._max_decompressed_bytes)
@@ -103,7 +101,7 @@ class ProduceHandler:
     async def _append_examined(
         self, body: Any, produce: DelayedProduce, examination: Examination
     ) -> Response:
-        """Append what a thread has looked into, where it still may be appended, and answer."""
+        """Append the batches that a thread has examined, if they still may be appended, and answer."""
         examined = await held(self._delayed.beside(self._examiners, examination.run))
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         for (produced, replica, leader_epoch, records, *_), result in zip(
@@ -156,7 +154,7 @@ class ProduceHandler:
 def _records_of_partitions(
     body: Any, version: int
 ) -> dict[tuple[UUID | str | None, int], bytes | memoryview | None]:
-    """Return what came for each partition by topic and number: the last of one that is there twice."""
+    """Return the records of each partition by topic and number; the last where a partition occurs twice."""
     by_id = version >= _FIRST_VERSION_BY_ID
     return {
         (topic.topic_id if by_id else topic.name, data.index): data.records

@@ -1,4 +1,4 @@
-"""Where the batches of a Produce request are looked into (`sparklog.executor.records.examination`).
+"""Examination of a Produce request's batches, on the loop or in a thread (`executor.records.examination`).
 
 The way to a thread and back takes several times what it takes to walk over the records of a small batch, so
 these are looked into at once: of each request as much as takes about a millisecond. The others are left to a
@@ -7,7 +7,7 @@ thread.
 
 from typing import Final, NamedTuple
 
-from sparklog.executor.api.produce.delayed_produce import ProducedPartition
+from sparklog.executor.api.produce.produce.delayed_produce import ProducedPartition
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import CostlyWalkError
@@ -27,8 +27,6 @@ _EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
 
 
 class Unexamined(NamedTuple):
-    """A batch that is looked into by a thread before it is appended."""
-
     produced: ProducedPartition
     replica: Replica
     leader_epoch: LeaderEpoch
@@ -39,13 +37,13 @@ class Unexamined(NamedTuple):
 
 
 class Examination:
-    """What is looked into of one request: at once, or later by a thread."""
+    """The batches of one request, examined at once or later by a thread."""
 
     __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_plain_bytes_left", "_records_left", "later")
 
     def __init__(self, max_decompressed_bytes: int) -> None:
         self.later: list[Unexamined] = []
-        """What is left to a thread."""
+        """The batches for a thread."""
         self._max_decompressed_bytes = max_decompressed_bytes
         self._bytes_left = _AT_ONCE_BYTES
         self._plain_bytes_left = _PLAIN_AT_ONCE_BYTES
@@ -84,7 +82,7 @@ class Examination:
         return None
 
     def run(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
-        """Look into what was left, on a thread; return what became of each."""
+        """Examine the remaining batches, on a thread; return the stored form or the error of each."""
         results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
         for batch in self.later:
             try:

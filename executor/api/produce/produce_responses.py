@@ -1,4 +1,4 @@
-"""Produce responses: what became of each partition, put into the entities of a version."""
+"""Produce responses: the entities of a version for the results of an append."""
 
 import datetime
 import importlib
@@ -9,7 +9,7 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from sparklog.executor.api.current_leaders import CurrentLeaders
-from sparklog.executor.api.produce.delayed_produce import DelayedProduce, ProducedPartition
+from sparklog.executor.api.produce.produce.delayed_produce import DelayedProduce, ProducedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.requests import Response
 from sparklog.node.serving.throttling import unthrottled
@@ -21,7 +21,7 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 _NOTHING: Final = AppendInfo(-1, -1, None, -1)
-"""What the wire has where nothing was appended."""
+"""The wire's values where no batch was appended."""
 
 _Topics = dict[UUID | str | None, list[Any]]
 
@@ -49,7 +49,6 @@ def _types(version: int) -> _Types:
 
 
 def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
-    """Return the response entity of the request's version."""
     types = _types(produce.version)
     leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}
@@ -59,7 +58,7 @@ def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
 
 
 async def produce_response_of_many(produce: DelayedProduce, table: PartitionTable) -> Response:
-    """Make the response entity of a request with many partitions."""
+    """Make the response entity of a request with many partitions, in slices."""
     types = _types(produce.version)
     leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}

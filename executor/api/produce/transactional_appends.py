@@ -1,4 +1,4 @@
-"""Having the batches of a transaction verified before they are appended (KIP-890).
+"""Verification of a transaction's batches before they are appended (KIP-890).
 
 The coordinator of a transaction decides whether it may begin in a partition
 (`sparklog.executor.verification`). The producer gets the error code that Kafka would give: where a retry may
@@ -9,7 +9,7 @@ producers know that their last transaction may still be on its way to its end (C
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.executor.api.produce.partition_appends import TransactionalBatch, append_failed
+from sparklog.executor.api.produce.produce.partition_appends import TransactionalBatch, append_failed
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import (
     BatchToVerify,
@@ -34,9 +34,9 @@ async def verified_batches(
     batches: Sequence[TransactionalBatch],
     verifier: TransactionVerifier,
 ) -> Sequence[TransactionalBatch]:
-    """Return those of a request's transactional batches that may be appended, once that is known.
+    """Return the transactional batches that may be appended, once verified.
 
-    The others are noted to have failed.
+    The others get their error.
     """
     producers = {(batch.header.producer_id, batch.header.producer_epoch) for batch in batches}
     if len(producers) > 1:
