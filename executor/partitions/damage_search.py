@@ -11,7 +11,7 @@ from sparklog.protocol.types import Offset
 
 
 def find_damage(region: FileRegion, offset: Offset) -> Damage | None:
-    """Return the first batch of a region that is not as it was written; `offset` is that of its first.
+    """Return the first damaged batch of a region whose first record is at `offset`.
 
     Blocks; off the loop.
 

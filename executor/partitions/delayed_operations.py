@@ -3,10 +3,10 @@
 However many wait, there is one timer and one wake-up a turn of the event loop. Deadlines fall into buckets of
 `RESOLUTION_MS`; entering and leaving a bucket is O(1), and the timer runs for the earliest bucket only.
 Deadlines are the clients' choice and may be weeks away: buckets that have emptied before they were due are
-swept once they are the most of all. What makes an operation ready (an append, a high watermark) calls `wake`,
-and all that were woken in one turn are looked at together after it: ten appends that came in one read cost
-one response to each follower. The number that waits is bounded by the listener, which limits connections and
-the requests outstanding on each.
+swept once they are the most of all. An append or a high watermark that makes an operation ready calls `wake`,
+and all that were woken in one turn are checked together after it: ten appends that came in one read cost one
+response to each follower. The number that waits is bounded by the listener, which limits connections and the
+requests outstanding on each.
 
 Rule: an operation is completed exactly once, by its condition, its deadline or the loss of its
 connection, and is in no bucket afterwards.
@@ -32,17 +32,15 @@ _KEPT_EMPTY: Final = 64
 
 
 class Waiting(Protocol):
-    """An operation that waits."""
-
     def expire(self) -> None:
-        """The deadline has passed; the operation is already in no bucket."""
+        """Act on the deadline; the operation is in no bucket any more."""
 
     def recheck(self) -> None:
-        """Something it waits for has happened since the last turn of the loop."""
+        """Check the operation's condition, after a wake-up in the last turn of the loop."""
 
 
 class Deadlines:
-    """Which operations are due when. Pure."""
+    """The operations by their deadlines. Pure."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Waiting, None]] = {}
@@ -55,7 +53,7 @@ class Deadlines:
         return sum(map(len, self._buckets.values()))
 
     def add(self, operation: Waiting, deadline_ms: int) -> int:
-        """Enter an operation; return the bucket to pass to `discard`."""
+        """Add an operation; return the bucket to pass to `discard`."""
         bucket = -(-deadline_ms // RESOLUTION_MS)
         members = self._buckets.get(bucket)
         if members is None:
@@ -67,7 +65,7 @@ class Deadlines:
         return bucket
 
     def discard(self, operation: Waiting, bucket: int) -> None:
-        """Take an operation out; it may have expired already."""
+        """Remove an operation, which may have expired already."""
         members = self._buckets.get(bucket)
         if members is None or operation not in members:
             return
@@ -79,11 +77,11 @@ class Deadlines:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the earliest bucket is due, or None without any; it may turn out to be empty by then."""
+        """The time of the earliest bucket, or None without any; it may be empty by then."""
         return self._order[0] * RESOLUTION_MS if self._order else None
 
     def take_due(self, now_ms: int) -> list[Waiting]:
-        """Remove and return what is due, earliest first."""
+        """Remove and return the expired operations, earliest first."""
         due: list[Waiting] = []
         while self._order and self._order[0] * RESOLUTION_MS <= now_ms:
             members = self._buckets.pop(heapq.heappop(self._order))
@@ -99,14 +97,11 @@ class Deadlines:
 
 
 class Timer(Protocol):
-    """A call at a later time."""
-
-    def cancel(self) -> None:
-        """Have it not happen."""
+    def cancel(self) -> None: ...
 
 
 class Loop(Protocol):
-    """What is needed of an event loop; a simulator has one, too."""
+    """The methods of an event loop that are used here; a simulator has them, too."""
 
     def time(self) -> float: ...
 
@@ -120,8 +115,6 @@ class Loop(Protocol):
 
 
 class DelayedOperations:
-    """Deadlines and wake-ups on one event loop."""
-
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._deadlines = Deadlines()
@@ -137,7 +130,7 @@ class DelayedOperations:
         return len(self._deadlines)
 
     def add(self, operation: Waiting, deadline_ms: int) -> int:
-        """Let an operation wait until `deadline_ms` of the monotonic time; return its bucket."""
+        """Add an operation that expires at `deadline_ms` of the monotonic time; return its bucket."""
         bucket = self._deadlines.add(operation, deadline_ms)
         due_ms = bucket * RESOLUTION_MS
         if self._timer is None or due_ms < self._timer_ms:
@@ -145,14 +138,13 @@ class DelayedOperations:
         return bucket
 
     def discard(self, operation: Waiting, bucket: int) -> None:
-        """The operation waits no more."""
         self._deadlines.discard(operation, bucket)
         self._woken.pop(operation, None)
 
     def until_settled(self, settling: Settling[SettlingPart], deadline_ms: int) -> Deferred:
-        """Return what is completed when all parts are settled, at the latest at `deadline_ms`.
+        """Return a result that is completed when all parts are settled, at the latest at `deadline_ms`.
 
-        When the client goes, the parts are settled all the same.
+        When the client disconnects, the parts are settled all the same.
         """
         deferred = Deferred()
         if settling.begin(partial(self._settled, settling, deferred)):
@@ -171,7 +163,7 @@ class DelayedOperations:
             deferred.complete(None)
 
     def wake(self, operation: Waiting) -> None:
-        """Have the operation rechecked after the callbacks of this turn of the loop."""
+        """Recheck the operation after the callbacks of this turn of the loop."""
         if not self._woken:
             self._loop.call_soon(self._recheck_woken)
         self._woken[operation] = None
@@ -179,11 +171,11 @@ class DelayedOperations:
     def beside(
         self, executor: Executor, function: Callable[..., Result], *arguments: Any
     ) -> "Future[Result]":
-        """Have something done by a thread, which the loop is not to wait for."""
+        """Run a function in a thread, while the loop goes on."""
         return self._loop.run_in_executor(executor, function, *arguments)
 
     def expire_all(self) -> None:
-        """Expire everything that waits: the broker is leaving."""
+        """Expire all waiting operations: the broker shuts down."""
         last = 1 << 62
         if self._timer is not None:
             self._timer.cancel()
@@ -211,7 +203,7 @@ class DelayedOperations:
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
-    """Call all; a mistake in one, which is raised in the end, is not to keep the others waiting."""
+    """Call all, then raise the first error, so that an error in one does not keep the others waiting."""
     first_error: Exception | None = None
     for call in calls:
         try:

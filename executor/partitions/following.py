@@ -1,4 +1,4 @@
-"""Taking a leader's fetch answers into a log, as the follower machine says.
+"""Appending a leader's fetch responses to a log, as the follower machine decides.
 
 The machine decides what is cut, appended and made visible; here it is done to the log, and what the log
 says afterwards goes back to the machine.
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Following:
-    """A log, and the machine that follows one leader in one leader epoch with it."""
+    """A log, and the machine that follows one leader in one leader epoch."""
 
     def __init__(
         self, log: Log, leader_id: BrokerId | None, leader_epoch: LeaderEpoch, high_watermark: Offset
@@ -49,17 +49,17 @@ class Following:
 
     @property
     def next_fetch(self) -> PartitionFetch | None:
-        """What to ask the leader for; None until there is new metadata, or the log's producers are loaded."""
+        """The next fetch; None until there is new metadata, or the log's producers are loaded."""
         return None if self._log.loading is not None else self._follower.next_fetch
 
     def take_log(self, log: Log) -> None:
-        """Follow with another log, which has all that this one has."""
+        """Replace the log by another one with the same content."""
         self._log = self._follower.history = log
 
     def take(
         self, answered: FetchAnswered, records: bytes | memoryview, now_ms: TimestampMs
     ) -> BackOff | AwaitMetadata | None:
-        """Take an answer in, and the `records` it brought; return what the fetcher is to do, if anything.
+        """Apply a fetch response and append its `records`; return the effect for the fetcher, if any.
 
         `now_ms` is the wall clock's, when the records are appended.
 

@@ -1,7 +1,7 @@
-"""What is to be a replica's log, in another directory of the broker, when it has everything.
+"""The future log of a replica in another directory of the broker, until it has caught up (KIP-113).
 
-The checkpoints of its directory tell of it, so that a start after a crash need not read it whole; nothing
-else works on it but whoever copies (`executor/moving`).
+Its directory's checkpoints include it, so that a start after a crash need not read it whole; only the copy
+(`executor/moving`) writes to it.
 """
 
 from typing import Final, Protocol
@@ -11,18 +11,16 @@ from sparklog.protocol.types import Offset, TopicPartition
 
 
 class _Replica(Protocol):
-    """The replica whose log is copied."""
-
     topic_partition: TopicPartition
     log: Log
 
     @property
     def high_watermark(self) -> Offset:
-        """Up to where records are known here to be committed."""
+        """The end of the records known here to be committed."""
 
 
 class FutureReplica:
-    """The copy under way of the log of `replica`."""
+    """The copy of the log of `replica`, while it is made."""
 
     def __init__(self, replica: _Replica, log: Log) -> None:
         self.topic_partition: TopicPartition = replica.topic_partition
@@ -33,10 +31,10 @@ class FutureReplica:
 
     @property
     def lag(self) -> int:
-        """How many offsets it is behind."""
+        """The number of offsets that it is behind."""
         return max(0, self._replica.log.log_end_offset - self.log.log_end_offset)
 
     @property
     def high_watermark(self) -> Offset:
-        """Up to where what it has is known to be committed."""
+        """The end of its records known to be committed."""
         return min(self._replica.high_watermark, self.log.log_end_offset)

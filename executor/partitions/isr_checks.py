@@ -1,6 +1,6 @@
-"""The ISRs of this broker's leaders: when they are looked at, and how a proposal finds its way back.
+"""Periodic checks of the ISRs of this broker's leaders, and the answers to their proposals.
 
-All are looked at twice in `replica.lag.time.max.ms`, those whose proposal is to be sent again at every tick.
+All are checked twice in `replica.lag.time.max.ms`, those with a proposal to send again at every tick.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class IsrChecks(RoleListener[Replica]):
-    """Lets time pass for the leaders of one broker."""
+    """The ticks of the leaders of one broker."""
 
     def __init__(self, table: PartitionTable, proposer: IsrProposer, replica_lag_time_max_ms: int) -> None:
         self._table = table
@@ -36,8 +36,6 @@ class IsrChecks(RoleListener[Replica]):
         """How often the controller has made an ISR smaller or larger as a leader asked, or has refused."""
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Send a leader's proposal to the controller."""
-
         def answered(answer: IsrProposalAnswered) -> None:
             self._measure(answer, before)
             replica.isr_proposal_answered(answer)
@@ -49,7 +47,6 @@ class IsrChecks(RoleListener[Replica]):
         self._proposer.propose(replica.key, proposal, answered)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell; a source of a registry."""
         yield Sample(server.ISR_SHRINKS.of(), Kind.METER, self._shrinks)
         yield Sample(server.ISR_EXPANDS.of(), Kind.METER, self._expands)
         yield Sample(server.FAILED_ISR_UPDATES.of(), Kind.METER, self._failures)
@@ -63,11 +60,11 @@ class IsrChecks(RoleListener[Replica]):
             self._expands += 1
 
     def deleted(self, replica: Replica) -> None:
-        """Nothing is left to propose."""
+        """Forget a replica without proposals."""
         self._to_send_again.pop(replica, None)
 
     def take_due(self, now_ms: int) -> Sequence[Replica]:
-        """Return the replicas that are to be told `Ticked` now."""
+        """Return the replicas that need `Ticked` now."""
         is_due = now_ms >= self._due_ms
         if is_due:
             self._due_ms = now_ms + self._interval_ms
@@ -76,7 +73,7 @@ class IsrChecks(RoleListener[Replica]):
         return due
 
     def tick(self, now_ms: int) -> None:
-        """Begin to look at what is due, unless the last look has not ended."""
+        """Begin to check the due leaders, unless the last check is still running."""
         if self._running is not None and self._running.done():
             self._running.result()
             self._running = None
@@ -84,7 +81,7 @@ class IsrChecks(RoleListener[Replica]):
             self._running = asyncio.get_running_loop().create_task(_check(due, now_ms))
 
     async def stop(self) -> None:
-        """Wait for the look under way."""
+        """Wait for the check that is running."""
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
 

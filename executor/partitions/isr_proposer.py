@@ -19,8 +19,6 @@ A request that could not be sent at all, or whose answer was lost, is reported a
 
 
 class IsrProposer(Protocol):
-    """Sends AlterPartition for this broker."""
-
     def propose(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
         """Send the proposal; must not block, nor call `answered` before it returns."""
         ...

@@ -1,4 +1,4 @@
-"""Leading a partition with a log in one leader epoch, as the leader machine says.
+"""Leading a partition with a log in one leader epoch, as the leader machine decides.
 
 The machine decides what is committed and who is in sync; here clients' batches go into the log, what happens
 goes to the machine, and what it says is done.
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Leading:
-    """A log, the machine that leads its partition, and who waits for what it commits."""
+    """A log, the machine that leads its partition, and the requests that wait for its commits."""
 
     __slots__ = ("_log", "_progress", "_propose_isr", "machine")
 
@@ -103,13 +103,13 @@ class Leading:
         return appended
 
     def take_log(self, log: Log) -> None:
-        """Append to another log, which has all that this one has."""
+        """Replace the log by another one with the same content."""
         self._log = log
 
     def partition_changed(
         self, registration: PartitionRegistration, settings: PartitionSettings, now_ms: int
     ) -> None:
-        """The metadata says something else of the partition, in the same leader epoch."""
+        """Pass a change of the partition's metadata in the same leader epoch to the machine."""
         self.handle(
             PartitionChanged(
                 registration.partition_epoch,
@@ -123,7 +123,6 @@ class Leading:
         )
 
     def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
-        """Pass the controller's answer on."""
         machine, name = self.machine, self._log.topic_partition
         before = machine.isr
         self.handle(answer)

@@ -1,7 +1,7 @@
 """This broker's lease on its leaderships, as its replicas obey it.
 
 Lead while the lease holds: acknowledge and serve nothing when it has run out, since others may lead. Once it
-holds again, what no later metadata gave to others is led on.
+holds again, partitions that no later metadata gave to other brokers are led on.
 
 Order for the caller: `obey` before anything is done as a leader, and every few hundred milliseconds. Ticks
 alone would not do: a process that was stopped finds its requests before its timers.
@@ -16,19 +16,17 @@ logger = logging.getLogger(__name__)
 
 
 class Lease:
-    """Suspends and resumes the replicas of a broker."""
-
     def __init__(
         self, table: PartitionTable, holds: Callable[[int], bool], now_ms: Callable[[], int]
     ) -> None:
-        """`holds` says whether this broker may lead at that time of the monotonic clock."""
+        """`holds` returns whether this broker may lead at a time of the monotonic clock."""
         self.is_held = True
         self._table = table
         self._holds = holds
         self._now_ms = now_ms
 
     def obey(self) -> None:
-        """Suspend or resume every replica if the lease is another than it was."""
+        """Suspend or resume every replica if the lease has run out or holds again."""
         is_held = self._holds(self._now_ms())
         if is_held is self.is_held:
             return

@@ -1,4 +1,4 @@
-"""How far a replica's log reaches, for a controller that looks for the longest one (KIP-966)."""
+"""The ends of replicas' logs, for a controller that looks for the longest one (KIP-966)."""
 
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
@@ -25,7 +25,6 @@ def log_end(table: PartitionTable, topic: str, partition: int, leader_epoch: Lea
 
 
 def position_of(log: Log) -> LogPosition:
-    """Return where a log ends, and the leader epoch of its last record."""
     end_offset = log.log_end_offset
     if end_offset == 0:
         return EMPTY_LOG

@@ -1,4 +1,4 @@
-"""How many partitions are led, and how many of them lack replicas: counted when it changes, never searched.
+"""The numbers of led and of under-replicated partitions, counted at each change and never searched.
 
 Source: Kafka's ReplicaManager and Partition (isUnderReplicated, isUnderMinIsr, isAtMinIsr).
 """
@@ -24,7 +24,7 @@ _COUNTS: Final = {
 
 
 class PartitionCounts(RoleListener[Replica]):
-    """Counts the replicas of one broker by how they are."""
+    """The counts of one broker's replicas by their states."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -32,28 +32,22 @@ class PartitionCounts(RoleListener[Replica]):
         """As what each replica is counted; those that are counted as nothing are not in it."""
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell; a source of a registry."""
         for metric, what in _COUNTS.items():
             yield Sample(metric.of(), Kind.GAUGE, self._counts[what])
 
     def became_leader(self, replica: Replica) -> None:
-        """Count it."""
         self._count(replica)
 
     def became_follower(self, replica: Replica) -> None:
-        """Count it no more as led."""
         self._count(replica)
 
     def isr_changed(self, replica: Replica) -> None:
-        """Count it as what it is now."""
         self._count(replica)
 
     def stopped(self, replica: Replica) -> None:
-        """It may be offline."""
         self._count(replica)
 
     def deleted(self, replica: Replica) -> None:
-        """Count it as nothing."""
         self._counts.subtract(self._counted.pop(replica, ()))
 
     def _count(self, replica: Replica) -> None:

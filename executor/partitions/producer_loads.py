@@ -1,10 +1,10 @@
-"""What remains to be done of a truncation, beside the loop: the log's producers, and what recovery is told.
+"""The rest of a truncation, in another thread: loading the log's producers and lowering its checkpoints.
 
 One log of a directory at a time: after a failover many are cut at once, walking through batches is work for
 the interpreter that the loop needs too, and a slow disk has only so much to give. A replica is fetched for
-again when its log is done, and the checkpoints of recovery points and of what was cleaned say no more of it
-than is so: else a power failure would leave unchecked what was written over what was cut, and a crash
-uncleaned. Nobody waits for a log that was cut again, dropped or failed meanwhile.
+again when its log is done, and when the checkpoints of its recovery point and of its cleaning are not above
+its new end: else recovery after a power failure would not check the records that replaced the truncated
+ones, and the cleaner would skip them. A log that was truncated again, dropped or failed is skipped.
 """
 
 import asyncio
@@ -26,8 +26,6 @@ _RETRY_S: Final = 1.0
 
 
 class ProducerLoads(RoleListener[Replica]):
-    """The loads of one broker's logs."""
-
     def __init__(
         self,
         replicas: PartitionTable,
@@ -36,9 +34,9 @@ class ProducerLoads(RoleListener[Replica]):
         on_loaded: Callable[[Replica], None],
         executor: Executor,
     ) -> None:
-        """`lower_checkpoints` has the checkpoints of a log that was cut written.
+        """`lower_checkpoints` writes the checkpoints of a truncated log.
 
-        `on_loaded` hears of the replicas that may be fetched for again.
+        `on_loaded` is called with each replica that may be fetched for again.
         """
         self._replicas = replicas
         self._directory_of = directory_of
@@ -50,23 +48,23 @@ class ProducerLoads(RoleListener[Replica]):
         self._stopping = asyncio.Event()
 
     def start(self, replica: Replica) -> None:
-        """Load the producers of a log that was cut, when it is its turn."""
+        """Queue the load of a truncated log's producers."""
         task = asyncio.get_running_loop().create_task(self._load(replica))
         self._tasks[task] = replica
         task.add_done_callback(self._tasks.pop)
 
     def stopped(self, replica: Replica) -> None:
-        """A log that can no longer be used needs no producers."""
+        """Cancel the load of a log that can no longer be used."""
         if replica.offline:
             self.deleted(replica)
 
     def deleted(self, replica: Replica) -> None:
-        """Give up what is being loaded."""
+        """Cancel the load."""
         if replica.log.loading is not None:
             replica.log.loading.cancel()
 
     async def stop(self) -> None:
-        """Give up what is under way; returns when nothing reads any log any more."""
+        """Cancel all loads; return when no thread reads a log any more."""
         self._stopping.set()
         for replica in self._tasks.values():
             self.deleted(replica)

@@ -1,4 +1,4 @@
-"""How far a partition has got on this broker, and who waits for it to go on.
+"""The high watermark of a partition on this broker, and the requests that wait for it.
 
 Appends wait for the high watermark, consumers' fetches for what it uncovers, followers' fetches for records.
 A reader that is touched has something to tell when it is next asked; one that is woken has it now.
@@ -13,33 +13,33 @@ from sparklog.protocol.types import Offset
 
 
 class WaitingAppend(Protocol):
-    """Something that waits until what it appended is committed."""
+    """An append that waits until it is committed."""
 
     settled: bool
     """False while it waits for `settle`; its deadline may answer it before."""
 
     def settle(self, error: KafkaError | None) -> None:
-        """It is committed, or never will be as far as this leader can tell."""
+        """Note that the append is committed (None), or never will be as far as this leader knows."""
 
 
 class PartitionReader(Protocol):
-    """A part of a fetch that is to hear of its partition."""
+    """The part of a fetch that reads a partition."""
 
     @property
     def is_follower(self) -> bool: ...
 
     def touch(self) -> None:
-        """There is something to tell, when it next asks."""
+        """Mark the partition changed, for the reader's next request."""
 
     def wake(self) -> None:
-        """There is something to tell now: records, or an error."""
+        """Wake the reader: records or an error are there."""
 
     def unwatch(self) -> None:
-        """The replica is no more: look for the partition again."""
+        """Look the partition up again: the replica is gone."""
 
 
 class PartitionProgress:
-    """The high watermark of one replica, the appends that wait for it, and the fetches that read there."""
+    """The high watermark of a replica, the appends that wait for it, and the fetches that read from it."""
 
     __slots__ = ("_appends", "consumer_readers", "follower_readers", "high_watermark")
 
@@ -52,21 +52,19 @@ class PartitionProgress:
     # --- who waits ------------------------------------------------------------------------------
 
     def add_reader(self, reader: PartitionReader) -> None:
-        """Tell `reader` of changes from now on."""
         (self.follower_readers if reader.is_follower else self.consumer_readers)[reader] = None
 
     def remove_reader(self, reader: PartitionReader) -> None:
-        """Tell it nothing more."""
         (self.follower_readers if reader.is_follower else self.consumer_readers).pop(reader, None)
 
     def await_commit(self, end_offset: Offset, waiting: WaitingAppend) -> None:
-        """Settle `waiting` when all below `end_offset` is committed, if it is not already."""
+        """Settle `waiting` once everything below `end_offset` is committed."""
         if self.high_watermark < end_offset:
             waiting.settled = False
             self._appends.append((end_offset, waiting))
 
     def drop_settled_appends(self) -> None:
-        """Let go of those at the front that their deadline has answered."""
+        """Remove the appends at the front that their deadline has settled."""
         appends = self._appends
         while appends and appends[0][1].settled:
             appends.popleft()
@@ -74,12 +72,12 @@ class PartitionProgress:
     # --- what happens ---------------------------------------------------------------------------
 
     def appended(self) -> None:
-        """The leader's log has grown."""
+        """Wake readers of a leader's log that has grown."""
         for reader in self.follower_readers:
             reader.wake()
 
     def committed(self, high_watermark: Offset) -> None:
-        """The leader's high watermark has moved."""
+        """Move the leader's high watermark; settle the appends below it and wake readers."""
         self.high_watermark = high_watermark
         appends = self._appends
         while appends and appends[0][0] <= high_watermark:
@@ -91,33 +89,33 @@ class PartitionProgress:
             reader.touch()
 
     def follower_fell_back(self) -> None:
-        """A follower has asked for less than it had: it has cut its log, or the request is an old one.
+        """Touch the readers: a follower has fetched below its former offset (truncated, or an old request).
 
-        Who goes on in a session says again what it has. An idle partition is not asked for otherwise, and the
-        follower would be taken to lag for as long as nobody appends.
+        A follower states its position again in its session's next request. An idle partition would not be
+        named otherwise, and the follower would count as lagging until the next append.
         """
         for reader in self.follower_readers:
             reader.touch()
 
     def log_start_offset_moved(self) -> None:
-        """The log start offset is another one than before (retention may have moved it)."""
+        """Touch readers: the log start offset has changed (retention may have moved it)."""
         for reader in (*self.follower_readers, *self.consumer_readers):
             reader.touch()
 
     def fail_appends(self, error: KafkaError) -> None:
-        """What waits for the high watermark is to be told that it need not come."""
+        """Fail the appends that wait for the high watermark."""
         appends, self._appends = self._appends, deque()
         for _, waiting in appends:
             waiting.settle(error)
 
     def turn_away(self, why: Callable[[], KafkaError]) -> None:
-        """This broker does not serve the partition any more, or not for now."""
+        """Fail appends and wake readers: this broker does not serve the partition, or not for now."""
         if self._appends:
             self.fail_appends(why())
         for reader in (*self.follower_readers, *self.consumer_readers):
             reader.wake()
 
     def forget_readers(self) -> None:
-        """The replica is no more: who reads here looks for the partition again."""
+        """Make readers look the partition up again: the replica is gone."""
         for reader in (*self.follower_readers, *self.consumer_readers):
             reader.unwatch()

@@ -1,5 +1,5 @@
 # Long because each change of role, of the log and of what is committed tells the same listeners, in order.
-"""One replica: a log, the role it has in its partition, and who is told of that.
+"""One replica: a log, its role in the partition, and the listeners of that role.
 
 It decides nothing: the machines do, with `Leading` and `Following` between them and the log. It knows no loop
 and no socket, so that a simulator can run it over a log of its own.
@@ -57,8 +57,6 @@ logger = logging.getLogger(__name__)
 
 
 class Replica:
-    """This broker's replica of one partition."""
-
     def __init__(
         self,
         topic_id: UUID,
@@ -99,17 +97,17 @@ class Replica:
 
     @property
     def leadership(self) -> PartitionLeader | None:
-        """The machine that leads, if this replica does."""
+        """The machine that leads, None if this replica does not."""
         return None if self._leader_log is None else self._leader_log.machine
 
     @property
     def high_watermark(self) -> Offset:
-        """Up to where records are known here to be committed."""
+        """The end of the records known here to be committed."""
         return self.progress.high_watermark
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end of what a read_committed consumer may see."""
+        """The end of the records for read_committed consumers."""
         return self.log.last_stable_offset(self.progress.high_watermark)
 
     # --- roles ----------------------------------------------------------------------------------
@@ -120,7 +118,7 @@ class Replica:
         settings: PartitionSettings,
         brokers: Mapping[BrokerId, BrokerStatus],
     ) -> None:
-        """Be the leader that `registration` says, or go on being it, under `settings` of the same image."""
+        """Become or remain the leader by `registration`, under `settings` of the same image."""
         now_ms = self._host.now_ms()
         self._adopt(settings)
         self.is_reassigning = registration.is_reassigning
@@ -155,13 +153,13 @@ class Replica:
             listener.became_follower(self)
 
     def stop(self) -> None:
-        """Lead and follow nothing; whoever waits or reads here is told so."""
+        """Lead and follow nothing; fail the requests that wait or read here."""
         self._end_role()
         for listener in self._listeners:
             listener.stopped(self)
 
     def delete(self) -> None:
-        """Be no replica of this broker's any more; who reads here looks for the partition again."""
+        """Leave this broker; readers look for the partition again."""
         self._end_role()
         self.progress.forget_readers()
         listeners, self._listeners = self._listeners, ()
@@ -169,7 +167,7 @@ class Replica:
             listener.deleted(self)
 
     def suspend(self) -> None:
-        """Acknowledge and serve nothing for now. What the leader learns meanwhile still counts."""
+        """Acknowledge and serve nothing for now. The leader's progress meanwhile still counts."""
         if not self.suspended:
             self.suspended = True
             self.progress.turn_away(self._not_leader)
@@ -177,7 +175,6 @@ class Replica:
                 listener.suspended(self)
 
     def resume(self) -> None:
-        """Serve again."""
         if self.suspended:
             self.suspended = False
             for listener in self._listeners:
@@ -205,7 +202,7 @@ class Replica:
             self._leader_log.handle(event)
 
     def brokers_changed(self, brokers: Mapping[BrokerId, BrokerStatus]) -> None:
-        """Count those brokers, and as they are now."""
+        """Update the metadata of brokers."""
         if self._leader_log is not None:
             self._leader_log.handle(BrokersChanged(brokers, self._host.now_ms()))
             self.low_watermark_moved()
@@ -282,7 +279,6 @@ class Replica:
         return self.require_leader()
 
     def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
-        """Pass the controller's answer on."""
         if self._leader_log is not None:
             self._leader_log.isr_proposal_answered(answer)
             self.partition_epoch = self._leader_log.machine.partition_epoch
@@ -314,16 +310,16 @@ class Replica:
         return offset
 
     def low_watermark_moved(self) -> None:
-        """Log start offsets of this leader's followers are others than before, or others count."""
+        """Pass on that followers' log start offsets, or the followers that count, have changed."""
         for listener in self._listeners:
             listener.low_watermark_moved(self)
 
     def log_start_offset_moved(self) -> None:
-        """The log start offset is another one than before (retention may have moved it)."""
+        """Pass on a changed log start offset (retention may have moved it)."""
         self.progress.log_start_offset_moved()
 
     def reconfigure(self, settings: PartitionSettings) -> None:
-        """Obey the topic's new configuration, in a role that goes on as it was."""
+        """Apply the topic's new configuration, in an unchanged role."""
         changed = settings.min_insync_replicas != self.settings.min_insync_replicas
         self._adopt(settings)
         if changed:
@@ -340,9 +336,9 @@ class Replica:
     def take_fetched(
         self, answered: FetchAnswered, records: bytes | memoryview, wall_ms: TimestampMs
     ) -> BackOff | AwaitMetadata | None:
-        """Take a leader's answer in, and the records it brought.
+        """Apply a leader's answer and append its records.
 
-        Returns what the fetcher is to do about the partition, if anything.
+        Returns the effect for the fetcher, if any.
 
         Raises:
             KafkaError: corrupt_message and the like, when what was fetched is no continuation of the log;
@@ -363,23 +359,23 @@ class Replica:
         return advice
 
     def _load_producers(self) -> None:
-        """Have the producers loaded if the log was cut.
+        """Start to load the producers if the log was truncated.
 
-        Until then nothing is fetched, and if this replica leads meanwhile it serves nobody: it would take a
-        retry for something new.
+        Until then nothing is fetched, and if this replica leads meanwhile it serves no request: it would take
+        a retry for a new batch.
         """
         if self.log.loading is not None:
             self._host.load_producers(self)
 
     def producers_loaded(self, loading: ProducerLoading, producers: ProducerStates) -> None:
-        """Go on with the producers that the log has now; there is something to fetch again."""
+        """Install the loaded producers; fetching can go on."""
         self.log.take_producers(loading, producers)
         logger.info("%s: %d producers loaded", self, len(producers.producers))
 
     # --- both -----------------------------------------------------------------------------------
 
     def take_log(self, log: Log) -> None:
-        """Go on, in the role it has, with another log that has all that this one has."""
+        """Replace the log, in the same role, by another one with the same content."""
         self.log = log
         self.future = None
         if self._leader_log is not None:
@@ -390,8 +386,8 @@ class Replica:
     def fail_if_storage(self, error: BaseException) -> None:
         """Take the replica offline if `error` came from its files.
 
-        A refusal that says nothing of the disk (no descriptors, no memory, a file that somebody else took)
-        leaves it as it is, as long as its log is.
+        An error that says nothing of the disk (no descriptors, no memory, a file taken by another process)
+        leaves it online, as long as its log is.
         """
         if isinstance(error, KafkaError) and error.error_code != ErrorCode.kafka_storage_error:
             return
@@ -404,17 +400,17 @@ class Replica:
             self._host.log_failed(self, error)
 
     def go_offline(self) -> None:
-        """Lead and follow nothing until the broker starts anew: the log can no longer be used."""
+        """Lead and follow nothing until the broker restarts: the log can no longer be used."""
         self.offline = True
         self.stop()
 
     def found_damage(self, damage: Damage) -> None:
-        """Stop serving damaged records: let somebody else lead who has them, or refuse them."""
+        """Stop serving damaged records: let another in-sync replica lead, or refuse them."""
         leader = self.leadership
         if leader is None:
             return
         if leader.isr == {self._host.broker_id}:
-            logger.error("%s: nobody else has these records, they are refused: %s", self, damage.reason)
+            logger.error("%s: no other replica has these records, they are refused: %s", self, damage.reason)
             self.unreadable.add(damage)
             return
         logger.error("%s: leading no more, others in sync have these records: %s", self, damage.reason)
@@ -423,7 +419,7 @@ class Replica:
         self._host.log_damaged(self)
 
     def repair(self) -> None:
-        """Cut the log where its damage begins; the leader has what is missing then.
+        """Truncate the log to the beginning of its damage; the leader has the missing records.
 
         Only once this replica is in no ISR.
         """

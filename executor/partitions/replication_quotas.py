@@ -1,4 +1,4 @@
-"""The quotas of one broker's replication and of its moves, at the rates that its configuration says now."""
+"""The quotas of one broker's replication and of its moves between directories, as configured now."""
 
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.node.config import BrokerConfig
@@ -9,7 +9,7 @@ from sparklog.protocol.types import BrokerId
 
 
 class ReplicationQuotas:
-    """What a broker sends as a leader, what it fetches as a follower, what it copies within itself."""
+    """The quotas of a leader's sends, a follower's fetches, and copies within the broker."""
 
     def __init__(self, broker_id: BrokerId, config: BrokerConfig) -> None:
         self._broker_id = broker_id
@@ -20,7 +20,6 @@ class ReplicationQuotas:
         self._obey(config)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Take in what has changed."""
         if delta.reconfigures_broker(self._broker_id):
             own = image.broker_configs(self._broker_id)
             self._obey(with_dynamic(self._started_with, image.broker_configs(None), own))

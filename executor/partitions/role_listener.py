@@ -1,14 +1,14 @@
-"""The seam for whatever loads, fetches or waits by a partition's role on this broker.
+"""The listeners of a replica's roles, which load, fetch or wait by them.
 
-Listeners stand in an ordered list (`ReplicaHost.listeners`). They are told on the event loop, when the
-replica is already what they are told; they must not block, and must not change its role.
+Listeners stand in an ordered list (`ReplicaHost.listeners`). They are called on the event loop, after the
+replica has changed; they must not block, and must not change its role.
 
-- `became_leader` and `became_follower` are told once a leader epoch. Whatever it was before is over then,
-  without a `stopped` in between.
-- `suspended` and `resumed` leave the role as it is: one that becomes leader while suspended is told of
-  that, and that it may serve only with `resumed`.
-- After `stopped` it neither leads nor follows, until it is told to be something again, or `deleted`.
-- Nothing is told after `deleted`.
+- `became_leader` and `became_follower` are called once a leader epoch. They end the former role, without a
+  `stopped` in between.
+- `suspended` and `resumed` leave the role as it is: for one that becomes leader while
+  suspended `became_leader` is called, but it may serve only from `resumed` on.
+- After `stopped` it neither leads nor follows, until it gets a role again, or is `deleted`.
+- No call follows `deleted`.
 
 Source: Kafka's PartitionListener, and GroupCoordinator's onElection and onResignation.
 """
@@ -19,13 +19,13 @@ _Replica = TypeVar("_Replica", contravariant=True)
 
 
 class RoleListener(Generic[_Replica]):
-    """Hears of the roles of this broker's replicas; what it does not define, it does not care for."""
+    """The changes of roles of this broker's replicas; each does nothing unless overridden."""
 
     def became_leader(self, replica: _Replica) -> None:
         """It leads, in a new leader epoch."""
 
     def became_follower(self, replica: _Replica) -> None:
-        """It follows in a new leader epoch, perhaps nobody."""
+        """It follows in a new leader epoch, perhaps without a leader."""
 
     def stopped(self, replica: _Replica) -> None:
         """Its log failed or is damaged, or this broker shuts down."""
@@ -36,11 +36,10 @@ class RoleListener(Generic[_Replica]):
     def resumed(self, replica: _Replica) -> None:
         """This broker holds its lease again."""
 
-    def deleted(self, replica: _Replica) -> None:
-        """It is no longer this broker's."""
+    def deleted(self, replica: _Replica) -> None: ...
 
     def isr_changed(self, replica: _Replica) -> None:
-        """It leads as before; its ISR, its replicas or what is asked of them may be others than before."""
+        """It leads as before; its ISR, its replicas or its settings may have changed."""
 
     def low_watermark_moved(self, replica: _Replica) -> None:
-        """It leads, and its log starts elsewhere on some replica, or other replicas count."""
+        """It leads; a replica's log start offset has changed, or other replicas count."""

@@ -1,14 +1,14 @@
-"""Which logs this broker has and what it does with them, as the metadata says.
+"""The logs and roles of this broker's replicas, as the metadata assigns them.
 
 Order for the caller: `apply` for every image, in order, one call at a time. The first image must
 have caught up with the controller: a log that it does not give to this broker is set aside as stray.
 
-Logs are opened and deleted off the loop; roles change on it. Whatever is done for many replicas is done in
-slices, so that requests and heartbeats are served in between, by replicas some of which obey the new image
-already. What must keep together is one replica's (its role and settings of one image), and what must not come
-early comes after all slices of what goes before (`_apply_configs`).
+Logs are opened and deleted off the loop; roles change on it. Work on many replicas is done in slices, so that
+requests and heartbeats are served in between, by replicas some of which obey the new image already. A
+replica's role and settings of one image change together, and work that must not come early follows all slices
+of the work before it (`_apply_configs`).
 
-A log that cannot be opened is told to be lost. Where the system refused it for a reason that may pass (no
+A log that cannot be opened is reported as lost. Where the system refused it for a reason that may pass (no
 descriptors, no memory), it is tried again until it is there: `tick`, and `stop` before the logs are closed.
 """
 
@@ -53,14 +53,12 @@ _LOGGED_ROLES: Final = 100
 
 
 class PartitionLogs(Protocol):
-    """Where the logs come from and go to."""
-
     @property
     def online_ids(self) -> tuple[UUID, ...]:
-        """The ids of the directories that can be used."""
+        """The ids of the online directories."""
 
     def directory_id_of(self, log: Log) -> UUID | None:
-        """Return the id of the directory a log lies in."""
+        """Return the id of a log's directory."""
 
     async def open(
         self,
@@ -75,18 +73,17 @@ class PartitionLogs(Protocol):
             KafkaError, OSError: it cannot be opened.
         """
 
-    async def delete(self, log: Log) -> None:
-        """Delete a log."""
+    async def delete(self, log: Log) -> None: ...
 
     async def remove_strays(self) -> None:
-        """Remove the logs that nobody has opened."""
+        """Delete the logs that no replica has opened."""
 
     async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
-        """Do work of which each waits for a disk."""
+        """Run jobs concurrently, each of which waits for a disk."""
 
 
 class Roles:
-    """Opens, drops, leads and follows what one broker is to."""
+    """The logs that one broker opens and drops, and the roles of its replicas."""
 
     def __init__(
         self,
@@ -111,24 +108,24 @@ class Roles:
         self._retrying: asyncio.Task[None] | None = None
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Make this broker's replicas what `image` says; `delta` names what changed since the last call."""
+        """Apply an image to this broker's replicas; `delta` names the changes since the last call."""
         async with self._changing:
             await self._apply(image, delta)
 
     def tick(self, now_ms: int) -> None:
-        """Try again to open what was refused, now and then. `now_ms` is the loop's monotonic time."""
+        """Retry the opening of refused logs at intervals. `now_ms` is the loop's monotonic time."""
         if self._refused and now_ms >= self._retry_due_ms and (not self._retrying or self._retrying.done()):
             self._retry_due_ms = now_ms + RETRY_INTERVAL_MS
             self._retrying = asyncio.get_running_loop().create_task(self._open_refused())
 
     async def stop(self) -> None:
-        """Open nothing more."""
+        """Stop opening logs."""
         self._refused.clear()
         if self._retrying is not None:
             await self._retrying
 
     async def _open_refused(self) -> None:
-        """Open what was refused, one after the other, up to the next refusal."""
+        """Open the refused logs one after the other, up to the next refusal."""
         async with self._changing:
             while self._refused:
                 key = next(iter(self._refused))
@@ -166,7 +163,7 @@ class Roles:
     async def _take_up(
         self, image: MetadataImage, assigned: Sequence[tuple[TopicImage, int]]
     ) -> list[Replica]:
-        """Open what is not open of them, lead or follow all; return the replicas that are in new epochs."""
+        """Open the partitions' missing logs, lead or follow all; return the replicas in new leader epochs."""
         await self._open_missing(image, assigned)
         in_new_epoch: list[Replica] = []
         async for part in in_slices(assigned):
@@ -188,7 +185,7 @@ class Roles:
                 replica.brokers_changed(self._brokers)
 
     async def _apply_configs(self, image: MetadataImage, topics: Iterable[str]) -> None:
-        """Obey changed topic configurations; who has changed its role knows its own already."""
+        """Apply changed topic configurations; a replica with a changed role has its own already."""
         async for names in in_slices(topics, RECONFIGURED_TOGETHER):
             for name in names:
                 await self._reconfigure(image, name)
@@ -216,7 +213,7 @@ class Roles:
                     self._settings.forget(name)
 
     async def _assigned(self, changed: Iterable[tuple[TopicImage, int]]) -> list[tuple[TopicImage, int]]:
-        """Return those of the changed partitions that are this broker's, and drop the others."""
+        """Return the changed partitions that are assigned to this broker, and drop the others."""
         assigned: list[tuple[TopicImage, int]] = []
         moved_away: list[Replica] = []
         async for part in in_slices(changed):
@@ -235,7 +232,7 @@ class Roles:
             await self._logs.side_by_side(self._drop(replica) for replica in part)
 
     async def _drop(self, replica: Replica) -> None:
-        """The replica is no longer this broker's."""
+        """Drop a replica that is no longer assigned to this broker."""
         self._table.remove(replica)
         replica.delete()
         self._reports.forget(replica.key)
@@ -313,7 +310,7 @@ def _changed_partitions(
 
 
 def _log_roles(replicas: Sequence[Replica]) -> None:
-    """Log what replicas do in their new leader epochs; of many only how many: lines cost more than roles."""
+    """Log the roles of replicas in new leader epochs; of many only the number: lines cost more than roles."""
     if len(replicas) <= _LOGGED_ROLES:
         for replica in replicas:
             logger.info("%s", _role(replica))

@@ -1,4 +1,4 @@
-"""What partitions need of their topics' configurations, ready to use on the hot path."""
+"""The topic configuration that partitions need, parsed for the hot path."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -23,17 +23,17 @@ _CODECS = {
 }
 
 LATEST_READABLE_MS: Final = (2**63 - 1) // 1000
-"""What Spark's timestamps, which count microseconds, can still say; as much before 1970."""
+"""The largest of Spark's timestamps, which count microseconds; its negative is the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """A topic's configuration as its partitions obey it."""
+    """The configuration of a topic, as its partitions use it."""
 
     log: LogConfig
     min_insync_replicas: int
     codec: Codec | None
-    """What batches are recompressed to; None keeps the producer's codec (`compression.type=producer`)."""
+    """The codec of stored batches; None keeps the producer's codec (`compression.type=producer`)."""
     codec_level: int | None
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -44,7 +44,7 @@ class PartitionSettings:
     follower_throttled: ThrottledReplicas
 
     def demands(self, wall_ms: TimestampMs, max_decompressed_bytes: int) -> Demands:
-        """Return what is asked of the records inside a batch that came at `wall_ms`."""
+        """Return the demands on the records of a batch that arrived at `wall_ms`."""
         log = self.log
         earliest_ms = latest_ms = None
         if not log.log_append_time:
@@ -60,7 +60,6 @@ class PartitionSettings:
 
     @classmethod
     def of(cls, config: TopicConfig) -> "PartitionSettings":
-        """Return the settings of a topic."""
         log = config.log_config()
         codec = _CODECS[config.compression_type]
         return cls(
@@ -77,10 +76,10 @@ class PartitionSettings:
 
 
 class TopicSettings:
-    """The settings of topics by their names, made once; most topics have the broker's defaults."""
+    """The settings of topics by name, made once; most topics have the broker's defaults."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Begin with what a broker was started with."""
+        """Begin with the configuration at the broker's start."""
         self.defaults = PartitionSettings.of(checked_topic_config(config, {}))
         self._started_with: Final = config
         self._config = config
@@ -88,7 +87,7 @@ class TopicSettings:
         """Of the topics with a configuration of their own."""
 
     def of(self, image: MetadataImage, topic: str) -> PartitionSettings:
-        """Return the settings of a topic; whoever has a newer image than the last time forgets first."""
+        """Return the settings of a topic; the caller forgets a changed topic first."""
         own = image.topic_configs(topic)
         if not own:
             return self.defaults
@@ -98,12 +97,12 @@ class TopicSettings:
         return settings
 
     def reconfigure(self, image: MetadataImage, broker_id: BrokerId) -> None:
-        """Follow what the broker is told while it runs; all topics may be configured otherwise."""
+        """Apply the broker's dynamic configuration; all topics may change."""
         dynamic_defaults, dynamic = image.broker_configs(None), image.broker_configs(broker_id)
         self._config = with_dynamic(self._started_with, dynamic_defaults, dynamic)
         self.defaults = PartitionSettings.of(topic_config(self._config, {}))
         self._own.clear()
 
     def forget(self, topic: str) -> None:
-        """The topic is configured otherwise, or gone."""
+        """Forget a topic that has changed or was deleted."""
         self._own.pop(topic, None)

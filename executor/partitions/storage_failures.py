@@ -1,7 +1,7 @@
-"""What a broker does when a log or a directory of it fails, or a leader finds its log damaged.
+"""The reaction of a broker to a failed log or directory, and to a damaged log of a leader.
 
-A log fails alone where the files of it are to blame, and with its directory where the disk is (KIP-112). The
-controller is told once: of a directory by the heartbeat, of a single replica by `DirectoryReports`.
+A log fails alone where its files are to blame, and with its directory where the disk is (KIP-112). The
+controller gets one report: of a directory by the heartbeat, of a single replica by `DirectoryReports`.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,6 @@ from sparklog.protocol.types import BrokerId
 
 
 class StorageFailures:
-    """Takes offline what can no longer be used."""
-
     def __init__(
         self,
         broker_id: BrokerId,
@@ -25,7 +23,7 @@ class StorageFailures:
         directory_of: Callable[[Log], LogDirectory],
         on_directory_failed: Callable[[LogDirectory], None],
     ) -> None:
-        """`on_directory_failed` hears once of each directory that goes offline."""
+        """`on_directory_failed` is called once with each directory that goes offline."""
         self._broker_id = broker_id
         self._table = table
         self._reports = reports
@@ -35,7 +33,7 @@ class StorageFailures:
     def log_failed(self, replica: Replica, error: BaseException) -> None:
         """The log of a replica failed; with it, if the disk is why, the directory.
 
-        Whatever worked on the log beside the loop may tell so after the replica was given up.
+        A thread that used the log may report this after the replica was dropped.
         """
         directory = self._directory_of(replica.log)
         if replica in self._table and (
@@ -46,12 +44,12 @@ class StorageFailures:
             self.directory_failed(directory, error)
 
     def log_damaged(self, replica: Replica) -> None:
-        """A leader found its log damaged: the controller is to elect another one."""
+        """Make the controller elect another leader than this one, whose log is damaged."""
         self._reports.damaged(replica.key)
         self._report(replica)
 
     def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
-        """The disk of a directory failed; whatever lies in it is offline until the broker starts anew."""
+        """Take a directory with a failed disk, and all its replicas, offline until the broker restarts."""
         if not directory.fail(error):
             return
         for replica in self._table:
@@ -63,9 +61,9 @@ class StorageFailures:
         self._on_directory_failed(directory)
 
     def _is_told_elsewhere(self, replica: Replica, directory: LogDirectory) -> bool:
-        """Whether the controller does not learn by the failed directory of it that the replica is gone.
+        """Whether the failed directory does not imply for the controller that the replica is lost.
 
-        One that is about to leave a directory is told to lie in the other before it does.
+        A replica that is about to move is reported in its new directory before it moves.
         """
         registration = self._table.image.topics.partition(*replica.key)
         told = None if registration is None else registration.directory_of(self._broker_id)

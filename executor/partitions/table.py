@@ -18,8 +18,6 @@ _Key = TypeVar("_Key", UUID, str)
 
 
 class PartitionTable:
-    """Where requests find their partitions."""
-
     def __init__(self, listener_name: str) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
         self._listener_name = listener_name
@@ -31,7 +29,6 @@ class PartitionTable:
             yield from partitions.values()
 
     def __contains__(self, replica: Replica) -> bool:
-        """Whether this is still the replica of its partition."""
         return self.get(*replica.key) is replica
 
     def __len__(self) -> int:
@@ -39,36 +36,33 @@ class PartitionTable:
 
     @property
     def leader_count(self) -> int:
-        """How many partitions this broker leads."""
+        """The number of partitions that this broker leads."""
         return sum(replica.leadership is not None for replica in self)
 
     def of_topic(self, topic_id: UUID) -> Collection[Replica]:
-        """Return this broker's replicas of a topic."""
         return self._by_id.get(topic_id, {}).values()
 
     def has_topic(self, topic: str) -> bool:
-        """Whether this broker has a replica of the topic of that name."""
         return topic in self._by_name
 
     def add(self, replica: Replica) -> None:
-        """Make a replica found; another of the same topic name and an older id is replaced."""
+        """Add a replica; another of the same topic name and an older id is replaced."""
         topic, partition = replica.topic_partition
         self._by_id.setdefault(replica.topic_id, {})[partition] = replica
         self._by_name.setdefault(topic, {})[partition] = replica
 
     def remove(self, replica: Replica) -> None:
-        """Make a replica found no more."""
         topic, partition = replica.topic_partition
         _remove(self._by_id, replica.topic_id, partition, replica)
         _remove(self._by_name, topic, partition, replica)
 
     def get(self, topic_id: UUID, partition: int) -> Replica | None:
-        """Return this broker's replica, if it has one."""
+        """Return this broker's replica, or None."""
         partitions = self._by_id.get(topic_id)
         return None if partitions is None else partitions.get(partition)
 
     def find(self, topic: UUID | str | None, partition: int) -> Replica:
-        """Return the replica a request means by topic id or by name.
+        """Return the replica of a topic id or name.
 
         Raises:
             KafkaError: unknown_topic_id, unknown_topic_or_partition, or not_leader_or_follower for a
@@ -96,7 +90,7 @@ class PartitionTable:
         return KafkaError(ErrorCode.not_leader_or_follower, f"{known.name}-{partition} is not on this broker")
 
     def registration(self, topic: UUID | str | None, partition: int) -> PartitionRegistration | None:
-        """Return what the image says of a partition, wherever its replicas are."""
+        """Return the registration of a partition in the image, wherever its replicas are."""
         topics = self.image.topics
         known = topics.by_name.get(topic) if isinstance(topic, str) else topics.by_id.get(topic)  # type: ignore[arg-type]
         return None if known is None else known.partitions.get(partition)
@@ -104,7 +98,7 @@ class PartitionTable:
     def endpoint(
         self, broker_id: BrokerId, listener_name: str | None = None
     ) -> tuple[Endpoint, str | None] | None:
-        """Return where to reach a broker, and its rack; without a listener's name, at the brokers' own."""
+        """Return a broker's endpoint and rack; without a listener's name, the inter-broker listener's."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             return None

@@ -1,8 +1,8 @@
-"""What goes in and out of this broker's partitions, by topic and in all: Kafka's BrokerTopicMetrics.
+"""The traffic of this broker's partitions, by topic and in all: Kafka's BrokerTopicMetrics.
 
-Whoever handles a record batch adds to the numbers of its topic, which the topic's replicas share; nothing
-else is done in its way. `TrafficMeters` reads them out and begins them anew: it alone knows sums. Of topics
-it tells those with the most traffic, `TOPICS_TOLD` at most; whatever the others have is in the whole.
+The handler of a record batch adds to the numbers of its topic, which the topic's replicas share, and does
+nothing else. `TrafficMeters` reads and resets them: it alone knows sums. It reports the topics with the most
+traffic, `TOPICS_TOLD` at most; the traffic of others is part of the whole.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 TOPICS_TOLD: Final = 100
 CHOICE_INTERVAL_MS: Final = 60_000
-"""How often it is decided anew which topics are told, if there are more."""
+"""The interval between choices of the reported topics, if there are more."""
 
 _USUAL_ERRORS: Final = frozenset(
     {
@@ -33,11 +33,11 @@ _USUAL_ERRORS: Final = frozenset(
         ErrorCode.unsupported_compression_type,
     }
 )
-"""What clients cope with, or what has a metric of its own (Kafka's ReplicaManager has such a list, too)."""
+"""Errors that clients handle, or that have a metric (Kafka's ReplicaManager has such a list, too)."""
 
 
 class TopicTraffic:
-    """What there was of one topic since it was last read out."""
+    """The traffic of one topic since it was last read."""
 
     __slots__ = (
         "broker",
@@ -59,13 +59,13 @@ class TopicTraffic:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget what was read out."""
+        """Reset the numbers after they were read."""
         self.is_noted = False
         self.messages_in = self.bytes_in = self.bytes_out = self.bytes_rejected = 0
         self.produces = self.fetches = self.failed_produces = self.failed_fetches = 0
 
     def produced(self, message_count: int, byte_count: int) -> None:
-        """A client's batch was appended."""
+        """Count a client's appended batch."""
         self.produces += 1
         self.messages_in += message_count
         self.bytes_in += byte_count
@@ -73,7 +73,7 @@ class TopicTraffic:
             self._note()
 
     def produce_failed(self, error: KafkaError, byte_count: int) -> None:
-        """A client's batch was refused."""
+        """Count a client's refused batch."""
         self.produces += 1
         code, broker = error.error_code, self.broker
         if code is ErrorCode.message_too_large:
@@ -90,7 +90,7 @@ class TopicTraffic:
             self._note()
 
     def fetched(self, byte_count: int, error_code: ErrorCode, *, by_follower: bool) -> None:
-        """A partition was read for a request."""
+        """Count a read of a partition for a request."""
         self.fetches += 1
         if by_follower:
             self.broker.replication_bytes_out += byte_count
@@ -107,8 +107,6 @@ class TopicTraffic:
 
 
 class BrokerTraffic:
-    """The traffic of one broker's topics."""
-
     def __init__(self) -> None:
         self.noted: list[TopicTraffic] = []
         """Those in which there was any since they were last read out."""
@@ -120,14 +118,14 @@ class BrokerTraffic:
         self._topics: dict[str, TopicTraffic] = {}
 
     def of(self, topic: str) -> TopicTraffic:
-        """Return what all replicas of a topic share."""
+        """Return the traffic that all replicas of a topic share."""
         traffic = self._topics.get(topic)
         if traffic is None:
             traffic = self._topics[topic] = TopicTraffic(topic, self)
         return traffic
 
     def forget_all_but(self, is_there: Callable[[str], bool]) -> None:
-        """This broker has nothing more of the topics that are not there."""
+        """Forget the topics of which this broker has no replica any more."""
         self._topics = {topic: traffic for topic, traffic in self._topics.items() if is_there(topic)}
 
 
@@ -144,20 +142,19 @@ _READ: Final[Mapping[Metric, Callable[[TopicTraffic], int]]] = {
 
 
 class TrafficMeters:
-    """Sums of a broker's traffic; a source of the registry."""
+    """The sums of a broker's traffic; a source of the registry."""
 
     def __init__(self, traffic: BrokerTraffic, has_topic: Callable[[str], bool]) -> None:
-        """`has_topic` says whether this broker still has a replica of a topic."""
+        """`has_topic` returns whether this broker still has a replica of a topic."""
         self._traffic = traffic
         self._has_topic = has_topic
         self._whole = dict.fromkeys(_READ, 0)
         self._topics: dict[str, dict[Metric, int]] = {}
-        """The sums of the topics that are told, since they are."""
+        """The sums of the reported topics, since each was chosen."""
         self._weights: dict[str, int] = {}
         self._choice_due_ms: int | None = None
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell."""
         self._take_in()
         if self._choice_due_ms is None or now_ms >= self._choice_due_ms:
             self._choice_due_ms = now_ms + CHOICE_INTERVAL_MS
@@ -193,7 +190,7 @@ class TrafficMeters:
             traffic.begin_anew()
 
     def _choose(self) -> None:
-        """Tell of those that had the most traffic since the last choice, and of nothing that is gone."""
+        """Choose the topics with the most traffic since the last choice, without deleted ones."""
         weights, self._weights = self._weights, {}
         self._topics = {topic: sums for topic, sums in self._topics.items() if self._has_topic(topic)}
         self._traffic.forget_all_but(self._has_topic)

@@ -47,7 +47,6 @@ NOT_YET_CLEAN: Final = (
     "executor/loop",
     "executor/metadata",
     "executor/monitoring",
-    "executor/partitions",
     "executor/records",
     "executor/verification",
     "executor/logs",

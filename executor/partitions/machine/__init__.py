@@ -1,1 +1,1 @@
-"""What decides about a partition: who is in sync, what is committed, what a follower does. Pure."""
+"""The decisions about a partition: its ISR, its high watermark, and the steps of a follower. Pure."""

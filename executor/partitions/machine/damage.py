@@ -1,8 +1,8 @@
-"""Records that are no longer as they were written: how a leader comes to look, and what it does then.
+"""Damaged records: their detection by a leader, and its reaction.
 
-What is served goes from the page cache to the socket, and nobody here looks at it: that would cost as much
-as all the rest. Whoever gets it checks its CRC. A follower that finds it wrong appends nothing and asks
-again, and `RepeatedFetches` notices that; so a bit that has flipped since the append is found as soon as a
+Records go from the page cache to the socket without a check here, which would cost as much as all the rest.
+Their reader checks the CRC. A follower that finds it wrong appends nothing and fetches again, and
+`RepeatedFetches` notices that; so a bit that has flipped since the append is found as soon as a
 replica reads it. Then `find_damage` reads the same bytes (beside the loop).
 
 A leader with others in sync gives up: the controller takes its replica for lost, another one leads, and the
@@ -27,16 +27,14 @@ _SUSPICIOUS_TIMES: Final = 3
 
 
 class Damage(NamedTuple):
-    """Records that cannot be served."""
-
     first_offset: Offset
     end_offset: Offset | None
-    """Exclusive; None: nobody knows where the next record begins."""
+    """Exclusive; None: the beginning of the next record is unknown."""
     reason: str
 
 
 class RepeatedFetches:
-    """Which followers ask for what they were given already."""
+    """The followers that fetch records again which they were given already."""
 
     __slots__ = ("_given",)
 
@@ -53,7 +51,7 @@ class RepeatedFetches:
 
 
 class UnreadableRanges:
-    """Damaged records of the only copy there is."""
+    """The damaged records of the only copy there is."""
 
     __slots__ = ("ranges",)
 
@@ -62,11 +60,10 @@ class UnreadableRanges:
         """By offset; mostly there are none."""
 
     def add(self, damage: Damage) -> None:
-        """Serve these records no more."""
         self.ranges = tuple(sorted({*self.ranges, damage}, key=lambda known: known.first_offset))
 
     def limit(self, offset: Offset, limit: Offset) -> Offset:
-        """Return up to where can be read from `offset`, `limit` at most.
+        """Return the end of the records that can be read from `offset`, `limit` at most.
 
         Raises:
             KafkaError: corrupt_message: the record at `offset` is damaged.

@@ -1,4 +1,4 @@
-"""In which directories this broker's replicas lie, and which of them the controller must not count.
+"""The directories of this broker's replicas, and the replicas that the controller must not count.
 
 Pure. KIP-858's AssignReplicasToDirs says both: a replica lies in a directory, or, in the reserved directory
 LOST, in none. A replica that lacks something it had acknowledged, or cannot be read, is said to be lost. The
@@ -28,7 +28,7 @@ def directory_to_report(
     *,
     damaged: bool,
 ) -> UUID | None:
-    """Return the directory to tell the controller, None if it knows all that it may know.
+    """Return the directory to report to the controller; None if no report is due.
 
     `lies_in` is None for a replica that cannot be opened.
     """
@@ -38,25 +38,25 @@ def directory_to_report(
     if told == lies_in:
         return None
     if told is None or told == UNASSIGNED_DIRECTORY:
-        # A broker's only directory needs no telling: the controller has it from the registration.
+        # A broker's only directory needs no report: the controller has it from the registration.
         return lies_in if len(own_directories) > 1 else None
-    # Told of a directory that this broker no longer has, the controller lets nobody lead from there: while
-    # the replica still counts, what lies elsewhere must not pass for it.
+    # The controller elects no leader in a directory that this broker no longer has: while the replica
+    # still counts, a log in another directory must not pass for it.
     return lies_in if told in own_directories or not counts else None
 
 
 def _is_in_sync(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
-    """Whether the replica is taken to have everything that is committed."""
+    """Whether the metadata takes the replica to have all committed records."""
     return broker_id in (*registration.isr, *registration.elr)
 
 
 def _counts(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
-    """Whether the replica may lead for what it has, all of it or not."""
+    """Whether the replica may lead with its log, complete or not."""
     return _is_in_sync(registration, broker_id) or broker_id in registration.last_known_elr
 
 
 class DirectoryReports:
-    """What the controller has to be told about the replicas of one broker."""
+    """The reports to the controller about the replicas of one broker."""
 
     def __init__(self, broker_id: BrokerId, assign: Callable[[TopicIdPartition, UUID], None]) -> None:
         self._broker_id = broker_id
@@ -72,42 +72,41 @@ class DirectoryReports:
 
     @property
     def undeclared(self) -> int:
-        """How many replicas the controller may still take for whole that are not."""
+        """The number of incomplete replicas that the controller may still take for complete."""
         return len(self._undeclared)
 
     def opened(self, key: TopicIdPartition, directory_id: UUID, *, damaged: bool) -> None:
-        """The replica lies in that directory; `damaged`: it lacks something it had."""
+        """Report the replica's directory; `damaged`: it lacks records that it had."""
         self._lies_in.setdefault(key.topic_id, {})[key.partition] = directory_id
         self._moves_to.pop(key, None)
         if damaged:
             self.damaged(key)
 
     def moves_to(self, key: TopicIdPartition, directory_id: UUID) -> None:
-        """It is going to lie in that directory, once the metadata says so.
+        """Report the directory to which the replica moves once the metadata has it.
 
-        That is told whatever the metadata says now: another word may be on its way.
+        That is reported regardless of the present metadata: another change may be on its way.
         """
         self._moves_to[key] = directory_id
         if key not in self._damaged:
             self._assign(key, directory_id)
 
     def stays(self, key: TopicIdPartition) -> None:
-        """It goes on to lie where it does."""
+        """Report that the replica remains in its directory."""
         self._moves_to.pop(key, None)
 
     def damaged(self, key: TopicIdPartition) -> None:
-        """The replica lacks something it had, or has it no longer as it was."""
+        """Report that the replica lacks records that it had, or has damaged ones."""
         self._damaged.add(key)
         self._undeclared.add(key)
 
     def lost(self, key: TopicIdPartition) -> None:
-        """The replica cannot be opened, or its files can no longer be used."""
+        """Report that the replica cannot be opened, or its files can no longer be used."""
         self._lies_in.setdefault(key.topic_id, {})[key.partition] = None
         self._moves_to.pop(key, None)
         self._undeclared.add(key)
 
     def forget(self, key: TopicIdPartition) -> None:
-        """The partition is no longer this broker's."""
         of_topic = self._lies_in.get(key.topic_id, {})
         of_topic.pop(key.partition, None)
         if not of_topic:
@@ -117,12 +116,11 @@ class DirectoryReports:
         self._undeclared.discard(key)
 
     def forget_topic(self, topic_id: UUID) -> None:
-        """The topic is gone."""
         for partition in tuple(self._lies_in.get(topic_id, ())):
             self.forget(TopicIdPartition(topic_id, partition))
 
     def image_changed(self, key: TopicIdPartition, registration: PartitionRegistration) -> None:
-        """Compare what the metadata says of a partition with what is so; have the difference told."""
+        """Compare the metadata of a partition with its replica; report the difference."""
         of_topic = self._lies_in.get(key.topic_id, {})
         if key.partition not in of_topic:
             return

@@ -1,6 +1,6 @@
-"""What a partition leader is told, and what it tells its caller to do.
+"""The events and effects of a partition leader.
 
-Events are in the past tense, effects in the imperative; `leader` says in which order.
+Events are in the past tense, effects in the imperative; `leader` gives their order.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class FollowerFetched:
 class Ticked:
     """Time passed; followers may have fallen behind, a failed proposal may be sent again.
 
-    Also told once when the leadership begins.
+    Also passed once when the leadership begins.
     """
 
     now_ms: int
@@ -75,11 +75,11 @@ class IsrProposalAnswered:
 class PartitionChanged:
     """The metadata log said so: assignment and ISR as of `partition_epoch`, in the same leader epoch.
 
-    With them comes the min.insync.replicas of the same image. What an ISR commits depends on both, and one
-    of today with the other of yesterday may commit what the controller does not count on.
+    With them comes the min.insync.replicas of the same image. The commits of an ISR depend on both, and an
+    old one with a new other may commit records that the controller does not count on.
 
-    `directories` lie parallel to `replicas`; empty if nobody says where replicas lie. `adding_replicas` are
-    those of them that a reassignment under way adds.
+    `directories` lie parallel to `replicas`; empty if the replicas' directories are unknown.
+    `adding_replicas` are those of them that a reassignment under way adds.
     """
 
     partition_epoch: PartitionEpoch
@@ -93,7 +93,7 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """What the metadata log knows of a registered broker."""
+    """The metadata of a registered broker that leaders need."""
 
     broker_epoch: BrokerEpoch
     fenced: bool = False
@@ -102,7 +102,6 @@ class BrokerStatus:
 
     @classmethod
     def of(cls, registration: BrokerRegistration) -> Self:
-        """Return what leaders need of a registration."""
         return cls(
             registration.broker_epoch,
             registration.fenced,
@@ -112,11 +111,11 @@ class BrokerStatus:
 
     @property
     def may_join_isr(self) -> bool:
-        """Whether the controller takes it into an ISR."""
+        """Whether the controller would take the broker into an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online_directory(self, directory_id: UUID | None) -> bool:
-        """Whether a replica said to lie in that directory can be there (KIP-858)."""
+        """Whether a replica in that directory, by the metadata, can be online (KIP-858)."""
         return directory_is_online(directory_id, self.log_directories)
 
 
@@ -130,8 +129,6 @@ class BrokersChanged:
 
 @dataclass(frozen=True, slots=True)
 class MinInsyncReplicasChanged:
-    """The topic's `min.insync.replicas` changed."""
-
     min_insync_replicas: int
     now_ms: int
 
@@ -151,14 +148,14 @@ LeaderEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHighWatermark:
-    """Make everything below `high_watermark` visible, and acknowledge who waits for it."""
+    """Make everything below `high_watermark` visible, and acknowledge the appends that wait for it."""
 
     high_watermark: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class FailWaitingAppends:
-    """The ISR fell below min.insync.replicas: who waits for acknowledgement is told, and may retry."""
+    """The ISR fell below min.insync.replicas: fail the waiting appends, whose producers may retry."""
 
     isr: frozenset[BrokerId]
     min_insync_replicas: int

@@ -32,7 +32,7 @@ from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 class FetchAnswered:
     """The leader answered the fetch made at `fetch_offset` in `leader_epoch`.
 
-    `high_watermark` and `log_start_offset` are the leader's (None: not told); `has_records` says whether
+    `high_watermark` and `log_start_offset` are the leader's (None: unknown); `has_records` says whether
     record batches came with it.
     """
 
@@ -47,7 +47,7 @@ class FetchAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RecordsAppended:
-    """The log took the records of the last answer and ends at `log_end_offset`."""
+    """The log has the records of the last answer and ends at `log_end_offset`."""
 
     log_end_offset: Offset
     last_epoch: LeaderEpoch | None
@@ -55,7 +55,7 @@ class RecordsAppended:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """The log was cut as told: it now has `log_start_offset` to `log_end_offset`."""
+    """The log was truncated: it now has `log_start_offset` to `log_end_offset`."""
 
     log_start_offset: Offset
     log_end_offset: Offset
@@ -79,28 +79,28 @@ class AppendToLog:
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Cut the log so that it ends at `offset`."""
+    """Truncate the log to `offset`, its new end."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateFullyAndStartAt:
-    """Drop the whole log and begin again at `offset`."""
+    """Delete the whole log and begin again at `offset`."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class MoveHighWatermark:
-    """Take `high_watermark` as the follower's own."""
+    """Set the follower's high watermark."""
 
     high_watermark: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStartOffset:
-    """Records below `log_start_offset` are gone at the leader; let them go here too."""
+    """Delete records below `log_start_offset`, as the leader has."""
 
     log_start_offset: Offset
 
@@ -114,7 +114,7 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class AwaitMetadata:
-    """Stop fetching: the leader is in a newer epoch than this follower knows of."""
+    """Stop fetching: the leader is in a newer epoch than this follower's metadata."""
 
     error_code: ErrorCode
 
@@ -132,7 +132,7 @@ FollowerEffect: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """What to ask the leader for: everything from `offset` on, as a log whose last record is so old."""
+    """A fetch from `offset` on, for a log whose last record has the leader epoch `last_fetched_epoch`."""
 
     leader_epoch: LeaderEpoch
     offset: Offset
@@ -156,13 +156,13 @@ class PartitionFollower:
 
     @property
     def next_fetch(self) -> PartitionFetch | None:
-        """What to fetch next, or None when only new metadata can help."""
+        """The next fetch, or None while only new metadata can help."""
         if self.leader_id is None or self._epoch_is_over:
             return None
         return PartitionFetch(self.leader_epoch, self.log_end_offset, self.last_epoch)
 
     def handle(self, event: FollowerEvent) -> list[FollowerEffect]:
-        """Take `event` in and return what is to be done, in order."""
+        """Handle an event; return its effects, in order."""
         match event:
             case FetchAnswered():
                 return self._fetch_answered(event)

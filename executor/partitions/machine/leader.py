@@ -1,4 +1,4 @@
-"""Leading one partition in one leader epoch: who is in sync, and what is committed.
+"""Leading one partition in one leader epoch: its ISR and its high watermark.
 
 Pure: events in, effects out, no log and no clock. A `PartitionLeader` lives as long as its leader epoch;
 a new leadership, even of the same broker, is a new object, because followers must fetch again in the new
@@ -6,14 +6,14 @@ epoch anyway before anything is known about them.
 
 Rules it keeps
 - The high watermark passes an offset only when every replica of the maximal ISR has it (KIP-497): the
-  committed ISR and whoever a pending proposal would add. A pending removal still counts the old ISR.
+  committed ISR and the joiners of a pending proposal. A pending removal still counts the old ISR.
   It moves only while the committed ISR has at least min.insync.replicas members, and never back.
 - A smaller ISR is acted on when the metadata log has it, a larger one as soon as the controller says so.
 - An ISR exists only when the controller has committed it: a proposal names the partition epoch it
   replaces, one is pending at a time, and an answer that was overtaken by metadata is ignored.
 - A follower is counted only under the broker epoch the metadata knows (KIP-903): what an earlier
   incarnation held says nothing about the disk of the present one.
-- What a follower had fetched is forgotten when the metadata says that its directory has failed, or that its
+- A follower's progress is forgotten when the metadata says that its directory has failed, or that its
   replica is in none (KIP-858): it must fetch again before it counts.
 
 Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
@@ -47,7 +47,7 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, 
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What a leader knows of one follower; None where it has not fetched in this leader epoch.
+    """The progress of one follower; None where it has not fetched in this leader epoch.
 
     `last_caught_up_ms` is the last time at which the follower had everything the leader had.
     """
@@ -85,8 +85,6 @@ class _Pending:
 
 @dataclass(slots=True)
 class PartitionLeader:
-    """The leader of one partition in one leader epoch."""
-
     broker_id: BrokerId
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
@@ -100,7 +98,7 @@ class PartitionLeader:
     own_broker_epoch: BrokerEpoch | None
     started_ms: int
     directories: InitVar[tuple[UUID | None, ...]] = ()
-    """Where the replicas lie, parallel to them; empty if nobody says."""
+    """The directories of the replicas, parallel to them; empty if unknown."""
     adding_replicas: InitVar[tuple[BrokerId, ...]] = ()
     """Those of the replicas that a reassignment under way adds."""
     log_end_offset: Offset = field(init=False)
@@ -139,7 +137,7 @@ class PartitionLeader:
 
     @property
     def wants_tick(self) -> bool:
-        """Whether a proposal waits to be sent again at the next `Ticked`."""
+        """Whether a proposal will be sent again at the next `Ticked`."""
         return self._pending is not None and self._pending.send_again
 
     @property
@@ -169,7 +167,7 @@ class PartitionLeader:
     # --- events ---------------------------------------------------------------------------------
 
     def handle(self, event: LeaderEvent) -> list[LeaderEffect]:
-        """Take `event` in and return what is to be done, in order.
+        """Handle an event; return its effects, in order.
 
         Raises:
             KafkaError: a `FollowerFetched` by a broker that is no replica (unknown_leader_epoch: one of
@@ -181,7 +179,7 @@ class PartitionLeader:
             case Appended():
                 return self._appended(event)
             case Ticked():
-                # Also the first thing a leader is told: alone in its ISR, it waits for nobody's fetch.
+                # Also the first event of a leader: alone in its ISR, it waits for no fetch.
                 return self._check_isr(event.now_ms) + self._advance_high_watermark(event.now_ms)
             case IsrProposalAnswered():
                 return self._isr_proposal_answered(event)
@@ -290,7 +288,7 @@ class PartitionLeader:
             self._assign(event.replicas, event.adding_replicas, event.now_ms)
             self._commit(event.isr, event.partition_epoch)
         elif not has_new_minimum:
-            # Known already from the controller's answer. What is pending since then must stay counted:
+            # Known already from the controller's answer. A later pending proposal must stay counted:
             # the controller may be committing it right now.
             return []
         return self._after_isr_change(event.now_ms, was_under)
@@ -302,7 +300,7 @@ class PartitionLeader:
         self.replication_factor = sum(broker_id not in adding for broker_id in replicas)
         self.followers = {
             broker_id: self.followers.get(broker_id)
-            # Who is in sync gets the time a follower has to show itself; who is not must fetch first.
+            # A follower in sync gets the usual time to fetch; others must fetch first.
             or FollowerProgress(last_caught_up_ms=now_ms if broker_id in self.isr else None)
             for broker_id in replicas
             if broker_id != self.broker_id
@@ -311,7 +309,7 @@ class PartitionLeader:
     def _learn_directories(
         self, brokers: Mapping[BrokerId, BrokerStatus], directories: Mapping[BrokerId, UUID | None]
     ) -> None:
-        """Take in which brokers there are and where replicas lie; forget what lies nowhere any more."""
+        """Update brokers and the replicas' directories; forget the progress of replicas in no directory."""
         for broker_id in self.followers:
             old, status = self.brokers.get(broker_id), brokers.get(broker_id)
             if (
@@ -386,7 +384,7 @@ class PartitionLeader:
         return effects
 
     def _admit_joiners(self, now_ms: int) -> list[LeaderEffect]:
-        """Propose whoever may join, for those who will not fetch again before something is appended."""
+        """Propose followers that have caught up, since they will not fetch again before the next append."""
         if self._pending is not None:
             return []
         joiners = {

@@ -1,4 +1,4 @@
-"""How fast replicas that are to catch up may do so: a bound on what a broker sends, or fetches, for them.
+"""Replication quotas: a bound on the bytes that a broker sends, or fetches, for replicas that catch up.
 
 Only replicas that their topics list, and only while they are not in sync, are held back; what is listed
 counts in sync, too. A replica in sync is never held back: it would leave the ISR for it.
@@ -17,7 +17,7 @@ _MAX_REST_MS: Final = 1_000
 
 
 class ReplicationQuota:
-    """One direction of a broker's replication."""
+    """The quota of one direction of a broker's replication."""
 
     __slots__ = ("_bound", "_broker_id", "_rate", "is_bounded")
 
@@ -29,7 +29,7 @@ class ReplicationQuota:
         """Whether anything need be counted."""
 
     def limit(self, bytes_a_second: int) -> None:
-        """Have this bound hold from now on; `NO_BOUND` is none."""
+        """Set the bound; `NO_BOUND` is none."""
         self._bound = bytes_a_second
         self.is_bounded = bytes_a_second != NO_BOUND
 
@@ -38,15 +38,15 @@ class ReplicationQuota:
         return listed.include(partition, self._broker_id)
 
     def record(self, size_bytes: int, now_ms: int) -> None:
-        """Count what was sent or fetched for a listed replica."""
+        """Count the bytes that were sent or fetched for a listed replica."""
         self._rate.record(size_bytes, now_ms)
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """Whether nothing more may be had now by who is not in sync."""
+        """Whether replicas that are not in sync may have no more bytes now."""
         return self.is_bounded and self._rate.rate(now_ms) > self._bound
 
     def rest_ms(self, now_ms: int) -> int | None:
-        """Return how long who is not in sync is to ask for nothing more; `None` for not at all.
+        """Return the pause of fetches for replicas that are not in sync; None for no pause.
 
         Not longer than a second: the bound may be raised.
         """

@@ -1,7 +1,7 @@
 """Requests that are answered when all of their parts are settled, and at the latest when their time is up.
 
-Parts are settled by others: by the high watermark, by followers, by a coordinator. Whatever is not settled in
-time is REQUEST_TIMED_OUT, and may yet be done.
+Parts are settled by the high watermark, by followers or by a coordinator. A part that is not settled in time
+is REQUEST_TIMED_OUT, and may yet be done.
 
 Pure. Order for the caller: enter all parts, and have them settled by others; then `begin` once, with the call
 that answers, and have `expire` called at the deadline.
@@ -14,8 +14,6 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class SettlingPart:
-    """One part of a request."""
-
     __slots__ = ("error_code", "replica", "settled", "settling")
 
     def __init__(self, settling: "Settling[SettlingPart]") -> None:
@@ -27,11 +25,11 @@ class SettlingPart:
         """Whether there is nothing to wait for (any more)."""
 
     def fail(self, error: KafkaError) -> None:
-        """Note why it was not done, or can't be acknowledged."""
+        """Set the error of a part that was not done, or cannot be acknowledged."""
         self.error_code = error.error_code
 
     def settle(self, error: KafkaError | None) -> None:
-        """Note that it is done, or never will be as far as this broker can tell."""
+        """Note that the part is done (None), or never will be as far as this broker knows."""
         if self.settled:
             return
         self.settled = True
@@ -49,8 +47,6 @@ Part = TypeVar("Part", bound=SettlingPart, covariant=True)
 
 
 class Settling(Generic[Part]):
-    """One request."""
-
     __slots__ = ("answer", "bucket", "parts", "unsettled")
 
     late = "not all replicas in sync have it yet"
@@ -65,14 +61,14 @@ class Settling(Generic[Part]):
         """Of its deadline (`DelayedOperations`); None while it does not wait."""
 
     def begin(self, answer: Callable[[], None]) -> bool:
-        """Return whether parts are unsettled; `answer` is called when none is any more."""
+        """Return whether parts are unsettled; `answer` is called once all are settled."""
         self.unsettled = sum([not part.settled for part in self.parts])
         if self.unsettled:
             self.answer = answer
         return self.unsettled > 0
 
     def expire(self) -> None:
-        """Settle what is late: the time is up."""
+        """Settle the unsettled parts with REQUEST_TIMED_OUT."""
         error = KafkaError(ErrorCode.request_timed_out, self.late)
         late = [part for part in self.parts if not part.settled]
         for part in late:
@@ -82,4 +78,4 @@ class Settling(Generic[Part]):
                 part.replica.progress.drop_settled_appends()
 
     def recheck(self) -> None:
-        """Nothing wakes it; what settles its parts answers it."""
+        """Do nothing: no operation wakes it, and its parts answer it."""
