@@ -1,1 +1,1 @@
-"""Whether a transaction may begin in a partition: its coordinator is asked, before anything is appended."""
+"""Verification with its coordinator that a transaction may begin in a partition, before the append."""

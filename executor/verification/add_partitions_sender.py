@@ -1,4 +1,4 @@
-"""Asks transactions' coordinators about partitions; `WaitingAdditions` says which questions go together.
+"""AddPartitionsToTxn requests to transactions' coordinators; `WaitingAdditions` batches them.
 
 A transaction's coordinator is the leader of its partition of `__transaction_state`, wherever that is; this
 broker is asked like any other. Answers come in the order of the requests, so slow coordinators
@@ -37,14 +37,14 @@ logger = logging.getLogger(__name__)
 
 
 class _Lane(NamedTuple):
-    """The questions to one broker that wait for each other."""
+    """The requests to one broker that wait for each other."""
 
     waiting: WaitingAdditions
     flight: SingleFlight
 
 
 class AddPartitionsSender:
-    """The questions of one broker; belongs to its event loop."""
+    """The requests of one broker; belongs to its event loop."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AddPartitionsSender:
         partitions: Sequence[TopicPartition],
         operation: TransactionOperation,
     ) -> Unverified:
-        """Return which of the partitions may not be appended to, and why.
+        """Return the error of each partition that may not be appended to.
 
         Raises:
             KafkaError: invalid_request: no transaction has such an id.
@@ -103,14 +103,14 @@ class AddPartitionsSender:
         yield Sample(coordinators.VERIFICATION_FAILURES.of(), Kind.METER, self._failure_count)
 
     async def close(self) -> None:
-        """Stop asking, whatever has not been answered."""
+        """Stop sending, without answers to what waits."""
         for lane in self._lanes.values():
             await lane.flight.close()
         for connections in self._connections.values():
             await connections.close()
 
     def _coordinator_of(self, transactional_id: str) -> tuple[int, BrokerId | None]:
-        """Return the partition of a transaction's coordinator, and the broker that leads it."""
+        """Return the coordinator's partition of a transaction, and that partition's leader."""
         image = self._image()
         found = coordinator_partition(image, TRANSACTION_STATE_TOPIC, transactional_id)
         if found is None:

@@ -1,11 +1,11 @@
-"""Has the first batches of transactions verified with their coordinators before they are appended (KIP-890).
+"""Verification of transactions' first batches with their coordinators before the append (KIP-890).
 
 Order for the caller: `verify` for the transactional batches of one producer, begun in the turn in
 which its partitions were found to be led here; then append each batch that was not refused with its
 verification, if its partition is still led in the same leader epoch.
 
-What is in a transaction already costs a look into a dictionary. Where transactions are not of version 2,
-transaction.partition.verification.enable says whether anybody is asked.
+A partition that is in its transaction already costs a look into a dictionary. Where transactions are not of
+version 2, transaction.partition.verification.enable switches verification on.
 Source: Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and handleProduceAppend.
 """
 
@@ -36,7 +36,7 @@ _RETRIABLE = frozenset(
 
 
 class TransactionOfProducer(NamedTuple):
-    """Whose transaction batches are of."""
+    """The transaction to which batches belong."""
 
     transactional_id: str
     producer_id: ProducerId
@@ -54,13 +54,13 @@ class BatchToVerify:
         self.base_sequence = base_sequence
         """-1 for a coordinator's, which has none."""
         self.verification: Verification | None = None
-        """What it is to be appended with; None if it needs nothing."""
+        """The verification for the append; None if it needs none."""
         self.refusal: KafkaError | None = None
-        """Why it must not be appended, as the coordinator or the partition says it."""
+        """The error of the coordinator or the partition; None if the batch may be appended."""
 
 
 class TransactionVerifier:
-    """What one broker has verified; belongs to its event loop."""
+    """The verifications of one broker; belongs to its event loop."""
 
     def __init__(
         self,
@@ -70,24 +70,24 @@ class TransactionVerifier:
         retry_backoff_ms: int,
         retry_timeout_ms: int,
     ) -> None:
-        """Ask by `sender`, and for so long again while the producer's last transaction is being ended."""
+        """Send by `sender`, and retry up to the timeout while the producer's last transaction ends."""
         self._sender = sender
         self._wall_ms = wall_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._retry_timeout_ms = retry_timeout_ms
 
     async def verify(self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]) -> None:
-        """Have it known of each batch, if it is not known now; who waits no more asks no more.
+        """Verify each batch that needs it; a cancelled caller sends no further requests.
 
-        No two of the batches are of one partition. What fails in asking is raised: what could not be asked is
-        not verified.
+        No two of the batches are of one partition. Errors of the request are raised: its batches are not
+        verified.
         """
         asked = self._to_ask(transaction, batches)
         if asked:
             await held(self._ask(transaction, asked))
 
     async def close(self) -> None:
-        """Ask no more; who waits is told nothing."""
+        """Send no more requests; waiting callers get no answer."""
         await self._sender.close()
 
     def _to_ask(

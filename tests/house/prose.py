@@ -48,7 +48,6 @@ NOT_YET_CLEAN: Final = (
     "executor/metadata",
     "executor/monitoring",
     "executor/records",
-    "executor/verification",
     "executor/logs",
     "executor/process",
     "executor/broker.py",

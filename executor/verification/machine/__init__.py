@@ -1,1 +1,1 @@
-"""What decides about questions to coordinators. Pure."""
+"""The decisions about requests to coordinators. Pure."""

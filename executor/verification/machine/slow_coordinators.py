@@ -1,4 +1,4 @@
-"""Which coordinators' answers are not to be waited for by the transactions of others. Pure.
+"""The slow coordinators, for which the transactions of others must not wait. Pure.
 
 A broker coordinates many partitions of `__transaction_state`, and answers for all of them at once. One of
 them whose records are not committed, as when a follower stands still, would hold up what is asked of the
@@ -22,11 +22,11 @@ class SlowCoordinators:
         self._partitions: set[int] = set()
 
     def is_slow(self, partition: int) -> bool:
-        """Whether questions to a partition's coordinator go into requests of their own."""
+        """Whether transactions of a partition's coordinator go into requests of their own."""
         return partition in self._partitions
 
     def answered(self, partition: int, error_codes: Iterable[ErrorCode]) -> None:
-        """Take note of what a partition's coordinator has said of the partitions of a transaction."""
+        """Note the errors of a coordinator's last answer."""
         if _LATE.isdisjoint(error_codes):
             self._partitions.discard(partition)
         else:

@@ -1,4 +1,4 @@
-"""What transactions one coordinator is to be asked about, many in one AddPartitionsToTxn (KIP-890).
+"""The transactions to verify with one coordinator, many in one AddPartitionsToTxn (KIP-890).
 
 Before the first batch of a transaction is appended, the transaction's coordinator is asked whether the
 partition is in it, or, since transactions version 2, to put it there.
@@ -33,10 +33,10 @@ Unverified: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionOperation(Enum):
-    """What a client knows of transactions, by the version of the request that brings its records."""
+    """The client's level of transactions, by the version of the request with its records."""
 
     DEFAULT_ERROR = 0
-    """It takes INVALID_TXN_STATE where newer ones are told to abort,"""
+    """It gets INVALID_TXN_STATE where newer ones get TRANSACTION_ABORTABLE,"""
     GENERIC_ERROR_SUPPORTED = 1
     """knows TRANSACTION_ABORTABLE,"""
     ADD_PARTITION = 2
@@ -44,22 +44,22 @@ class TransactionOperation(Enum):
 
     @property
     def supports_epoch_bump(self) -> bool:
-        """Whether the transaction is one of version 2."""
+        """Whether the transaction is of version 2."""
         return self is TransactionOperation.ADD_PARTITION
 
     @classmethod
     def of_produce(cls, version: int) -> "TransactionOperation":
-        """Return what a Produce of that version can do."""
+        """Return the level of a Produce version."""
         return cls(0 if version < 11 else 1 if version < 12 else 2)
 
     @classmethod
     def of_txn_offset_commit(cls, version: int) -> "TransactionOperation":
-        """Return what a TxnOffsetCommit of that version can do."""
+        """Return the level of a TxnOffsetCommit version."""
         return cls(0 if version < 4 else 1 if version < 5 else 2)
 
 
 class Addition(NamedTuple):
-    """A question to a coordinator."""
+    """The partitions of a transaction to verify."""
 
     transactional_id: str
     producer_id: ProducerId
@@ -69,19 +69,19 @@ class Addition(NamedTuple):
     answered: Callable[[Unverified], None]
 
     def fail(self, error_code: ErrorCode) -> None:
-        """Answer that none of the partitions may be appended to."""
+        """Answer all partitions with the error."""
         self.answered(dict.fromkeys(self.partitions, error_code))
 
 
 class WaitingAdditions:
-    """What one coordinator is to be asked and has not answered."""
+    """The additions that one coordinator has not answered yet."""
 
     def __init__(self) -> None:
         self._waiting: list[Addition] = []
         self._under_way: dict[str, Addition] = {}
 
     def add(self, addition: Addition) -> None:
-        """Have the question go with one of the next requests; one that is fenced by another is not sent."""
+        """Queue an addition for the next requests; one that is fenced by another is not sent."""
         fenced: list[Addition] = []
         for waiting in self._waiting:
             if waiting[:2] == addition[:2]:
@@ -97,12 +97,12 @@ class WaitingAdditions:
             waiting.fail(ErrorCode.invalid_producer_epoch)
 
     def forget(self, addition: Addition) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop an addition for which no request waits any more."""
         if addition in self._waiting:
             self._waiting.remove(addition)
 
     def next_transactions(self) -> Sequence[AddPartitionsToTxnTransaction]:
-        """Return a request's transactions, the oldest question of each transactional id."""
+        """Return the next request's transactions, the oldest addition of each transactional id."""
         assert not self._under_way, "one request at a time"
         left: list[Addition] = []
         partition_count = 0
@@ -118,7 +118,7 @@ class WaitingAdditions:
         return tuple(_transaction(addition) for addition in self._under_way.values())
 
     def answered(self, response: Any) -> None:
-        """Tell all of the last request what became of it; `response` is None if that was lost."""
+        """Answer all additions of the last request; `response` is None if it was lost."""
         under_way, self._under_way = self._under_way, {}
         error_code = ErrorCode.network_exception if response is None else response.error_code
         if error_code is not ErrorCode.none:

@@ -105,7 +105,7 @@ KNOWN: Final = (
     "offset",
     "a key of ",
     "a length is negative",
-    "has a field of length",
+    "contains a field of length",
     "producer id",
     "timestamp type",
     "behind its first frame",
