@@ -1,1 +1,1 @@
-"""What a broker must know of the records inside a batch before it appends them."""
+"""The checks of the records inside a batch before a broker appends them."""

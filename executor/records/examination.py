@@ -1,10 +1,10 @@
-"""What a leader must look into a batch for, before it gives the records offsets: all that readers go by.
+"""The examination of a batch by the leader before it assigns offsets: all fields that readers go by.
 
 A header's word is good for nothing there. Two billion records in a compressed batch of a hundred bytes would
 move the log's end by as much, and a length that lies stops each reader. So the leader walks over the records
-(`walk`), as Kafka's LogValidator does, and a compressed batch is decompressed for it, piece by piece. What
-it finds goes into the header: the latest timestamp is that of the records, whatever the producer says. Topics
-may ask for more: another codec (`compression.type`), keys on every record (compaction).
+(`walk`), as Kafka's LogValidator does, and a compressed batch is decompressed for it, piece by piece. The
+header gets the latest timestamp of the records, regardless of the producer's. Topics may ask for more:
+another codec (`compression.type`), keys on every record (compaction).
 
 All of it costs by the byte, and a few kilobytes may stand for gigabytes: the caller does much of it beside
 the loop, after `validate_produced`, and appends what comes back only if it still leads in the same leader
@@ -26,7 +26,7 @@ _HELD_BYTES = 1024 * 1024
 
 
 class Demands(NamedTuple):
-    """What is asked of a batch beside that it can be read."""
+    """The demands on a batch beyond being readable."""
 
     max_decompressed_bytes: int
     """To how much the records of one batch may expand (message.max.decompressed.bytes)."""
@@ -35,7 +35,7 @@ class Demands(NamedTuple):
     is_hasty: bool = False
     """Whether to give up where it takes long (`CostlyWalkError`)."""
     codec: Codec | None = None
-    """What they are to be compressed with; None leaves it to the producer."""
+    """The codec of the stored batch; None keeps the producer's."""
     codec_level: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""What clients ask of compressed records beyond that some library can decompress them.
+"""The demands of clients on compressed records, beyond being decompressible by some library.
 
 The readers of Kafka's Java clients, and of librdkafka, take less than the formats allow: a batch that they
 cannot open stops every consumer of the partition, Spark's connector and Kafka's tools for ever.
@@ -82,7 +82,7 @@ def _check_lz4(payload: memoryview) -> None:
 
 
 def _check_zstd(payload: memoryview) -> None:
-    """Look at the header of each frame; whether the frames are whole, the decompressor finds out."""
+    """Check the header of each frame; the decompressor detects incomplete frames."""
     position = 0
     while position + 8 <= len(payload):
         magic = int.from_bytes(payload[position : position + 4], "little")

@@ -1,4 +1,4 @@
-"""Records that make a leader refuse their batch, told one by one (KIP-467).
+"""Records that make a leader refuse their batch, reported one by one (KIP-467).
 
 A producer that knows them sends the others again. Kafka says INVALID_TIMESTAMP of the batch if the timestamp
 of any is wrong, INVALID_RECORD otherwise.
@@ -15,7 +15,7 @@ sends the rest again hears of the next ones."""
 
 
 class RecordError(NamedTuple):
-    """A record that may not be in the topic."""
+    """The error of a record."""
 
     batch_index: int
     """Which one of its batch, the first being 0."""
@@ -24,7 +24,7 @@ class RecordError(NamedTuple):
 
 
 class RecordsRefusedError(KafkaError):
-    """Records are readable, and some of them are not allowed in the topic."""
+    """Records are readable, but some are not allowed in the topic."""
 
     def __init__(self, record_errors: Sequence[RecordError], record_count: int) -> None:
         of_time = [each for each in record_errors if each.error_code is ErrorCode.invalid_timestamp]

@@ -1,6 +1,6 @@
 """Walking over records that come in pieces, as they are decompressed, without holding them.
 
-What is held is a piece and the begin of a record; of a record that is larger than `LARGEST_HELD_BYTES` only
+Memory holds a piece and the begin of a record; of a record that is larger than `LARGEST_HELD_BYTES` only
 lengths are read, and its key, value and headers are passed over.
 """
 
@@ -49,7 +49,7 @@ def walk_pieces(walk: RecordWalk, pieces: Iterator[bytes | memoryview]) -> None:
 
 
 def _record_bytes(begin: bytes) -> int:
-    """Return how many bytes a record has of which `begin` is there; 0 if that is not known yet."""
+    """Return the size of the record whose beginning is given; 0 while it is unknown."""
     try:
         length, at = read_varint(begin, 0, LONGEST_INT_BYTES)
     except IndexError:
@@ -60,7 +60,7 @@ def _record_bytes(begin: bytes) -> int:
 
 
 class _Source:
-    """Bytes that are read one by one, or passed over."""
+    """Bytes that are read one by one, or skipped."""
 
     def __init__(self, data: bytes, pieces: Iterator[bytes | memoryview]) -> None:
         self.data = data
@@ -70,7 +70,7 @@ class _Source:
         self._pieces = pieces
 
     def varint(self, longest: int = LONGEST_INT_BYTES) -> int:
-        """Return the varint that is next."""
+        """Return the next varint."""
         while len(self.data) - self.position < longest and (piece := next(self._pieces, None)) is not None:
             self.data = self.data[self.position :] + bytes(piece)
             self.position = 0
@@ -80,7 +80,7 @@ class _Source:
         return value
 
     def skip(self, count: int) -> None:
-        """Pass over `count` bytes; none for a length below 0, which is null."""
+        """Skip `count` bytes; none for a length below 0, which is null."""
         count = max(count, 0)
         self.passed += count
         while count > len(self.data) - self.position:
@@ -92,7 +92,7 @@ class _Source:
 
 
 def _take_large(walk: RecordWalk, source: _Source) -> bytes:
-    """Walk over one record; return what has been taken from the source behind it."""
+    """Walk over one record; return the bytes read from the source behind it."""
     try:
         length = source.varint()
         begin = source.passed
@@ -117,5 +117,5 @@ def _take_large(walk: RecordWalk, source: _Source) -> bytes:
 
 def _checked(length: int, least: int) -> int:
     if length < least:
-        raise MalformedRecordsError(f"has a field of length {length}")
+        raise MalformedRecordsError(f"contains a field of length {length}")
     return length

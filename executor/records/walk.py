@@ -1,4 +1,4 @@
-"""The way through the records of a batch: what a header's word is not enough for.
+"""The walk over the records of a batch, since its header alone cannot be trusted.
 
 A header says how many records there are and what the latest timestamp is. Readers go by the records: a length
 that lies, a header without a key, bytes behind the last record stop each of them at that batch for ever. So a
@@ -35,7 +35,7 @@ _MOST_HEADERS_IN_A_RUN: Final = 16
 """Each of them is two columns and more."""
 _FEW_TO_LOOK_CLOSER: Final = 100
 _FEW_HEADERS: Final = 1_000
-"""What a walk may come upon that must not take long."""
+"""The limits of a hasty walk."""
 _NO_BOUND: Final = 2**31
 _STRETCH: Final = 1_024
 """After so many records of different sizes it is looked again whether a run begins."""
@@ -52,11 +52,11 @@ _UP_TO: Final = [bytes(range(byte + 1)) for byte in range(256)]
 
 
 class CostlyWalkError(Exception):
-    """Records take longer to look at than there is time."""
+    """The records take longer to check than a hasty walk may."""
 
 
 class RecordLimits(NamedTuple):
-    """What each record of a batch must be like."""
+    """The limits for each record of a batch."""
 
     require_keys: bool = False
     earliest_ms: TimestampMs | None = None
@@ -66,7 +66,7 @@ class RecordLimits(NamedTuple):
 
 
 class WalkedRecord(NamedTuple):
-    """A record that is whole and sound."""
+    """A complete and valid record."""
 
     end: int
     timestamp_position: int
@@ -81,7 +81,7 @@ class WalkedRecord(NamedTuple):
 
 
 def read_record(data: bytes, position: int, most_headers: int = _NO_BOUND) -> WalkedRecord:
-    """Return what is at `position`.
+    """Return the record at `position`.
 
     Raises:
         CostlyWalkError: it has more than `most_headers`.
@@ -91,7 +91,7 @@ def read_record(data: bytes, position: int, most_headers: int = _NO_BOUND) -> Wa
     length, at = read_varint(data, position, LONGEST_INT_BYTES)
     end = at + length
     if length < SMALLEST_RECORD_BYTES - 1 or end > len(data):
-        raise MalformedRecordsError(f"has {length} bytes, which cannot be")
+        raise MalformedRecordsError(f"is {length} bytes long, which cannot be")
     timestamp_position = at + 1
     timestamp_delta, offset_position = read_varint(data, timestamp_position)
     offset_delta, key_position = read_varint(data, offset_position, LONGEST_INT_BYTES)
@@ -109,7 +109,7 @@ def read_record(data: bytes, position: int, most_headers: int = _NO_BOUND) -> Wa
     lengths.append((count_position, at))
     if key_length < -1 or value_length < -1 or not 0 <= 2 * header_count <= end - at:
         raise MalformedRecordsError(
-            f"has a key of {key_length}, a value of {value_length} bytes and {header_count} headers"
+            f"contains a key of {key_length}, a value of {value_length} bytes and {header_count} headers"
         )
     if header_count > most_headers:
         raise CostlyWalkError
@@ -117,20 +117,22 @@ def read_record(data: bytes, position: int, most_headers: int = _NO_BOUND) -> Wa
         header_position = at
         length, at = read_varint(data, at, LONGEST_INT_BYTES)
         if length < 0:
-            raise MalformedRecordsError("has a header without a key")
+            raise MalformedRecordsError("contains a header without a key")
         lengths.append((header_position, at))
         at += length
         header_position = at
         length, at = read_varint(data, at, LONGEST_INT_BYTES)
         if length < -1:
-            raise MalformedRecordsError(f"has a header whose value has {length} bytes")
+            raise MalformedRecordsError(f"contains a header whose value has {length} bytes")
         lengths.append((header_position, at))
         if length > 0:
             at += length
         if at > end:
             break
     if at != end:
-        raise MalformedRecordsError(f"has fields of {at - position} bytes, its length says {end - position}")
+        raise MalformedRecordsError(
+            f"contains fields of {at - position} bytes, its length says {end - position}"
+        )
     return WalkedRecord(
         end,
         timestamp_position,
@@ -144,8 +146,6 @@ def read_record(data: bytes, position: int, most_headers: int = _NO_BOUND) -> Wa
 
 
 class RecordWalk:
-    """The walk over one batch."""
-
     __slots__ = (
         "_base_timestamp",
         "_count",
@@ -159,7 +159,7 @@ class RecordWalk:
     )
 
     def __init__(self, header: BatchHeader, limits: RecordLimits, *, is_hasty: bool = False) -> None:
-        """Begin; a hasty walk gives up (CostlyWalkError) where many headers or refused records are."""
+        """Begin; a hasty walk gives up (CostlyWalkError) at many headers or refused records."""
         self._headers_left = _FEW_HEADERS if is_hasty else _NO_BOUND
         self._looks_left = _FEW_TO_LOOK_CLOSER if is_hasty else _NO_BOUND
         self._base_timestamp = header.base_timestamp
@@ -174,7 +174,7 @@ class RecordWalk:
 
     @property
     def max_timestamp(self) -> TimestampMs:
-        """The latest timestamp, -1 if there is none."""
+        """The latest timestamp, -1 without any."""
         assert self._highest is not None, "a walk that is finished saw a record"
         return max(NO_TIMESTAMP, self._base_timestamp + self._highest)
 
@@ -204,7 +204,7 @@ class RecordWalk:
         return position
 
     def take_one(self, timestamp_delta: int, offset_delta: int, *, has_key: bool) -> None:
-        """Take note of a record that was read elsewhere.
+        """Add a record that was read elsewhere.
 
         Raises:
             KafkaError: INVALID_RECORD, as `take` says.
@@ -251,7 +251,7 @@ class RecordWalk:
         return earliest_ms <= base + lowest and base + highest <= latest_ms
 
     def _look_closer(self, index: int, timestamp_delta: int, *, has_key: bool) -> None:
-        """Note what is wrong with a record, if it is."""
+        """Note the errors of a record, if any."""
         limits = self._limits
         if len(self._errors) == MOST_RECORD_ERRORS:
             return
@@ -274,7 +274,7 @@ class RecordWalk:
             self._errors.append(RecordError(index, ErrorCode.invalid_timestamp, message))
 
     def _look_closer_at(self, data: bytes, position: int, count: int) -> None:
-        """Note which of `count` sound records from `position` on may not be here."""
+        """Note the errors of `count` valid records from `position` on."""
         self._looks_left -= count
         if self._looks_left < 0:
             raise CostlyWalkError
@@ -284,7 +284,7 @@ class RecordWalk:
             position = record.end
 
     def _take_run(self, data: bytes, position: int, left: int) -> int:
-        """Walk over records that are like the one at `position` in all their lengths; return where they end.
+        """Walk over records that are like the one at `position` in all their lengths; return their end.
 
         That is `position` if there are too few.
         """
@@ -328,7 +328,7 @@ class RecordWalk:
         return position + count * stride
 
     def _are_next(self, data: bytes, first: WalkedRecord, stride: int, count: int) -> bool:
-        """Whether the offset deltas of `count` records are the next ones."""
+        """Whether the offset deltas of `count` records follow on."""
         start, index = first.offset_position, self._index
         size_bytes = first.key_position - start
         column = data[start : start + count * stride : stride]
@@ -341,7 +341,7 @@ class RecordWalk:
         )
 
     def _take_stretch(self, data: bytes, position: int, most: int) -> int:
-        """Walk over at most `most` whole records, whatever they are like; return where they end."""
+        """Walk over at most `most` whole records of any sizes; return their end."""
         starts: list[int] = []
         size, at = len(data), position
         try:

@@ -1,8 +1,8 @@
-"""Records of different sizes, read by numpy a field at a time: what `walk` has no columns of bytes for.
+"""Records of different sizes, read by numpy a field at a time, for which `walk` has no columns of bytes.
 
 Varints of one and two bytes are looked up whole, by the two bytes that lie there; most records have no others
-and no headers. What is not found sound that way is read once more by `sparklog.protocol.records.fields`,
-which reads everything and says what is wrong.
+and no headers. Records that fail here are read once more by `sparklog.protocol.records.fields`, which reads
+all encodings and names the error.
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ _SIZE_MASK: Final = 3
 
 
 class StretchOfRecords(NamedTuple):
-    """What a walk needs to know of records that are sound."""
+    """The fields of valid records that a walk needs."""
 
     lowest_delta: int
     highest_delta: int
@@ -28,7 +28,7 @@ class StretchOfRecords(NamedTuple):
 
 
 def _short_varints() -> Int64s:
-    """Return for each two bytes the varint at their begin, times four, plus its size; 0 if it is longer."""
+    """Return for each two bytes 4 * the varint at their beginning + its size; 0 for a longer one."""
     pairs = np.arange(1 << 16)
     first, second = pairs & 0xFF, pairs >> 8
     raw = np.where(first < 0x80, first, first & 0x7F | (second & 0x7F) << 7)

@@ -47,7 +47,6 @@ NOT_YET_CLEAN: Final = (
     "executor/loop",
     "executor/metadata",
     "executor/monitoring",
-    "executor/records",
     "executor/logs",
     "executor/process",
     "executor/broker.py",
