@@ -1,1 +1,1 @@
-"""How work shares the event loop: tasks that belong together, and long work a slice at a time."""
+"""Sharing the event loop: tasks that end together, and long work in slices."""

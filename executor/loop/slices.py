@@ -1,6 +1,6 @@
 """Long work on an event loop, a slice at a time: between two slices everything else has its turn.
 
-For work on items that do not depend on each other: whatever runs between two slices finds some of them done
+For work on items that do not depend on each other: code that runs between two slices finds some of them done
 and the others as they were. Bounded by a number of items rather than by time, so that it can be counted.
 """
 

@@ -1,1 +1,1 @@
-"""What one broker measures of itself, and how the driver hears of it."""
+"""The metrics of one broker, and their way to the driver."""

@@ -1,6 +1,6 @@
-"""What one broker measures, put together: its instruments, what reads them out, and whom that is sent to.
+"""The metrics of one broker: its instruments, their registry, and the sender to the driver.
 
-Nothing of it may cost the broker more than a figure: whatever fails here is logged, and tried again.
+A failure here may cost the broker no more than a metric: it is logged, and tried again.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class BrokerMonitoring:
         descriptors: DescriptorBudget,
     ) -> None:
         self.requests = RequestMetrics()
-        """What requests cost, on all listeners of the broker."""
+        """The costs of requests on all listeners of the broker."""
         self.registry: MetricRegistry = replicas.metrics
         own_link = link.beside(link.client_id, "controller, for metrics")
         self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read_in_parts)
@@ -63,7 +63,7 @@ class BrokerMonitoring:
             lambda id_, client: subscriptions.of(quorum.image(), client), uuid4, max_bytes=MAX_BYTES
         )
         self.telemetry = TelemetryHandlers(instances, self._sender.forward)
-        """What clients tell of themselves."""
+        """The metrics that clients push."""
         self._logs = LogFigures(replicas.table, replicas.store)
         registry, started_at_ms = self.registry, wall_clock_ms()
         registry.gauge(server.BROKER_STATE, lambda: _STATES[life.state])
@@ -79,11 +79,11 @@ class BrokerMonitoring:
         registry.gauge(server.APPLIED_OFFSET, lambda: quorum.image().offset)
 
     def watch_listener(self, listener: Listener) -> None:
-        """Tell of its connections, too."""
+        """Include a listener's connections."""
         self.registry.add_source(listener.samples)
 
     async def run(self) -> None:
-        """Look at the logs and tell the driver, until cancelled."""
+        """Read the logs and push metrics to the driver, until cancelled."""
         while True:
             try:
                 async with asyncio.TaskGroup() as running:

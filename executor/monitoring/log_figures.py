@@ -1,8 +1,8 @@
-"""How large the logs are and how much room is left: looked up now and then, because it takes looking.
+"""The sizes of logs and the free space of disks, read periodically because that takes time.
 
 Every partition is looked at, in slices, and disks are asked by a thread: one that hangs holds up nothing but
-its own figure. What is told is what was found last. Of partitions those with the largest logs are told,
-`PARTITIONS_TOLD` at most; Kafka tells all, which here would be most of what a broker sends.
+its own figure. Samples are those found last. The partitions with the largest logs are reported,
+`PARTITIONS_TOLD` at most; Kafka reports all, which here would be most of a broker's metrics.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class LogFigures:
         self._told: tuple[Replica, ...] = ()
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Read sizes periodically, until cancelled."""
         asking: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
         while True:
             for directory in self._store.directories:
@@ -50,7 +50,6 @@ class LogFigures:
             await asyncio.sleep(INTERVAL_S)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell."""
         directories = self._store.directories
         offline = sum(directory.failure is not None for directory in directories)
         yield Sample(storage.OFFLINE_DIRECTORIES.of(), Kind.GAUGE, offline)

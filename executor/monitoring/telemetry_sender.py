@@ -1,9 +1,9 @@
-"""Telling the driver this broker's figures: PushTelemetry (KIP-714) on a connection of its own.
+"""The push of this broker's metrics to the driver: PushTelemetry (KIP-714) on a connection of its own.
 
 The controller says how often (GetTelemetrySubscriptions) and knows the broker by the incarnation id that it
 has registered under. Nothing here waits for anything that matters: heartbeats and metadata have connections
 of their own, and what is not answered in time, or cannot be sent, is a sample less. A controller that does
-not know the subscription, because another driver leads, is asked for it anew.
+not know the subscription, because another driver leads, is asked for a new one.
 
 Clients' telemetry goes on to the driver by the same connection, in Envelopes, as it came.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class TelemetrySender:
-    """Sends what `read` returns, until cancelled."""
+    """The sender of the samples that `read` returns."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TelemetrySender:
             await asyncio.gather(connecting, *self._forwarding, return_exceptions=True)
 
     def forward(self, request: Request) -> None:
-        """Pass a client's push on, if there is room."""
+        """Pass a client's push on; drop it if too many wait."""
         if len(self._forwarding) >= FORWARDED_AT_ONCE or not self._link.is_connected:
             return
         task = asyncio.ensure_future(self._link.request(envelope(request), TIMEOUT_MS))
@@ -85,7 +85,7 @@ class TelemetrySender:
             logger.debug("A client's telemetry did not reach the driver: %s", error)
 
     async def _push_until_refused(self) -> None:
-        """Ask what to push, and push it.
+        """Get the subscription, and push its metrics.
 
         Raises:
             KafkaError: the controller cannot be reached, or refuses.
@@ -136,7 +136,7 @@ class TelemetrySender:
             samples = samples[: len(samples) // 2]  # never so far: what there may be many of is bounded
 
     def _note(self, error_code: ErrorCode, message: str) -> None:
-        """Log why nothing is sent: the first of each cause, for it will be so again in a second."""
+        """Log why metrics are not sent: the first of each cause, since it recurs every second."""
         if error_code is not self._told:
             self._told = error_code
             logger.info("No metrics to the driver for now: %s: %s", error_code.name, message)

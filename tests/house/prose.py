@@ -44,9 +44,7 @@ NOT_YET_CLEAN: Final = (
     "sparklog/types.py",
     # The executor.
     "executor/coordinators",
-    "executor/loop",
     "executor/metadata",
-    "executor/monitoring",
     "executor/logs",
     "executor/process",
     "executor/broker.py",
