@@ -1,8 +1,8 @@
-"""One broker, put together: what it is made of, who acts on metadata in which order, and what is closed when.
+"""One broker: its parts, the order in which they apply metadata, and the order of their end.
 
 The order of a start: lock the directories; join the metadata quorum, so that a driver can lead it, and load
 the logs meanwhile; once there is a leader, bind the listeners, register their ports, replay the metadata log
-up to that, ask to be unfenced, and answer clients: they waited, and nobody is told of an empty cluster.
+up to that, ask to be unfenced, and answer clients, which waited and never see an empty cluster.
 
 The order of an end: hand leaderships over (controlled shutdown), stop listening, flush and close the logs,
 write the clean-shutdown markers, leave the quorum, give up the locks. A broker that was refused or replaced,
@@ -57,9 +57,9 @@ class Broker:
         self.config = self.config.with_identity(self.node_id, self.rack)
         self.life = BrokerLife(self.node_id, self.config, self.on_state)
         self.endpoints: tuple[Endpoint, ...] = ()
-        """Where clients are told to connect; empty until the listeners are bound."""
+        """The advertised addresses; empty until the listeners are bound."""
         self.image: Callable[[], MetadataImage] = lambda: EMPTY_IMAGE
-        """Returns the cluster as this broker knows it."""
+        """Returns this broker's metadata image."""
 
     async def run(self) -> None:
         """Start, serve until told to leave, and leave; returns after a clean shutdown.
@@ -67,7 +67,7 @@ class Broker:
         Raises:
             ForeignDirectoryError: (storage) a directory is another's, or not of the driver's cluster.
             DirectoryLockedError: (storage) a live process holds one; `run` may be called again.
-            RegistrationRefusedError: the controller will not have this broker, whatever it retries.
+            RegistrationRefusedError: the controller refuses this broker for good.
             BrokerReplacedError: another incarnation has its place.
             BrokerDiskError: no log directory is left, or that of the metadata log failed.
             KafkaError: the metadata log cannot be replayed or written, or a disk failed at the start.
@@ -87,7 +87,7 @@ class Broker:
         self.life.raise_failure()
 
     async def _run(self, directories: DataDirectories, link: ControllerLink, closing: AsyncExitStack) -> None:
-        """Make the parts and run them until one ends; `closing` ends them, the last one first."""
+        """Make the parts and run them until one ends; `closing` ends them in reverse order."""
         node_id, config, life, host = self.node_id, self.config, self.life, self.host_name
         budget = await asyncio.to_thread(directories.descriptor_budget)
         senders = Senders(link, node_id, life.broker_epoch, config)
@@ -112,7 +112,7 @@ class Broker:
         monitor = BrokerMonitoring(link, life, quorum, replicas, budget)
         listener = await QuorumListener.start(quorum, replicas, config, host, budget, monitor, self.secret)
         closing.push_async_callback(listener.close)
-        # Until the logs are closed the quorum is to have this broker.
+        # This broker stays in the quorum until its logs are closed.
         following = asyncio.ensure_future(quorum.follow())
         closing.push_async_callback(end, following)
         loading = asyncio.ensure_future(replicas.start())
@@ -120,7 +120,7 @@ class Broker:
         closing.push_async_callback(life.shut_down, loading, *last)
 
         async def serve() -> None:
-            """Wait for a leader and for the logs, then live until it is time to shut down."""
+            """Wait for a leader and for the logs, then serve until shutdown."""
             if not (await life.lasts_until(quorum.joined()) and await life.lasts_until(result_of(loading))):
                 return
             quorum.check_disk()

@@ -1,9 +1,9 @@
 """The replicas of one broker and what works on them, put together. Nothing is decided here.
 
-Order for callers: `start()` loads the logs of all directories; then `subscribers` are told of every image,
-as `Roles` says. Requests may be handled from the first on, and `run` lets time pass. `shutdown()` stops
-fetchers, flushes, writes checkpoints and closes the logs. The caller then writes the clean-shutdown markers
-and unlocks the directories.
+Order for callers: `start()` loads the logs of all directories; then every image is passed to `subscribers`,
+as `Roles` says. Requests may be handled from the first on, while `run` ticks. `shutdown()` stops fetchers,
+flushes, writes checkpoints and closes the logs. The caller then writes the clean-shutdown markers and unlocks
+the directories.
 """
 
 import asyncio
@@ -72,14 +72,12 @@ class ClusterMembership:
     """By which other brokers know this one; None if they do not ask."""
 
     def insider(self, config: BrokerConfig) -> Insider:
-        """Return how other brokers are connected to."""
+        """Return the settings of connections to other brokers."""
         return STRANGER if self.secret is None else Insider.to(config.inter_broker_protocol, self.secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRequests:
-    """Requests of the replicas to the controller."""
-
     isr_proposer: IsrProposer
     assign_directory: Callable[[TopicIdPartition, UUID], None] = lambda key, directory_id: None
     """Tells in which directory a replica lies."""
@@ -88,8 +86,6 @@ class ControllerRequests:
 
 
 class ThreadPools:
-    """The threads of a broker's replicas."""
-
     def __init__(self, config: BrokerConfig, directory_count: int) -> None:
         self.background = ThreadPoolExecutor(config.background_threads, "sparklog-log")
         """Waits for disks."""
@@ -100,7 +96,7 @@ class ThreadPools:
         """Copy replicas into other directories."""
 
     def shutdown(self) -> None:
-        """End all threads; one that waits for a disk is not waited for."""
+        """End all threads, without waiting for those that wait for a disk."""
         for pool in (self.background, self.copiers, self.examiners):
             pool.shutdown(wait=False)
 
@@ -151,7 +147,7 @@ class Replicas:
         *,
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
     ) -> None:
-        """Serve what lies in `directories`; `on_directory_failed` hears once of each that goes offline."""
+        """Serve the logs in `directories`; `on_directory_failed` is called once with each that fails."""
         broker_id, insider = membership.broker_id, membership.insider(config)
         self.metrics = MetricRegistry()
         """The broker's instruments: whoever works on replicas adds its own."""
@@ -213,9 +209,9 @@ class Replicas:
             *self.coordinators.listeners,
             self.directory_moves,
         ]
-        """Whoever hears of roles, in this order; more may be added before the first image."""
+        """The listeners of roles, in this order; more may be added before the first image."""
         self.transaction_verifier = _transaction_verifier(broker_id, table, config, self.metrics, insider)
-        """Asks coordinators whether transactions may begin in partitions that are led here."""
+        """Verifies with coordinators that transactions may begin in partitions led here."""
         traffic = BrokerTraffic()
         host = ReplicaHost(
             broker_id=broker_id,
@@ -239,7 +235,7 @@ class Replicas:
             self.coordinators,
             self.directory_moves,
         )
-        """Whoever hears of metadata, in this order."""
+        """The subscribers of metadata, in this order."""
 
     def _copy_services(self, broker_id: BrokerId) -> CopyServices:
         return CopyServices(
@@ -276,13 +272,13 @@ class Replicas:
         )
 
     async def run(self) -> None:
-        """Let time pass, until cancelled."""
+        """Tick until cancelled."""
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             self.tick(monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due; `now_ms` is the monotonic time."""
+        """Do the periodic work that is due; `now_ms` is the monotonic time."""
         self.lease.obey()
         self._isr_checks.tick(now_ms)
         self._roles.tick(now_ms)

@@ -47,8 +47,6 @@ NOT_YET_CLEAN: Final = (
     "executor/metadata",
     "executor/logs",
     "executor/process",
-    "executor/broker.py",
-    "executor/replicas.py",
     # Applications.
     "jobs",
 )
