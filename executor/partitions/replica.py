@@ -1,4 +1,3 @@
-# Long because each change of role, of the log and of what is committed tells the same listeners, in order.
 """One replica: a log, its role in the partition, and the listeners of that role.
 
 It decides nothing: the machines do, with `Leading` and `Following` between them and the log. It knows no loop
