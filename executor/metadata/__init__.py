@@ -1,1 +1,1 @@
-"""A broker's copy of `__cluster_metadata`: its vote, how it follows, and the images it publishes."""
+"""A broker's copy of `__cluster_metadata`: its vote, its fetches, and the images it publishes."""

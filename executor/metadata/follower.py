@@ -1,18 +1,18 @@
-"""Follows the leader of the metadata log: fetches it into this broker's copy, epoch after epoch.
+"""The follower of the metadata log, which fetches it into this broker's copy, epoch after epoch.
 
     wait for a leader -> flush -> Fetch in its epoch, from the own log's end -> append or truncate -> again
                                                                             -> or download a snapshot
 
 Rules kept:
 - Everything below the fetch offset is on disk, since that offset is this replica's vote for what is
-  committed. That holds for the first fetch too: what a process before this one wrote may not be there yet.
-- What is done with an answer, `step_after` says; nothing is awaited between its word and the append.
-- Each fetch tells the high watermark that is known here, so that the leader answers as soon as it has moved
-  (KIP-1166); otherwise a commit would be heard of only with the next record.
+  committed. That holds for the first fetch too: the writes of a former process may not be there yet.
+- `step_after` decides on an answer; nothing is awaited between its decision and the append.
+- Each fetch carries the high watermark that is known here, so that the leader answers as soon as it has moved
+  (KIP-1166); otherwise a commit would be known only with the next record.
 - A leader whose log begins above the own end, or that has forgotten the epoch there, names a snapshot
   (KIP-630). It is on disk, read and found whole, before the own log is given up for it.
 
-A log that parts from what was committed here ends `run` with the error.
+A log that diverges from records committed here ends `run` with the error.
 
 Source: KIP-595 (Fetch as replication of the metadata log).
 """
@@ -76,9 +76,9 @@ class MetadataFollower:
     ) -> None:
         """Follow in the log of `replica`.
 
-        `on_fetched` is told, after every answer of a leader that knows its high watermark, up to where the
-        own log is committed, the leader's high watermark, and when (by `now_ms`) the fetch was sent.
-        `on_replaced` is told of a snapshot as soon as the log begins behind it.
+        After every answer of a leader that knows its high watermark, `on_fetched` is called with the end of
+        the own log's committed records, the leader's high watermark, and the time (of `now_ms`) at which the
+        fetch was sent. `on_replaced` is called with a snapshot as soon as the log begins behind it.
         """
         self._replica = replica
         self._log = replica.log
@@ -91,7 +91,7 @@ class MetadataFollower:
         self._request_timeout_ms = request_timeout_ms
 
     async def run(self) -> None:
-        """Follow whoever leads until cancelled.
+        """Follow the leader of each epoch until cancelled.
 
         Raises:
             MetadataDivergedError: see the class.
@@ -183,7 +183,7 @@ class MetadataFollower:
                     await self._replica.settled()
 
     async def _begin_with(self, snapshot_id: SnapshotId, asked_in: LeaderEpoch) -> None:
-        """Download the snapshot and let the log begin behind it."""
+        """Download the snapshot and start the log behind it."""
         replica = self._replica
         logger.info("Downloading the snapshot %s, this log ends at %d", snapshot_id, self._log.log_end_offset)
         machine = SnapshotDownload(
@@ -229,7 +229,7 @@ class MetadataFollower:
 
 
 def _only_partition(response: Any) -> Any | None:
-    """Return what an answer says of the metadata log, None if it says nothing of it."""
+    """Return the row of the metadata log in a response, None without one."""
     partitions = [partition for topic in response.responses for partition in topic.partitions]
     if response.error_code is not ErrorCode.none or len(partitions) != 1:
         return None

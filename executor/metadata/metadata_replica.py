@@ -1,8 +1,8 @@
-"""A broker's replica of the metadata log on the event loop: the log, the voter, and what keeps its word.
+"""A broker's replica of the metadata log on the event loop: the log, the voter, and its durable state.
 
-What the `QuorumVoter` decides is on disk before anybody learns of it: `settled` formats blank directories
-with the cluster's id, writes `quorum-state`, and only then returns. The log belongs to whoever follows the
-leader; others read it.
+A decision of the `QuorumVoter` is on disk before any other process learns of it: `settled` formats blank
+directories with the cluster's id, writes `quorum-state`, and only then returns. The log belongs to the
+`MetadataFollower`; other parts read it.
 
 The snapshots beside the log belong to the replica too (KIP-630): `loaded` is the one it begins with,
 `begin_at` replaces the log by another that was downloaded, and `snapshot_taker` writes new ones.
@@ -63,7 +63,7 @@ class MetadataReplica:
         """The id that is in the directories; None while they are blank."""
         self._format_directories = format_directories
         self._election: ElectionState = voter.election
-        """What is on disk."""
+        """The election state on disk."""
         self._lacks_records = voter.lacks_records
         self._settling = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -83,10 +83,10 @@ class MetadataReplica:
         stop: PreviousStop = PreviousStop.UNKNOWN,
         now_ms: TimestampMs,
     ) -> Self:
-        """Open or create the log below `parent`, a locked directory, and read what was voted. Blocks.
+        """Open or create the log below `parent`, a locked directory, and read the election state. Blocks.
 
-        `format_directories` is called, off the loop, with the cluster id that a blank broker learns. By
-        `stop`, how the process before ended, damage is told from what was never fsynced.
+        `format_directories` is called, off the loop, with the cluster id that a blank broker learns. `stop`,
+        the end of the former process, distinguishes damage from records that were never fsynced.
 
         Raises:
             ForeignDirectoryError: there is a log, but nothing says which cluster's.
@@ -120,14 +120,14 @@ class MetadataReplica:
         voter.lacks_records = lacks_records(directory)
         if voter.lacks_records:
             logger.error(
-                "%s lacks records that were on its disk: it votes for nobody until it has caught up",
+                "%s lacks records that were on its disk: it grants no vote until it has caught up",
                 directory,
             )
         return cls(log, voter, snapshots, loaded, config.snapshot_limits(), format_directories)
 
     @property
     def position(self) -> LogPosition:
-        """Where the log ends, whether that is on disk yet or not."""
+        """The end of the log, whether on disk yet or not."""
         return LogPosition(self.log.epochs.latest or 0, self.log.log_end_offset)
 
     async def vote(self, request: VoteRequest, now_ms: int) -> QuorumAnswer:
@@ -142,7 +142,7 @@ class MetadataReplica:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that the voter has decided is on disk."""
+        """Whether all decisions of the voter are on disk."""
         voter = self.voter
         return (voter.cluster_id, voter.election, voter.lacks_records) == (
             self.cluster_id,
@@ -151,7 +151,7 @@ class MetadataReplica:
         )
 
     async def settled(self) -> None:
-        """Return when all that the voter has decided so far is on disk.
+        """Return when all decisions of the voter so far are on disk.
 
         Raises:
             KafkaError: the disk does not take it. The next call tries again.
@@ -173,17 +173,17 @@ class MetadataReplica:
         self.wake()
 
     def wake(self) -> None:
-        """Have the conditions of all `until` looked at."""
+        """Check the conditions of all `until`."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when `condition` holds, which is looked at whenever something is settled."""
+        """Return when `condition` holds, which is checked whenever a decision is on disk."""
         while not condition():
             await self._changed.wait()
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """Forget the records from `end_offset` on, none of which was committed.
+        """Remove the records from `end_offset` on, none of which was committed.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -205,7 +205,7 @@ class MetadataReplica:
         return removed
 
     async def flush(self) -> None:
-        """Return when all that is in the log is on disk.
+        """Return when the whole log is on disk.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -225,14 +225,14 @@ class MetadataReplica:
         await asyncio.to_thread(self.log.close)
 
     async def _off_the_loop(self, write: Callable[..., None], *arguments: object) -> None:
-        """Write in a thread; whoever waits may be cancelled, `close` waits all the same."""
+        """Write in a thread; the caller may be cancelled, but `close` waits for the write."""
         await asyncio.shield(self._begun(write, *arguments))
 
     async def _one_at_a_time(self, write: Callable[..., None], *arguments: object) -> None:
-        """Do likewise what is to be on disk one after the other; only while `_settling` is held.
+        """Write likewise, after the last such write has ended; only while `_settling` is held.
 
-        Whoever was cancelled has left it to others, and what he had begun goes on: beside it an older
-        election could take the place of a newer one.
+        The write of a cancelled caller goes on: with another beside it, an older election could replace a
+        newer one.
         """
         if self._settled_last is not None:
             await asyncio.wait({self._settled_last})

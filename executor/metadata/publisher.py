@@ -1,7 +1,7 @@
-"""Replays the committed part of the metadata log and tells its subscribers, beside whoever fetches it.
+"""The publisher of metadata images, which replays the committed part of the metadata log.
 
-`MetadataLoader` says what is replayed and published. Subscribers are told of an image one after the other, in
-the order in which they subscribed, and of the next when all have acted on it; fetching goes on meanwhile.
+`MetadataLoader` decides on replays and images. Subscribers apply an image one after the other, in the order
+of their subscriptions, and the next one when all have; fetching goes on meanwhile.
 
 A record that cannot be replayed ends `run` with the error: a broker that is not sure of its metadata must
 not serve.
@@ -31,15 +31,15 @@ REPLAY_CHUNK_BYTES: Final = 1024 * 1024
 
 
 class MetadataSubscriber(Protocol):
-    """Whoever acts on the metadata of its broker."""
+    """A part of the broker that acts on metadata."""
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Act on `image`; `delta` is what is different since the last call, or since there was nothing."""
+        """Act on `image`; `delta` has the changes since the last call, or since the empty image."""
         ...
 
 
 class MetadataPublisher:
-    """What one broker makes of its copy of the metadata log."""
+    """The publications of one broker's copy of the metadata log."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MetadataPublisher:
     ) -> None:
         """Publish what lies in the log of `replica`.
 
-        `on_caught_up` is told when a fetch was sent whose answer leaves nothing to apply.
+        `on_caught_up` is called with the time at which a fetch was sent whose answer leaves nothing to apply.
         """
         self.image: MetadataImage = EMPTY_IMAGE
         """The cluster as the subscribers know it, or are about to."""
@@ -67,23 +67,23 @@ class MetadataPublisher:
         self._wake = asyncio.Event()
 
     def subscribe(self, *subscribers: MetadataSubscriber) -> None:
-        """Have these told of every image, after those that have subscribed before; before the first one."""
+        """Add subscribers, after the existing ones; before the first image."""
         self._subscribers += subscribers
 
     def fetched(self, committed: Offset, leader_high_watermark: Offset, sent_ms: int) -> None:
-        """A fetch that was sent at `sent_ms` was answered: the own log is committed below `committed`."""
+        """Note the answer to a fetch sent at `sent_ms`: the own log is committed below `committed`."""
         self._loader.fetched(committed, leader_high_watermark, sent_ms)
         self._wake.set()
 
     def replaced(self, snapshot: MetadataSnapshot) -> None:
-        """The log begins behind `snapshot` now, which was downloaded because the leader's does."""
+        """Note that the log begins behind `snapshot`, downloaded because the leader's log does."""
         if self._loader.begin_behind(snapshot.image):
             self._voters = snapshot.voters
             self._snapshot_taker.loaded()
         self._wake.set()
 
     def registered(self) -> None:
-        """The broker epoch is known now; the first image may have waited for nothing else."""
+        """Publish the first image if it waited only for the broker epoch, which is known now."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class MetadataPublisher:
                 self._on_caught_up(sent_ms)
 
     async def _go_on(self) -> bool:
-        """Publish an image, or replay some records; return whether there was anything to do."""
+        """Publish an image, or replay records; return whether there was work."""
         if (publication := self._loader.next_publication(self._broker_epoch())) is not None:
             image, delta = publication
             self.image = image
@@ -115,7 +115,6 @@ class MetadataPublisher:
         return True
 
     def _replay(self, offset: Offset, committed: Offset) -> None:
-        """Replay whole batches from `offset` on."""
         region = self._log.read(offset, max_bytes=REPLAY_CHUNK_BYTES, up_to_offset=committed).region
         data = b"" if region is None else region.read()
         records: list[MetadataRecord] = []

@@ -1,8 +1,8 @@
-"""A broker's part in the metadata quorum, put together over its replica of the metadata log.
+"""A broker as a member of the metadata quorum, with its replica of the metadata log.
 
 Order for the caller: `open` while the directories are locked, and listen for candidates and leaders;
-`subscribe` whoever acts on metadata; then `run` and `follow` beside everything else; `follow` until the last
-of the other logs is closed, so that the quorum has this broker for as long as it can; `close`.
+`subscribe` the parts that act on metadata; then `run` and `follow` beside everything else; `follow` until the
+last of the other logs is closed, so that the quorum has this broker for as long as it can; `close`.
 """
 
 import asyncio
@@ -64,12 +64,12 @@ class QuorumMember:
         broker_epoch: Callable[[], BrokerEpoch | None],
         on_caught_up: Callable[[int], None],
     ) -> Self:
-        """Open the log; it is fetched over a link of its own, beside the one that is everybody's.
+        """Open the log, which is fetched over a link of its own.
 
-        `on_caught_up` is told when a fetch was sent whose answer leaves nothing to apply.
+        `on_caught_up` is called with the time at which a fetch was sent whose answer leaves nothing to apply.
 
         Raises:
-            ForeignDirectoryError: there is a metadata log of which nothing says whose it is.
+            ForeignDirectoryError: there is a metadata log without a cluster id.
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         replica = await asyncio.to_thread(
@@ -87,29 +87,29 @@ class QuorumMember:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster to which this broker belongs, once it has joined."""
+        """The cluster id, once this broker has joined."""
         assert self.replica.cluster_id is not None, "there is a leader, so there is a cluster"
         return self.replica.cluster_id
 
     def image(self) -> MetadataImage:
-        """Return the cluster as the subscribers know it, or are about to."""
+        """Return the image that the subscribers have applied, or are about to."""
         return self._publisher.image
 
     def subscribe(self, *subscribers: MetadataSubscriber) -> None:
-        """Have these told of every image, after those that have subscribed before."""
+        """Add subscribers of every image, after the existing ones."""
         self._publisher.subscribe(*subscribers)
 
     async def joined(self) -> None:
-        """Return when this broker belongs to a cluster and knows a leader with whom to register."""
+        """Return when this broker belongs to a cluster and knows a leader for its registration."""
         await self.replica.until(lambda: self.replica.voter.follows and self.replica.cluster_id is not None)
 
     async def registered(self, broker_epoch: BrokerEpoch) -> None:
-        """The broker epoch is known now: the directories are used under it, and metadata may be acted on."""
+        """Use the directories under the broker epoch, known from now on, and publish metadata."""
         await asyncio.to_thread(self._directories.note_running, broker_epoch)
         self._publisher.registered()
 
     def check_disk(self) -> None:
-        """Refuse to go on with a metadata log whose disk has failed, for whatever else lies there.
+        """Refuse to go on with a metadata log whose disk has failed.
 
         Raises:
             BrokerDiskError: it has.
@@ -119,7 +119,7 @@ class QuorumMember:
             raise BrokerDiskError(f"the directory of the metadata log, {directory.path}: {directory.failure}")
 
     async def run(self, endpoint: Endpoint) -> None:
-        """Tell the driver that this broker is reached at `endpoint`, and publish what is committed.
+        """Announce to the driver that this broker is reached at `endpoint`, and publish committed records.
 
         Raises:
             ForeignDirectoryError: the directories belong to another cluster than the driver's.
@@ -135,7 +135,7 @@ class QuorumMember:
 
         Raises:
             BrokerDiskError: the disk failed; nothing else is written there either.
-            KafkaError: the log parts from the leader's where it must not.
+            KafkaError: the log diverges from the leader's where it must not.
         """
         try:
             await until_first_ends(self._follower.run(), self._metadata_link.run())
@@ -147,5 +147,4 @@ class QuorumMember:
             raise
 
     async def close(self) -> None:
-        """Flush and close the log."""
         await self.replica.close()

@@ -1,9 +1,9 @@
-"""`quorum-state`: what a voter must not forget, as one JSON object beside the metadata log.
+"""`quorum-state`: the durable state of a voter, as one JSON object beside the metadata log.
 
     {"leaderId":-1,"leaderEpoch":2,"votedId":1000000,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
 
-The names and -1 for nobody are Kafka's (QuorumStateData, version 1). Rule kept: the file is replaced whole
-and fsynced, so that after a crash it says either what it said before or the new.
+The names and -1 for no broker are Kafka's (QuorumStateData, version 1). Rule kept: the file is replaced whole
+and fsynced, so that after a crash it has either the old or the new content.
 
 Beside it lies, as long as it is so, an empty file of ours that says that the log lacks records which this
 replica had on its disk: recovery has cut them off, and another start would see nothing of it.
@@ -27,11 +27,11 @@ _NOBODY: Final = -1
 
 
 def read_election(directory: Path) -> ElectionState | None:
-    """Return what the voter in `directory` knew, None if it has never known anything.
+    """Return the state of the voter in `directory`, None without a file.
 
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR: the file cannot be read, or does not say what it must. Whoever went
-            on without it could vote twice in an epoch.
+        KafkaError: KAFKA_STORAGE_ERROR: the file cannot be read, or is incomplete. A voter without it
+            could vote twice in an epoch.
     """
     path = directory / QUORUM_STATE
     try:
@@ -54,10 +54,10 @@ def read_election(directory: Path) -> ElectionState | None:
 
 
 def write_election(directory: Path, election: ElectionState) -> None:
-    """Write what the voter in `directory` knows; it is on the disk on return.
+    """Write the state of the voter in `directory`; it is on the disk on return.
 
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR: what was there before still is.
+        KafkaError: KAFKA_STORAGE_ERROR: the former file still exists.
     """
     voted = election.voted or VoterKey(_NOBODY, UUID(int=0))
     content = {
@@ -76,12 +76,12 @@ def write_election(directory: Path, election: ElectionState) -> None:
 
 
 def lacks_records(directory: Path) -> bool:
-    """Return whether the log in `directory` is known to be shorter than it was."""
+    """Return whether the log in `directory` is known to be shorter than before."""
     return (directory / LACKS_RECORDS).exists()
 
 
 def write_lacks_records(directory: Path, lacks: bool) -> None:
-    """Say whether the log in `directory` is shorter than it was; it is on the disk on return.
+    """Write whether the log in `directory` is shorter than before; it is on the disk on return.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.

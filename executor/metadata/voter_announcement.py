@@ -1,7 +1,7 @@
-"""Announces this broker to the driver as a voter: which directory it has, and where it is reached.
+"""The announcements of this broker to the driver as a voter, with its directory id and endpoint.
 
 Rules kept: once on every connection to the driver, since it may be another driver than before; and every
-`ANNOUNCEMENT_INTERVAL_MS` while no leader is heard from, since one, or what came of it, may be lost.
+`ANNOUNCEMENT_INTERVAL_MS` while no leader is heard from, since one, or its effect, may be lost.
 
 Source: AddRaftVoter of KIP-853, by which a replica offers itself as a voter.
 """
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 
 class VoterAnnouncement:
-    """One broker's announcements."""
-
     def __init__(
         self,
         replica: MetadataReplica,
@@ -36,7 +34,7 @@ class VoterAnnouncement:
         request_timeout_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """Announce over `link` the `endpoint` at which candidates and leaders reach this broker."""
+        """`endpoint` is the address at which candidates and leaders reach this broker."""
         self._replica = replica
         self._link = link
         self._endpoint = endpoint
@@ -46,7 +44,7 @@ class VoterAnnouncement:
         link.when_connected(self._connected.set)
 
     async def run(self) -> None:
-        """Announce it whenever it is due, until cancelled.
+        """Announce this broker whenever it is due, until cancelled.
 
         Raises:
             ForeignDirectoryError: the directories belong to another cluster than the driver's.

@@ -44,7 +44,6 @@ NOT_YET_CLEAN: Final = (
     "sparklog/types.py",
     # The executor.
     "executor/coordinators",
-    "executor/metadata",
     "executor/logs",
     "executor/process",
     # Applications.

@@ -1,1 +1,1 @@
-"""What decides about the copy of the metadata log. Pure."""
+"""The decisions about the copy of the metadata log. Pure."""

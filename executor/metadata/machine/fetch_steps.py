@@ -1,4 +1,4 @@
-"""What a replica of the metadata log does with the answer to a Fetch. Pure.
+"""The step of a replica of the metadata log after a Fetch response. Pure.
 
 Rule kept: an answer counts only if this broker is still in the epoch in which it asked, so nothing may be
 awaited between `step_after` and the step. Once it is taken, the replica fetches again.
@@ -15,19 +15,19 @@ from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, SnapshotId
 
 
 class FetchAnswer(NamedTuple):
-    """What an answer says, but for the records and what of them is committed."""
+    """A Fetch response without its records and high watermark."""
 
     leader_id: BrokerId | None
     leader_epoch: LeaderEpoch | None
     error_code: ErrorCode
     snapshot_id: SnapshotId | None
-    """What to begin with: the leader's log does not go back to where this one ends."""
+    """The snapshot to begin with: the leader's log begins above this one's end."""
     diverging_epoch: tuple[LeaderEpoch, Offset] | None
     """The largest epoch that both logs have, and its end in the leader's."""
 
 
 class PersistElection(NamedTuple):
-    """Have on disk that the epoch has changed; the answer was for an older one."""
+    """Write the new epoch to disk; the answer was for an older one."""
 
 
 class Rest(NamedTuple):
@@ -37,19 +37,19 @@ class Rest(NamedTuple):
 
 
 class BeginWith(NamedTuple):
-    """Download the snapshot, and let the log begin behind it."""
+    """Download the snapshot, and start the log behind it."""
 
     snapshot_id: SnapshotId
 
 
 class TruncateTo(NamedTuple):
-    """Forget the records from there on; none of them was committed."""
+    """Remove the records from there on; none of them was committed."""
 
     end_offset: Offset
 
 
 class Append(NamedTuple):
-    """Take the records, and then what is committed of them."""
+    """Append the records, and then advance the high watermark."""
 
 
 Step: TypeAlias = PersistElection | Rest | BeginWith | TruncateTo | Append
@@ -64,7 +64,7 @@ def step_after(
     log_end_offset: Offset,
     now_ms: int,
 ) -> Step:
-    """Return what to do with the answer to a fetch that was sent in epoch `asked_in`, from the log's end.
+    """Return the step after the answer to a fetch that was sent in epoch `asked_in`, from the log's end.
 
     Raises:
         MetadataDivergedError: this log is not the beginning of the leader's, nor can it be made one.
@@ -81,7 +81,7 @@ def step_after(
     if answer.error_code is not ErrorCode.none:
         return Rest(answer.error_code.name)
     if answer.snapshot_id is not None:
-        # What is below the high watermark here need not be what the leader has there.
+        # The leader's records below the high watermark need not be the same as here.
         return BeginWith(answer.snapshot_id)
     if answer.diverging_epoch is None:
         return Append()

@@ -1,4 +1,4 @@
-"""What of the metadata log is replayed next, and which images are published. Pure.
+"""The replay of the metadata log, and the images to publish. Pure.
 
 Rules kept:
 - The first image is published when it holds everything that was committed at the first fetch and, among it,
@@ -27,7 +27,7 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 
 class MetadataLoader:
-    """How far one broker has got with its copy of the metadata log."""
+    """The position of one broker in its copy of the metadata log."""
 
     def __init__(self, node_id: BrokerId, image: MetadataImage) -> None:
         self.image = image
@@ -36,21 +36,21 @@ class MetadataLoader:
         self._node_id = node_id
         self._published = EMPTY_IMAGE
         self._delta: MetadataDelta | None = None
-        """What has led to `image`, if records did."""
+        """The changes that led to `image`, if records did."""
         self._committed: Offset = 0
         self._target: Offset | None = None
         self._answers: deque[tuple[Offset, int]] = deque()
         """Up to where each answered fetch said that the log is committed, and when it was sent."""
 
     def fetched(self, committed: Offset, leader_high_watermark: Offset, sent_ms: int) -> None:
-        """A fetch that was sent at `sent_ms` was answered: the own log is committed below `committed`."""
+        """Note the answer to a fetch sent at `sent_ms`: the own log is committed below `committed`."""
         self._committed = max(self._committed, committed)
         if self._target is None:
             self._target = leader_high_watermark
         self._answers.append((leader_high_watermark, sent_ms))
 
     def begin_behind(self, image: MetadataImage) -> bool:
-        """The log begins behind a snapshot, that of `image`; return whether there is anything new in it."""
+        """Note that the log begins behind a snapshot with `image`; return whether the image is new."""
         self._committed = max(self._committed, image.end_offset)
         if image.end_offset <= self.image.end_offset:
             return False
@@ -59,14 +59,14 @@ class MetadataLoader:
 
     @property
     def unread(self) -> tuple[Offset, Offset] | None:
-        """From where on the log is to be replayed, and up to where; None if there is nothing to replay."""
+        """The first offset to replay and the end, exclusive; None if there is nothing to replay."""
         end_offset = self.image.end_offset
         return (end_offset, self._committed) if end_offset < self._committed else None
 
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
     ) -> None:
-        """Take in what is in the next batches."""
+        """Replay the records of the next batches."""
         self.image, self._delta = replay_records(self.image, records, last_offset, leader_epoch)
 
     def next_publication(
@@ -85,7 +85,7 @@ class MetadataLoader:
         return self.image, delta
 
     def caught_up_ms(self) -> int | None:
-        """Return when the last of the fetches was sent of whose answer nothing is left to act on; once."""
+        """Return, once, the time of the last sent fetch of whose answer nothing is left to apply."""
         newest_ms = None
         while self._answers and self._answers[0][0] <= self.image.end_offset:
             newest_ms = self._answers.popleft()[1]

@@ -1,18 +1,18 @@
-"""A broker as voter of the metadata quorum: whom it votes for, whom it follows, whose answers count.
+"""A broker as voter of the metadata quorum: its vote, its leader, and the answers that count.
 
-A pure machine. What a caller must do, in this order: call a method; if `election` or `cluster_id` changed,
+A pure machine. Order for the caller: call a method; if `election` or `cluster_id` changed,
 have both on disk, fsynced; only then let the answer leave, or act on it. Rules kept:
 
 - The epoch never goes back, and in an epoch there is at most one vote and at most one leader. So two
   candidates never have a majority in the same epoch.
-- A vote is for a log at least as long as the own one. So whoever leads has every record that a majority
-  had on disk.
+- A vote is for a log at least as long as the own one. So a leader has every record that a majority had on
+  disk.
 - After a vote in an epoch nothing from the leader of an older one is taken in, and nothing is reported to
   it any more: a record that it counts later was on disk before the vote, and the vote has looked at it.
 - A pre-vote changes nothing here, and is refused while the leader is heard: a candidate that is cut off
   does not depose a leader that works.
 - The high watermark never goes back, and the log is never cut below it.
-- A replica whose disk has lost records that it vouched for votes for nobody until it has caught up with a
+- A replica whose disk has lost acknowledged records grants no vote until it has caught up with a
   leader: its short log must not make a shorter candidate look long enough.
 
 Source: KIP-595, KIP-853 (directory ids), KIP-996 (pre-vote).
@@ -30,7 +30,7 @@ from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset
 
 
 class MetadataDivergedError(KafkaError):
-    """The leader's log is not a continuation of what was committed here."""
+    """The leader's log does not continue the records committed here."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.unknown_server_error, message)
@@ -38,14 +38,14 @@ class MetadataDivergedError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What a voter must never forget; it lies in `quorum-state`."""
+    """The durable state of a voter; it lies in `quorum-state`."""
 
     leader_epoch: LeaderEpoch
     """The highest epoch that was heard of; 0 before the first."""
     voted: VoterKey | None = None
     """The candidate that has the vote in this epoch."""
     leader_id: BrokerId | None = None
-    """Who leads this epoch, once that is known."""
+    """The leader of this epoch, once known."""
 
 
 NO_ELECTION: Final = ElectionState(0)
@@ -53,11 +53,11 @@ NO_ELECTION: Final = ElectionState(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest:
-    """What a candidate asks of one voter."""
+    """The parameters of a Vote request to one voter."""
 
     cluster_id: str | None
     voter_id: BrokerId | None
-    """Whom the candidate means to ask; None if it does not say."""
+    """The voter for which the candidate means the request; None if unknown."""
     voter_directory_id: UUID | None
     candidate: VoterKey
     candidate_epoch: LeaderEpoch
@@ -69,7 +69,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer:
-    """The answer to a quorum request, with what the voter knows of the leader."""
+    """The answer to a quorum request, with the leader known to the voter."""
 
     error_code: ErrorCode
     leader_epoch: LeaderEpoch
@@ -78,7 +78,7 @@ class QuorumAnswer:
 
 
 class FetchOutcome(Enum):
-    """What an answer to a Fetch of the metadata log is good for."""
+    """The use of an answer to a Fetch of the metadata log."""
 
     COUNTS = "it is the leader's whom this broker follows"
     ADOPTED = "it told of a newer epoch; its records were for an older one"
@@ -86,7 +86,7 @@ class FetchOutcome(Enum):
 
 
 class QuorumVoter:
-    """One broker's replica of the metadata log, as far as it decides; the log itself is the caller's."""
+    """The decisions of one broker's replica of the metadata log; the log itself is the caller's."""
 
     def __init__(
         self, key: VoterKey, cluster_id: str | None, election: ElectionState, fetch_timeout_ms: int
@@ -106,11 +106,11 @@ class QuorumVoter:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """The highest epoch that was heard of."""
+        """The highest known epoch."""
         return self.election.leader_epoch
 
     def vote(self, request: VoteRequest, log: LogPosition, now_ms: int) -> QuorumAnswer:
-        """Grant a vote or refuse it; `log` is where the own log ends."""
+        """Grant a vote or refuse it; `log` is the end of the own log."""
         if self._is_foreign(request.cluster_id):
             return self._answer(ErrorCode.inconsistent_cluster_id)
         # A vote is for an epoch in which there is nothing yet; a pre-vote names the one before it.
@@ -159,7 +159,7 @@ class QuorumVoter:
     def end_quorum_epoch(
         self, cluster_id: str | None, leader_id: BrokerId, leader_epoch: LeaderEpoch
     ) -> QuorumAnswer:
-        """The leader resigns: the next candidate need not wait until it was silent for long enough."""
+        """The leader resigns: the next candidate need not wait for the fetch timeout."""
         refusal = self._refusal(cluster_id, leader_id, leader_epoch)
         if refusal is not None:
             return self._answer(refusal)
@@ -176,9 +176,9 @@ class QuorumVoter:
         leader_epoch: LeaderEpoch | None,
         now_ms: int,
     ) -> FetchOutcome:
-        """Take in who answered a fetch that was sent in epoch `asked_in`; say what the answer is good for.
+        """Note the leader that answered a fetch sent in epoch `asked_in`; return the use of the answer.
 
-        Only what counts may be appended or truncated by, and only before the next call here. None stands
+        Only a valid answer may be appended or truncated by, and only before the next call here. None stands
         for a leader or an epoch that the answer does not name.
         """
         if leader_epoch is not None and leader_epoch > self.leader_epoch:
@@ -192,10 +192,10 @@ class QuorumVoter:
         return FetchOutcome.COUNTS
 
     def appended(self, leader_high_watermark: Offset | None, log_end_offset: Offset) -> bool:
-        """Records that count are in the log; return whether more of it is committed now.
+        """Note that the log has new records; return whether more of it is committed now.
 
         A new leader does not know its high watermark before a majority has a record of its own epoch; it
-        tells none, or 0.
+        sends none, or 0.
         """
         if leader_high_watermark is None:
             return False
@@ -212,9 +212,9 @@ class QuorumVoter:
         return self._fetched_ms is not None and now_ms - self._fetched_ms < self._fetch_timeout_ms
 
     def begun_at(self, end_offset: Offset) -> None:
-        """The log begins behind a snapshot, and all in that was committed.
+        """Note that the log begins behind a snapshot, all of which was committed.
 
-        What this replica vouched for may lie above: whether it has caught up, only its fetches tell.
+        Records that this replica acknowledged may lie above: only fetches show whether it has caught up.
         """
         self.high_watermark = max(self.high_watermark or 0, end_offset)
 
@@ -233,7 +233,7 @@ class QuorumVoter:
     def _refusal(
         self, cluster_id: str | None, leader_id: BrokerId, leader_epoch: LeaderEpoch
     ) -> ErrorCode | None:
-        """Say why a leader is not listened to."""
+        """Return the error for a leader that is refused, or None."""
         if self._is_foreign(cluster_id):
             return ErrorCode.inconsistent_cluster_id
         if leader_epoch < self.leader_epoch:
@@ -242,7 +242,7 @@ class QuorumVoter:
         return ErrorCode.invalid_request if leader_id < 0 or other_leads else None
 
     def _is_foreign(self, cluster_id: str | None) -> bool:
-        """Whether a request is not for this broker's cluster; a blank broker must be told of one."""
+        """Whether a request is for another cluster; a blank broker needs an id in the request."""
         return cluster_id is None if self.cluster_id is None else cluster_id not in (None, self.cluster_id)
 
     def _is_meant(self, voter_id: BrokerId | None, voter_directory_id: UUID | None) -> bool:

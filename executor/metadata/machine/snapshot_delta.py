@@ -1,7 +1,7 @@
-"""What differs between two images that do not follow each other by a batch: one came out of a snapshot.
+"""The difference between two images that do not follow each other by a batch: one came from a snapshot.
 
-Whoever acts on deltas acts on this one as on those of `replay_records`: it names what is different, and
-nothing that is the same. A topic that was deleted and created again under its name has another id, so it is
+Subscribers act on this delta as on those of `replay_records`: it names all differences, and no equal
+keys. A topic that was deleted and created again under its name has another id, so it is
 both in `deleted_topics` and in `created_topics`.
 """
 
@@ -17,7 +17,6 @@ _Value = TypeVar("_Value")
 
 
 def difference(older: MetadataImage, newer: MetadataImage) -> MetadataDelta:
-    """Return the delta that leads from `older` to `newer`."""
     old_topics, new_topics = older.topics.by_id, newer.topics.by_id
     changed_topics: dict[UUID, Set[int]] = {}
     for topic_id, topic in new_topics.items():
@@ -39,5 +38,5 @@ def difference(older: MetadataImage, newer: MetadataImage) -> MetadataDelta:
 
 
 def _changed(older: Mapping[_Key, _Value], newer: Mapping[_Key, _Value]) -> frozenset[_Key]:
-    """Return the keys under which the two have something different, or only one has something."""
+    """Return the keys with different values in the two, or with a value in only one."""
     return frozenset(key for key in older.keys() | newer.keys() if older.get(key) != newer.get(key))
