@@ -30,7 +30,6 @@ class AlterPartitionSender:
         self._flight.begin()
 
     async def close(self) -> None:
-        """Stop sending; proposals without an answer get none."""
         await self._flight.close()
 
     async def _send_waiting(self) -> None:

@@ -39,12 +39,10 @@ class AssignDirectoriesSender:
         self._flight = SingleFlight(self._send_waiting)
 
     def assign(self, key: TopicIdPartition, directory_id: UUID) -> None:
-        """Report that a replica lies in that directory."""
         self._waiting[key] = directory_id
         self._flight.begin()
 
     async def close(self) -> None:
-        """Stop reporting."""
         await self._flight.close()
 
     async def _send_waiting(self) -> None:

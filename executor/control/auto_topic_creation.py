@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 
 class AutoTopicCreation:
-    """The CreateTopics requests of one broker; belongs to its event loop."""
-
     def __init__(self, link: ControllerLink, config: BrokerConfig) -> None:
         self._link = link
         self._timeout_ms = config.request_timeout_ms
@@ -46,7 +44,6 @@ class AutoTopicCreation:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel the requests in flight."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

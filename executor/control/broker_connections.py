@@ -22,8 +22,6 @@ _CONNECT_TIMEOUT_MS: Final = 10_000
 
 
 class BrokerConnections:
-    """The connections to other brokers for one purpose; they belong to the event loop."""
-
     def __init__(
         self,
         client_id: str,

@@ -69,7 +69,6 @@ class BrokerLife:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     def enter(self, state: BrokerState) -> None:
-        """Enter a state and report a change of it."""
         if state is not self.state:
             self.state = state
             self._on_state(state)
@@ -137,7 +136,6 @@ class BrokerLife:
         log_directories: Sequence[UUID],
         previous_broker_epoch: BrokerEpoch | None,
     ) -> BrokerIdentity:
-        """Return the identity with which this broker registers."""
         return BrokerIdentity(
             cluster_id=cluster_id,
             node_id=self._node_id,

@@ -8,8 +8,6 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId, or_minus_one
 
 
 class BrokerRequests:
-    """The requests of one broker on its own behalf."""
-
     def __init__(
         self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch | None]
     ) -> None:

@@ -33,8 +33,6 @@ class ControllerUnreachableError(KafkaError):
 
 
 class ControllerLink:
-    """Keeps a channel to the controller open from `run` until it is cancelled."""
-
     def __init__(
         self,
         host: str,
@@ -71,7 +69,6 @@ class ControllerLink:
         config: BrokerConfig,
         secret: ApplicationSecret,
     ) -> Self:
-        """Return the link of a broker to the driver of its application."""
         insider = Insider.to(config.controller_protocol, secret)
         return cls(*address, f"broker-{node_id}", insider=insider)
 
@@ -83,7 +80,6 @@ class ControllerLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a request can be sent at once."""
         return self._channel is not None and not self._channel.closed.done()
 
     @property
@@ -102,7 +98,6 @@ class ControllerLink:
         await self._gone.wait()
 
     async def run(self) -> None:
-        """Keep a connection open; ends only by cancellation."""
         loop = asyncio.get_running_loop()
         self._lost_s = loop.time()
         failures = 0

@@ -56,7 +56,6 @@ class Forwarder:
         return RawResponse(bytes(response.response_data))
 
     async def _answer_to(self, api_key: ApiKey, asked: EnvelopeRequest) -> EnvelopeResponse:
-        """Return the answer to the envelope, sent until it is answered."""
         failure = "there is no connection to the controller"
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):

@@ -82,7 +82,6 @@ class Heartbeats:
 
     @property
     def cluster_ended(self) -> bool:
-        """Whether the broker shuts down with the whole cluster."""
         return self._lifecycle.cluster_ended
 
     @property
@@ -97,7 +96,6 @@ class Heartbeats:
             return self._lifecycle.broker_epoch is None or self._lifecycle.holds_lease(now_ms)
 
     def metadata_applied(self, image: MetadataImage, *, has_undeclared_damage: bool) -> None:
-        """Note that the replicas have applied `image`."""
         lifecycle = self._lifecycle
         registration = image.brokers.get(lifecycle.identity.node_id)
         with self._lock:
@@ -118,7 +116,6 @@ class Heartbeats:
         self.wake()
 
     def wake(self) -> None:
-        """Step soon: there may be news for the controller."""
         self._call(self._wake.set)
 
     async def run(self, on_registered: Callable[[BrokerEpoch], Awaitable[None]]) -> None:
@@ -145,7 +142,6 @@ class Heartbeats:
                 await asyncio.gather(beating, return_exceptions=True)
 
     def _call(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the thread's loop, if that runs."""
         with self._lock:
             if self._thread_loop is not None:
                 self._thread_loop.call_soon_threadsafe(callback)
@@ -240,13 +236,11 @@ class _Stepping:
         return stands_still
 
     def tell(self, on_state: Callable[[BrokerState], None], state: BrokerState) -> None:
-        """Report a change of state to the loop."""
         if state is not self._state:
             self._state = state
             self._loop.call_soon_threadsafe(on_state, state)
 
     def tell_registered(self, broker_epoch: BrokerEpoch) -> None:
-        """Report the registration to the loop."""
         self._loop.call_soon_threadsafe(self._registered.set_result, broker_epoch)
 
     def _gone_round(self) -> None:

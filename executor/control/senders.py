@@ -22,8 +22,6 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 
 class Senders:
-    """The senders of one broker; they belong to its event loop."""
-
     def __init__(
         self,
         link: ControllerLink,
@@ -31,7 +29,6 @@ class Senders:
         broker_epoch: Callable[[], BrokerEpoch | None],
         config: BrokerConfig,
     ) -> None:
-        """Send the broker's own requests over `link`."""
         self._for_clients = link.beside(f"broker-{broker_id}-forwarding", "controller, for clients,")
         requests = BrokerRequests(link, broker_id, broker_epoch)
         self.alter_partition = AlterPartitionSender(requests)

@@ -50,8 +50,6 @@ _REPLACED: Final = frozenset({ErrorCode.stale_broker_epoch, ErrorCode.broker_id_
 
 
 class BrokerState(Enum):
-    """The states of Kafka's brokers."""
-
     NOT_RUNNING = "not running"
     STARTING = "starting"
     RECOVERY = "catching up with the metadata log"
@@ -77,8 +75,6 @@ class BrokerReplacedError(KafkaError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdentity:
-    """The registration's content."""
-
     cluster_id: str
     node_id: BrokerId
     incarnation_id: UUID
@@ -210,7 +206,6 @@ class BrokerLifecycle:
         )
 
     def registration_answered(self, error_code: ErrorCode, broker_epoch: BrokerEpoch, now_ms: int) -> None:
-        """Process the answer to a registration."""
         if error_code is ErrorCode.none:
             self.broker_epoch = broker_epoch
             self.due_ms = now_ms
@@ -226,7 +221,6 @@ class BrokerLifecycle:
     def heartbeat_answered(
         self, error_code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int
     ) -> None:
-        """Process the answer to a heartbeat."""
         if self._disk_failure is not None and self._disk_failure_told:
             self._fail(self._disk_failure)
             return
@@ -266,7 +260,6 @@ class BrokerLifecycle:
             self.due_ms = now_ms
 
     def request_failed(self, now_ms: int) -> None:
-        """Note that the request was not sent, or its answer was lost."""
         self.due_ms = now_ms + RETRY_MS
 
     def metadata_applied(

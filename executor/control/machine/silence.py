@@ -15,11 +15,9 @@ class Silence:
         self._looked_ms = now_ms
 
     def heard(self, now_ms: int) -> None:
-        """Note a sign of life."""
         self._since_ms = self._looked_ms = now_ms
 
     def is_too_long(self, now_ms: int) -> bool:
-        """Check whether the silence has reached its limit."""
         gap_ms = now_ms - self._looked_ms
         self._looked_ms = now_ms
         if gap_ms > LONGEST_LOOK_MS:

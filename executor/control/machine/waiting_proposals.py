@@ -31,14 +31,11 @@ class _Waiting(NamedTuple):
 
 
 class WaitingProposals:
-    """The proposals without an answer."""
-
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
         self._under_way: list[_Waiting] = []
 
     def add(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
-        """Queue the proposal for one of the next requests."""
         self._waiting.append(_Waiting(partition, proposal, answered))
 
     def next_topics(self) -> Sequence[TopicData]:
