@@ -134,8 +134,6 @@ def _bury(process: subprocess.Popen[bytes]) -> None:
 
 
 class CleanerProcesses:
-    """All cleaner processes of one broker."""
-
     def __init__(self, count: int) -> None:
         self.count = count
         """The largest number of processes at a time."""
@@ -174,7 +172,6 @@ class CleanerProcesses:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        """End all processes, for good."""
         self._is_closed = True
         for process in self._running:
             process.end()

@@ -93,7 +93,6 @@ class DataDirectories:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """The directories of log.dirs whose disk has not failed."""
         return [directory for directory in self.logs if directory.failure is None]
 
     @property
@@ -167,7 +166,6 @@ class DataDirectories:
             )
 
     def close(self) -> None:
-        """Release the locks."""
         for directory in self._all:
             directory.close()
 

@@ -36,8 +36,6 @@ class _Loaded(NamedTuple):
 
 
 class LogStore:
-    """The logs of this broker, by directory."""
-
     def __init__(
         self,
         directories: Sequence[LogDirectory],
@@ -70,12 +68,10 @@ class LogStore:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """The usable directories."""
         return [directory for directory in self.directories if directory.failure is None]
 
     @property
     def online_ids(self) -> tuple[UUID, ...]:
-        """The ids of the usable directories."""
         return tuple(directory.meta.directory_id for directory in self.online if directory.meta is not None)
 
     async def load(self, config_for: Callable[[str], LogConfig], threads_per_directory: int) -> None:
@@ -261,7 +257,6 @@ class LogStore:
         )
 
     async def close(self, log: Log) -> None:
-        """Flush and close a log, unless its directory is offline."""
         await self._beside_loop(self.directory_of(log), log.close)
 
     def directory_of(self, log: Log) -> LogDirectory:
@@ -269,7 +264,6 @@ class LogStore:
         return self._by_path[log.parent]
 
     def directory_id_of(self, log: Log) -> UUID | None:
-        """Return the id of a log's directory."""
         meta = self.directory_of(log).meta
         return None if meta is None else meta.directory_id
 

@@ -50,8 +50,6 @@ the search for dirty logs. Cleanings have threads of their own.
 
 
 class LogUpkeep:
-    """The maintenance of one broker's logs."""
-
     def __init__(
         self,
         broker_id: BrokerId,
@@ -156,5 +154,4 @@ class LogUpkeep:
         await self._scheduler.stop()
 
     def close(self) -> None:
-        """Release the threads."""
         self._logs.close()

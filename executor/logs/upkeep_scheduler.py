@@ -32,14 +32,12 @@ class UpkeepScheduler:
                 self._schedule.add((job, directory), interval_ms=job.interval_ms, first_due_ms=first_due_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Begin the runs that are due."""
         for job, directory in self._schedule.begin_due(now_ms):
             task = asyncio.get_running_loop().create_task(self._run(job, directory, now_ms))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
     def interval_changed(self, job: UpkeepJob) -> None:
-        """Reschedule a job whose interval has changed."""
         for directory in self._directories:
             self._schedule.change_interval((job, directory), job.interval_ms)
 

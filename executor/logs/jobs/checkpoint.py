@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """One kind of checkpoint."""
-
     is_due_at_start = True
     """A file may name deleted logs."""
 
@@ -55,7 +53,6 @@ class Checkpoint:
         """One write at a time: an older one must not overwrite a newer one."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Write the directory's file."""
         async with self._writing[directory]:
             await self._write(directory)
 
@@ -71,7 +68,6 @@ class Checkpoint:
         return False
 
     def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset] | None:
-        """Return the content of the directory's file, if known."""
         return self._written.get(directory)
 
     def _about_to_write(self, replica: HostedLog, offset: Offset) -> None:

@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 
 class CleaningJob:
-    """Compacts the logs of compacted topics."""
-
     name = "kafka-log-cleaner"
     is_due_at_start = False
 
@@ -77,7 +75,6 @@ class CleaningJob:
         await self._processes.resize(_count(config))
 
     def close(self) -> None:
-        """End the cleanings under way, and begin no more."""
         self._processes.close()
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
@@ -125,7 +122,6 @@ class CleaningJob:
                 self._schedules[directory].ended(replica.topic_partition)
 
     async def _choose(self, directory: LogDirectory) -> HostedReplica | None:
-        """Return the replica whose log is cleaned next, None for none."""
         compacted: list[HostedReplica] = []
         async for part in self._logs.on(directory):
             compacted += [replica for replica in part if _has_something(replica)]

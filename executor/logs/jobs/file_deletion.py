@@ -25,7 +25,6 @@ class FileDeletionJob:
         self._logs = logs
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Remove the files whose delay is over."""
         wall_ms = wall_clock_ms()
         due: list[HostedReplica] = []
         async for part in self._logs.on(directory):

@@ -24,8 +24,6 @@ _LOOK_INTERVAL_MS: Final = 1000
 
 
 class FlushJob:
-    """Flushes logs to disk."""
-
     name = "flush-log"
     is_due_at_start = True
 
@@ -40,7 +38,6 @@ class FlushJob:
         """The time of each log's last flush, or when unflushed records under flush.ms were first seen."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Flush the logs that need it."""
         by_time = now_ms >= self._by_time_due_ms.setdefault(directory, now_ms + self._by_time_interval_ms)
         if by_time:
             self._by_time_due_ms[directory] = now_ms + self._by_time_interval_ms

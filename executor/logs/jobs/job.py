@@ -53,8 +53,7 @@ class HostedLog(Protocol):
     def log(self) -> Log: ...
 
     @property
-    def high_watermark(self) -> Offset:
-        """The last known high watermark."""
+    def high_watermark(self) -> Offset: ...
 
 
 class HostedReplica(HostedLog, Protocol):
@@ -69,14 +68,11 @@ class HostedReplica(HostedLog, Protocol):
         """The machine of the partition's leader; None on a follower."""
 
     @property
-    def settings(self) -> FlushSettings:
-        """Of its topic."""
+    def settings(self) -> FlushSettings: ...
 
-    def fail_if_storage(self, error: BaseException) -> None:
-        """Handle an error of work on its log."""
+    def fail_if_storage(self, error: BaseException) -> None: ...
 
-    def log_start_offset_moved(self) -> None:
-        """Note that old records were deleted."""
+    def log_start_offset_moved(self) -> None: ...
 
 
 class HostedReplicas(Protocol):
@@ -84,8 +80,7 @@ class HostedReplicas(Protocol):
 
     def __iter__(self) -> Iterator[HostedReplica]: ...
 
-    def __contains__(self, replica: Any) -> bool:
-        """Whether this is still the replica of its partition."""
+    def __contains__(self, replica: Any) -> bool: ...
 
 
 class HostedLogs:
@@ -123,5 +118,4 @@ class HostedLogs:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
-        """Release the threads."""
         self._executor.shutdown(wait=False)

@@ -8,8 +8,6 @@ from sparklog.node.storage.directory.log_directory import LogDirectory
 
 
 class ProducerExpirationJob:
-    """Frees the state of idle producers."""
-
     name = "producer-expiration-check"
     is_due_at_start = False
 

@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 
 class RetentionJob:
-    """Drops old segments."""
-
     name = "log-retention"
     is_due_at_start = False
 
@@ -33,7 +31,6 @@ class RetentionJob:
         """The oldest segments that were from the future at the last check."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Drop the segments beyond the topics' retention."""
         wall_ms = wall_clock_ms()
         async for part in self._logs.on(directory):
             for replica in part:

@@ -23,8 +23,6 @@ _LONGEST_RETRY_MS: Final = 3_600_000
 
 
 class SegmentFacts(NamedTuple):
-    """A closed segment."""
-
     base_offset: Offset
     size_bytes: int
     first_timestamp_ms: TimestampMs | None
@@ -33,8 +31,6 @@ class SegmentFacts(NamedTuple):
 
 
 class LogFacts(NamedTuple):
-    """A compacted log."""
-
     topic_partition: TopicPartition
     segments: Sequence[SegmentFacts]
     """All but the active one."""
@@ -105,8 +101,6 @@ def cleanable_part(log: LogFacts, wall_ms: TimestampMs) -> Cleanable:
 
 
 class CleanerSchedule:
-    """The cleanings of one directory."""
-
     def __init__(self) -> None:
         self.set_aside: dict[TopicPartition, SetAside] = {}
         """The logs that could not be cleaned."""

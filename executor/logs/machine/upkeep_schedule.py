@@ -2,7 +2,7 @@
 
 Pure. A piece of work is one job on one directory. Rules kept:
 
-- A piece begins when it is due, whatever else is under way: no piece waits for another one.
+- A piece begins when it is due: no piece waits for another one.
 - A piece is due an interval after it last began, without jitter, and never runs twice at a time: intervals
   that pass while it runs count once, at its end. A failure makes no difference.
 
@@ -36,7 +36,6 @@ class UpkeepSchedule(Generic[_Piece]):
         """Of pieces that run."""
 
     def add(self, piece: _Piece, *, interval_ms: int, first_due_ms: int) -> None:
-        """Schedule a piece every `interval_ms`."""
         self._intervals_ms[piece] = interval_ms
         self._due_ms[piece] = first_due_ms
 
@@ -59,5 +58,4 @@ class UpkeepSchedule(Generic[_Piece]):
         return due
 
     def ended(self, piece: _Piece) -> None:
-        """Note that a piece has ended, successfully or not."""
         self._due_ms[piece] = self._begun_ms.pop(piece) + self._intervals_ms[piece]
