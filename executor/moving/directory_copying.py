@@ -40,8 +40,6 @@ _Result = TypeVar("_Result")
 
 
 class CopyServices(NamedTuple):
-    """The services shared by the moves of one broker."""
-
     broker_id: BrokerId
     table: PartitionTable
     store: LogStore
@@ -83,7 +81,6 @@ class DirectoryCopying:
         """The wait for its turn."""
 
     def wake(self) -> None:
-        """Check again for the next step."""
         self._woken.set()
 
     def halt(self) -> None:

@@ -45,8 +45,6 @@ class CopiedRange:
 
 @dataclass(slots=True)
 class LogCopy:
-    """The copy `future` of the log of `replica`."""
-
     replica: Replica
     future: FutureReplica
     _log: Log = field(init=False)

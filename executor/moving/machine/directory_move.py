@@ -46,7 +46,6 @@ class DirectoryMove:
     _is_told: bool = field(init=False, default=False)
 
     def secured(self) -> None:
-        """Note that the copy was flushed."""
         self._is_secured = True
 
     def next_step(
