@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """The `replica.fetch...` and `replica.socket...` parts of the broker's configuration."""
-
     limits: FetchLimits
     socket_timeout_ms: int
     socket_receive_buffer_bytes: int | None
@@ -111,7 +109,6 @@ class Fetcher:
             self._channel.close()
 
     def add(self, replica: Replica) -> None:
-        """Fetch for `replica` too, from its follower's current state."""
         self._fetches.add(replica)
         self._changed.set()
         if self._answers and not self._will_send_more:
@@ -223,7 +220,6 @@ class Fetcher:
                 self._hold_back(replica, len(records))
 
     def _hold_back(self, replica: Replica, fetched_bytes: int) -> None:
-        """Pause a replica for its quota."""
         rest_ms = self._rest_of(replica, fetched_bytes)
         if rest_ms is not None:
             self._fetches.rest(replica, monotonic_ms() + rest_ms)

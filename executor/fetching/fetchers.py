@@ -37,8 +37,6 @@ class _Slot(NamedTuple):
 
 
 class Fetchers(RoleListener[Replica]):
-    """The fetchers of one broker, for all replicas that follow."""
-
     def __init__(
         self,
         broker_id: BrokerId,
@@ -164,7 +162,6 @@ class Fetchers(RoleListener[Replica]):
             yield Sample(server.FETCHER_REQUESTS.of(**tags), Kind.METER, fetcher.requests_answered)
 
     async def stop(self) -> None:
-        """Stop every fetcher, and start no other."""
         self._stopped = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()

@@ -58,8 +58,6 @@ _SESSION_ERRORS: Final = frozenset(
 
 
 class FetchLimits(NamedTuple):
-    """The `replica.fetch...` parts of the broker's configuration."""
-
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -68,8 +66,6 @@ class FetchLimits(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    """One partition's part of an answer."""
-
     replica: "Replica"
     answered: FetchAnswered
     records: bytes | memoryview
@@ -84,8 +80,6 @@ class _Asked(NamedTuple):
 
 
 class LeaderFetches:
-    """The fetches of some partitions from their leader."""
-
     def __init__(self, broker_id: BrokerId, limits: FetchLimits) -> None:
         self.replicas: dict[TopicIdPartition, Replica] = {}
         self._broker_id = broker_id
@@ -109,7 +103,6 @@ class LeaderFetches:
         """The numbers of the requests in flight."""
 
     def add(self, replica: "Replica") -> None:
-        """Fetch for `replica` too, from its follower's current state."""
         key = replica.key
         self.replicas[key] = replica
         self._resting.pop(key, None)
@@ -264,7 +257,6 @@ class LeaderFetches:
         return self.refused(replica, now_ms)
 
     def refused(self, replica: "Replica", now_ms: int) -> int:
-        """Note a rejected answer; return the partition's pause in milliseconds."""
         key = replica.key
         refusals = self._refusals.get(key, 0)
         rest_ms = self._limits.backoff.pause_ms(refusals)

@@ -22,11 +22,9 @@ class BrokerSuspicions:
         return int(self._loop.time() * 1000)
 
     def connection_lost(self, broker_id: BrokerId) -> None:
-        """Note that a connection to the broker broke, or one was refused."""
         self._suspected.connection_lost(broker_id, self.now_ms())
 
     def connection_serves(self, broker_id: BrokerId) -> None:
-        """Note an answer of the broker."""
         if self._suspected.connection_serves(broker_id):
             self._wake()
 
@@ -36,11 +34,9 @@ class BrokerSuspicions:
         self._wake()
 
     def just_fenced(self, asker: object, topics: Set[Hashable]) -> tuple[BrokerRegistration, ...]:
-        """Return the fenced brokers to list in an answer to `asker` with these topics' leaders."""
         return self._suspected.just_fenced(asker, topics, self.now_ms())
 
     def is_any_suspected(self, leaders: Set[BrokerId]) -> bool:
-        """Whether one of `leaders` is suspected of being lost."""
         return self._suspected.suspected_until_ms(leaders, self.now_ms()) is not None
 
     async def until_none_is_suspected(self, leaders: Callable[[], Awaitable[Set[BrokerId]]]) -> None:

@@ -29,8 +29,6 @@ JUST_FENCED_MS: Final = 5_000
 
 
 class _Fenced:
-    """A fenced broker."""
-
     def __init__(self, registration: BrokerRegistration, since_ms: int) -> None:
         self.registration = registration
         """The last one that was live."""
@@ -58,7 +56,6 @@ class SuspectedBrokers:
         return self._lost_ms.pop(broker_id, None) is not None
 
     def image_changed(self, image: MetadataImage, now_ms: int) -> None:
-        """Take the next image."""
         for broker_id, before in self._image.brokers.items():
             after = image.brokers.get(broker_id)
             if after is before:
