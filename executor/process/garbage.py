@@ -62,7 +62,6 @@ class _Freezing:
         """The objects frozen since."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Act before or after a collection, by its phase."""
         if info["generation"] != _OLDEST_GENERATION:
             return
         looks_at_everything = self._since_count >= self._lasting_count

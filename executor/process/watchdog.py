@@ -36,7 +36,6 @@ def is_stopped(process_id: int) -> bool:
 
 
 def main() -> None:
-    """Watch the parent until it ends or is killed."""
     process_id, limit_ms = int(sys.argv[1]), int(sys.argv[2])
     stopped_looks = 0
     poll = select.poll()
