@@ -30,7 +30,6 @@ class MetadataFrameError(KafkaError):
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """Return the record as a value of the metadata log."""
     return _FRAME_HEADERS[record.__api_key__] + encode_to_bytes(record)
 
 

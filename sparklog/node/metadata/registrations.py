@@ -194,7 +194,6 @@ class PartitionRegistration:
         )
 
     def to_record(self, topic_id: UUID, partition: int) -> PartitionRecord:
-        """Return the record of the partition's whole state."""
         return PartitionRecord(
             partition_id=partition,
             topic_id=topic_id,

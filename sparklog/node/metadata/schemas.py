@@ -95,8 +95,6 @@ class BrokerEndpoint(_NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFeature(_NestedEntity):
-    """A feature and the levels that a broker supports."""
-
     __version__: ClassVar[int] = 4
     name: str = field(metadata=_STRING)
     min_supported_version: int = field(metadata=_INT16)
@@ -276,8 +274,6 @@ class AccessControlEntryRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveAccessControlEntryRecord(MetadataRecord):
-    """An ACL was deleted."""
-
     __api_key__: ClassVar[int] = 19
     id: UUID = field(metadata=_UUID)
 
@@ -297,8 +293,6 @@ class UserScramCredentialRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveUserScramCredentialRecord(MetadataRecord):
-    """A user's SCRAM credential of a mechanism was deleted."""
-
     __api_key__: ClassVar[int] = 22
     name: str = field(metadata=_STRING)
     mechanism: int = field(metadata=_INT8)
