@@ -142,5 +142,4 @@ class ServedLog:
 
 
 def fetch_refusal(error_code: ErrorCode) -> FetchResponse:
-    """Return the response to a request that is refused as a whole."""
     return unthrottled(FetchResponse, error_code=error_code, responses=())

@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotTaker:
-    """Takes snapshots of one replica of the metadata log into `store`."""
-
     def __init__(
         self, store: SnapshotStore, log: Log, limits: SnapshotLimits, now_ms: Callable[[], TimestampMs]
     ) -> None:
@@ -42,7 +40,6 @@ class SnapshotTaker:
             self._taking = asyncio.get_running_loop().create_task(self._take(metadata))
 
     def loaded(self) -> None:
-        """Record that the metadata was loaded from a snapshot."""
         self._schedule.taken(self._now_ms())
 
     async def idle(self) -> None:

@@ -59,8 +59,6 @@ class DamagedSnapshotError(KafkaError):
 
 
 class MetadataSnapshot(NamedTuple):
-    """State of the metadata log at one offset."""
-
     image: MetadataImage
     voters: VoterSet | None
     """The voters in force; `None` if the log has not named any."""
@@ -134,8 +132,6 @@ def read_last_timestamp(snapshot_id: SnapshotId, first_batch: bytes) -> Timestam
 
 
 class _Reading:
-    """State of reading the batches of a snapshot."""
-
     def __init__(self, snapshot_id: SnapshotId) -> None:
         self._snapshot_id = snapshot_id
         self._next_offset = 0

@@ -38,8 +38,6 @@ class DownloadRefusedError(KafkaError):
 
 
 class SnapshotDownload:
-    """Progress of the download of one snapshot."""
-
     def __init__(
         self,
         snapshot_id: SnapshotId,

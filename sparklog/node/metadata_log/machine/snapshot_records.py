@@ -39,7 +39,6 @@ def snapshot_id_of(image: MetadataImage) -> SnapshotId:
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Yield the records that make the image."""
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION_FEATURE, name)):
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for _, registration in sorted(image.brokers.items()):

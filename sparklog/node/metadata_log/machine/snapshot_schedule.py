@@ -21,8 +21,6 @@ from sparklog.protocol.types import Offset, SnapshotId, TimestampMs
 
 
 class SnapshotSchedule:
-    """Schedule of the snapshots at one replica of the log."""
-
     def __init__(self, limits: SnapshotLimits, now_ms: TimestampMs) -> None:
         self._limits = limits
         self._replayed_bytes = 0
@@ -33,7 +31,6 @@ class SnapshotSchedule:
         self._replayed_bytes += size_bytes
 
     def is_due(self, now_ms: TimestampMs) -> bool:
-        """Whether a snapshot of the newest committed image is due."""
         if not self._replayed_bytes:
             return False
         limits = self._limits
