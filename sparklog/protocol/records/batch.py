@@ -310,7 +310,6 @@ def _wrong_crc(crc: int, header: BatchHeader) -> CorruptBatchError:
 
 
 def _refuse_short(records: bytes | memoryview) -> None:
-    """Raise the error for fewer bytes than a header has."""
     if len(records) >= LENGTH_OVERHEAD:
         batch_length = int.from_bytes(records[8:12], "big", signed=True)
         if batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
