@@ -29,8 +29,6 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 
 class _Match(IntEnum):
-    """Match type of a filter component."""
-
     EXACT = 0
     DEFAULT = 1
     SPECIFIED = 2
@@ -58,7 +56,6 @@ async def describe_client_quotas_response(image: MetadataImage, request: Any) ->
 
 
 def _asked(components: tuple[ComponentData, ...]) -> dict[str, tuple[_Match, str | None]]:
-    """Return the filter of each entity type."""
     asked: dict[str, tuple[_Match, str | None]] = {}
     for component in components:
         entity_type = component.entity_type

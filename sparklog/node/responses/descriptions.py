@@ -23,7 +23,6 @@ class Descriptions:
         self._config = config
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """Return the handler of each API."""
         return {
             ApiKey.DESCRIBE_CONFIGS: self._configs,
             ApiKey.LIST_CONFIG_RESOURCES: self._config_resources,

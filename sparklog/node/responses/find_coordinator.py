@@ -34,8 +34,6 @@ _MESSAGES: Final = {
 
 
 class CoordinatorType(IntEnum):
-    """Kind of the key of a FindCoordinator request."""
-
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2

@@ -140,7 +140,6 @@ def _asked_topics(image: MetadataImage, request: Any) -> Iterator[TopicImage | _
 
 
 def error_for_missing(name: str) -> ErrorCode:
-    """Return the error code for a requested topic name that does not exist."""
     try:
         check_topic_name(name)
     except InvalidTopicNameError as error:

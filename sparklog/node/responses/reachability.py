@@ -37,7 +37,6 @@ def is_any_live(image: MetadataImage) -> bool:
 def live_among(
     image: MetadataImage, broker_ids: Iterable[BrokerId], listener_name: str
 ) -> Iterator[BrokerId]:
-    """Yield those of `broker_ids` that are unfenced and have the listener."""
     for broker_id in broker_ids:
         broker = image.brokers.get(broker_id)
         if broker is not None and not broker.fenced and broker.endpoint(listener_name) is not None:

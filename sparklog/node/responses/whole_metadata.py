@@ -46,7 +46,6 @@ class WholeMetadata:
         self._answers: dict[_Key, EncodedBody | asyncio.Task[EncodedBody]] = {}
 
     def leaders_told(self, image: MetadataImage, request: Any) -> Set[BrokerId]:
-        """Return all leaders in the response."""
         self._take_in(image)
         if self._leaders is None:
             self._leaders = in_one_go(leaders_told(image, request))
