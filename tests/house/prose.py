@@ -19,7 +19,6 @@ TREES: Final = ("sparklog", "driver", "executor", "jobs")
 
 # A line is deleted once its directory has been edited; all others are checked.
 NOT_YET_CLEAN: Final = (
-    "sparklog/node/storage/log/log.py",
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",
     "sparklog/authorization",
@@ -44,8 +43,6 @@ NOT_YET_CLEAN: Final = (
     "sparklog/types.py",
     # The executor.
     "executor/coordinators",
-    "executor/logs",
-    "executor/process",
     # Applications.
     "jobs",
 )

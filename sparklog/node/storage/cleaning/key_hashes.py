@@ -24,8 +24,6 @@ _UPPER: Final = np.uint64(0xFFFFFFFF00000000)
 
 
 class KeyHashes:
-    """One random choice of the hash functions."""
-
     def __init__(self) -> None:
         count = (2 + _WIDTHS[-1] // 4) * _FUNCTIONS
         multipliers = np.frombuffer(os.urandom(8 * count), dtype=np.uint64).reshape(-1, _FUNCTIONS)

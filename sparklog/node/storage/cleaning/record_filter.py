@@ -54,8 +54,6 @@ _KEPT_WHEN_EMPTY: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class Round(NamedTuple):
-    """Parameters of one cleaning."""
-
     known_up_to: Offset
     """Exclusive: the map has the keys from the first dirty offset up to here."""
     end_offset: Offset
@@ -84,8 +82,6 @@ class _Verdict(NamedTuple):
 
 
 class RecordFilter:
-    """Filters a log's batches, given in order."""
-
     def __init__(
         self,
         offset_map: OffsetMap,

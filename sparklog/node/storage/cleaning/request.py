@@ -17,8 +17,6 @@ class LastBatch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningRequest:
-    """One round over one log."""
-
     directory: str
     segments: list[SealedSegment]
     """All below `end_offset`, oldest first; the last may reach above it."""
@@ -65,8 +63,6 @@ class CleanedGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningOutcome:
-    """Result of a round."""
-
     cleaned_up_to: Offset
     """Exclusive; below the request's end if the map was too small, for another round."""
     groups: list[CleanedGroup]

@@ -6,8 +6,6 @@ from sparklog.protocol.types import Offset, ProducerId
 
 
 class AbortedTransactionEntry(NamedTuple):
-    """An aborted transaction and where it lies."""
-
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset

@@ -52,7 +52,6 @@ class OffsetIndex(IndexFile):
         return self._replace_entries(content, removals, entry_count)
 
     def last_entry(self) -> OffsetPosition | None:
-        """Return the entry with the largest offset."""
         if self._last is None and self.entry_count:
             self._last = self._absolute(self._fields(self.entry_count - 1))
         return self._last

@@ -56,24 +56,24 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog, *, is_new: bool
     ) -> None:
         self.missing = loaded.missing
-        """What recovery found to be gone of what this replica had (a reason for people); None for nothing.
+        """The reason why recovery considers records of this replica lost, as text; None for no loss.
 
-        Whoever counts this log as a replica tells the controller first, and forgets it when that is done.
+        The owner of the replica reports it to the controller first, and then resets it.
         """
         self.checked_bytes = loaded.checked_bytes
-        """How much of it had to be read when it was opened."""
+        """The number of bytes that were read when it was opened."""
         state = LogState(directory, config, loaded)
         LogFlushing.__init__(self, state, is_new=is_new)
         self.parent: Final = str(directory.parent)
-        """The data directory it lies in, whatever becomes of its own name."""
+        """The data directory, which stays the same when the log's own directory is renamed."""
         self.topic_partition = state.topic_partition
         self.topic_id = topic_id
-        """What partition.metadata says; None while nothing does."""
+        """The topic id of partition.metadata; None without the file."""
         self.segments = state.segments
         self.epochs = state.epochs
-        """Which leader epoch began where."""
+        """The leader epochs and their start offsets."""
         self.cleaning = LogCleaning(state)
-        """What is to be done to have it cleaned."""
+        """The cleaning of this log."""
 
     @classmethod
     def open(
@@ -132,7 +132,6 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def directory(self) -> Path:
-        """Where its files lie."""
         return self._state.directory
 
     @property
@@ -142,17 +141,15 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def config(self) -> LogConfig:
-        """What it obeys; `reconfigure` changes it."""
         return self._state.config
 
     @property
     def producers(self) -> ProducerStates:
-        """What it remembers of its producers."""
         return self._state.producers
 
     @property
     def loading(self) -> ProducerLoading | None:
-        """What remains to be done of the last truncation; see `truncate_to`."""
+        """The rest of the last truncation, None for nothing; see `truncate_to`."""
         return self._state.loading
 
     @property
@@ -172,7 +169,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def checkpointed_recovery_point(self) -> Offset:
-        """The highest recovery point that a file may have of it; who writes the file says so."""
+        """The highest recovery point that a file may have of it; set by the writer of the file."""
         return self._state.checkpointed_recovery_point
 
     @checkpointed_recovery_point.setter
@@ -181,12 +178,12 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def cleaned_offset(self) -> Offset | None:
-        """Below it a cleaning has met every record; None for a log that was never cleaned."""
+        """The offset below which a cleaning has read every record; None for a log that was never cleaned."""
         return self._state.cleaned_offset
 
     @property
     def checkpointed_cleaned_offset(self) -> Offset:
-        """The highest cleaned offset that a file may have of it; who writes the file says so."""
+        """The highest cleaned offset that a file may have of it; set by the writer of the file."""
         return self._state.checkpointed_cleaned_offset
 
     @checkpointed_cleaned_offset.setter
@@ -195,27 +192,26 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether recovery would trust what was written over what was cut, or a cleaner pass it by."""
+        """Whether recovery or the cleaner would skip records that replaced truncated ones."""
         return self._state.is_checkpointed_too_high
 
     @property
     def first_segment_base_offset(self) -> Offset:
-        """Where the files begin; the log start offset may lie above."""
+        """The base offset of the first file; the log start offset may lie above."""
         return self.segments.all[0].base_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of record batches in all segments."""
         return self.segments.size_bytes
 
     @property
     def truncation_count(self) -> int:
-        """How often it was cut: what was read of it before and is used after may have gone."""
+        """The number of truncations: a position read before one may be invalid after it."""
         return self._state.truncations.begun
 
     @property
     def is_intact(self) -> bool:
-        """Whether its files are where they belong and say what is in memory, as far as that can be seen."""
+        """Whether its files are in place and agree with memory, as far as is known."""
         return not self._state.is_torn and self.directory.exists()
 
     def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
@@ -306,11 +302,11 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             return state.segments.delete_files_due(now_ms)
 
     def remove_expired_producers(self, now_ms: TimestampMs) -> Iterator[int]:
-        """Forget producers that have been idle for producer.id.expiration.ms; yield how many, in steps."""
+        """Remove producers idle for producer.id.expiration.ms; yield the number of each step."""
         return self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Obey another configuration from now on (index sizes: from the next segment on)."""
+        """Apply a configuration (index sizes: from the next segment on)."""
         self._state.config = config
 
     def close(self, *, clean: bool = True) -> None:

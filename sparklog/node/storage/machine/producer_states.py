@@ -104,8 +104,6 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerStates:
-    """Producer state of one log, by producer id."""
-
     __slots__ = (
         "_generation",
         "_open",

@@ -12,8 +12,6 @@ from sparklog.protocol.types import Offset, TimestampMs
 
 
 class RetainedSegment(Protocol):
-    """A segment, as far as retention looks at it."""
-
     @property
     def base_offset(self) -> Offset: ...
 

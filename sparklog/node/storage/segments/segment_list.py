@@ -82,7 +82,6 @@ class SegmentList:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all record batches."""
         return sum(segment.size_bytes for segment in self.all)
 
     def read(
