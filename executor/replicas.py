@@ -62,8 +62,6 @@ EXAMINERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ClusterMembership:
-    """The broker as a member of its cluster."""
-
     broker_id: BrokerId
     broker_epoch: Callable[[], BrokerEpoch | None]
     holds_lease: Callable[[int], bool] = lambda now_ms: True
@@ -135,8 +133,6 @@ class LogKeeping:
 
 
 class Replicas:
-    """All replicas of one broker."""
-
     def __init__(
         self,
         membership: ClusterMembership,

@@ -13,11 +13,11 @@ from sparklog.executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from sparklog.executor.api.delete_records import DeleteRecordsHandler
 from sparklog.executor.api.describe_log_dirs import describe_log_dirs
 from sparklog.executor.api.describe_producers import DescribeProducersHandler
-from sparklog.executor.api.fetch.fetch.fetch import FetchHandler
-from sparklog.executor.api.fetch.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.fetch.fetch.fetch import FetchHandler
+from sparklog.executor.api.fetch.fetch.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from sparklog.executor.api.produce.produce.produce import ProduceHandler
+from sparklog.executor.api.produce.produce.produce.produce import ProduceHandler
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.table import group_handlers
@@ -67,7 +67,7 @@ def _found(services: BrokerServices) -> dict[ApiKey, Handler]:
 
 
 def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuotas) -> dict[ApiKey, Api]:
-    """Return the handlers of partition APIs, which serve before the replicas have an image."""
+    """Return the rows of partition APIs. The replicas need no image yet."""
     table, delayed, executor = replicas.table, replicas.delayed, replicas.executor
     sessions = FetchSessions(
         lambda: SystemRandom().randint(1, LARGEST), slots=config.max_incremental_fetch_session_cache_slots

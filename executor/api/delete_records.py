@@ -73,7 +73,6 @@ class _Deletions(Settling[_Deletion]):
         """Those of the replicas left that are to be looked at again."""
 
     def add(self, deletion: _Deletion) -> None:
-        """Add a partition whose records were deleted here, or that has failed."""
         self.parts.append(deletion)
         deletion.check()
         if not deletion.settled and deletion.replica is not None:

@@ -76,7 +76,7 @@ class ListOffsetsHandler:
         self._executor = executor
 
     async def handle(self, request: Request) -> Response:
-        """Answer each partition on its own, after the look-ups of timestamps."""
+        """Answer each partition on its own; timestamps are looked up last."""
         body = await upgrade_in_steps(request.body)
         duplicates = await _named_twice(body)
         topics: list[tuple[str, list[Any]]] = []

@@ -41,8 +41,6 @@ _NO_DIRECTORY: Final = UUID(int=0)
 
 
 class QuorumHandlers:
-    """The handlers of requests from candidates and leaders."""
-
     def __init__(
         self, replica: MetadataReplica, log_end: Callable[[str, int, LeaderEpoch], LogPosition]
     ) -> None:
@@ -117,7 +115,7 @@ class QuorumHandlers:
         return _quorum_response(end_response, "EndQuorumEpochResponse", answer)
 
     def fetch(self, request: Request) -> Any:
-        """Answer Fetch from the broker's copy of the metadata log; a new candidate names no epoch."""
+        """Answer Fetch from this copy of the metadata log; a candidate that copies it names no epoch."""
         body, election = upgrade(request.body), self._voter.election
         if body.cluster_id not in (None, self._replica.cluster_id):
             return fetch_refusal(ErrorCode.inconsistent_cluster_id)
@@ -208,7 +206,7 @@ class QuorumHandlers:
 
 
 def _only_partition(body: Any) -> Any | None:
-    """Return the row of the metadata log in a quorum request; None if there are other rows."""
+    """Return the row of the metadata log in a quorum request; None unless it is the only row."""
     if len(body.topics) != 1 or len(body.topics[0].partitions) != 1:
         return None
     topic = body.topics[0]

@@ -79,7 +79,6 @@ class BrokerMonitoring:
         registry.gauge(server.APPLIED_OFFSET, lambda: quorum.image().offset)
 
     def watch_listener(self, listener: Listener) -> None:
-        """Include a listener's connections."""
         self.registry.add_source(listener.samples)
 
     async def run(self) -> None:

@@ -60,7 +60,7 @@ class IsrChecks(RoleListener[Replica]):
             self._expands += 1
 
     def deleted(self, replica: Replica) -> None:
-        """Forget a replica without proposals."""
+        """Forget the replica's proposal."""
         self._to_send_again.pop(replica, None)
 
     def take_due(self, now_ms: int) -> Sequence[Replica]:

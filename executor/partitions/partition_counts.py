@@ -24,8 +24,6 @@ _COUNTS: Final = {
 
 
 class PartitionCounts(RoleListener[Replica]):
-    """The counts of one broker's replicas by their states."""
-
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._counted: dict[Replica, tuple[str, ...]] = {}

@@ -59,7 +59,6 @@ class ProducerLoads(RoleListener[Replica]):
             self.deleted(replica)
 
     def deleted(self, replica: Replica) -> None:
-        """Cancel the load."""
         if replica.log.loading is not None:
             replica.log.loading.cancel()
 

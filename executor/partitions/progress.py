@@ -89,7 +89,7 @@ class PartitionProgress:
             reader.touch()
 
     def follower_fell_back(self) -> None:
-        """Touch the readers: a follower has fetched below its former offset (truncated, or an old request).
+        """Touch followers' readers: one has fetched below its former offset (truncated, or an old request).
 
         A follower states its position again in its session's next request. An idle partition would not be
         named otherwise, and the follower would count as lagging until the next append.
@@ -103,7 +103,6 @@ class PartitionProgress:
             reader.touch()
 
     def fail_appends(self, error: KafkaError) -> None:
-        """Fail the appends that wait for the high watermark."""
         appends, self._appends = self._appends, deque()
         for _, waiting in appends:
             waiting.settle(error)

@@ -201,7 +201,6 @@ class Replica:
             self._leader_log.handle(event)
 
     def brokers_changed(self, brokers: Mapping[BrokerId, BrokerStatus]) -> None:
-        """Update the metadata of brokers."""
         if self._leader_log is not None:
             self._leader_log.handle(BrokersChanged(brokers, self._host.now_ms()))
             self.low_watermark_moved()

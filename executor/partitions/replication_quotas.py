@@ -9,8 +9,6 @@ from sparklog.protocol.types import BrokerId
 
 
 class ReplicationQuotas:
-    """The quotas of a leader's sends, a follower's fetches, and copies within the broker."""
-
     def __init__(self, broker_id: BrokerId, config: BrokerConfig) -> None:
         self._broker_id = broker_id
         self._started_with = config

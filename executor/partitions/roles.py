@@ -119,7 +119,6 @@ class Roles:
             self._retrying = asyncio.get_running_loop().create_task(self._open_refused())
 
     async def stop(self) -> None:
-        """Stop opening logs."""
         self._refused.clear()
         if self._retrying is not None:
             await self._retrying
@@ -232,7 +231,6 @@ class Roles:
             await self._logs.side_by_side(self._drop(replica) for replica in part)
 
     async def _drop(self, replica: Replica) -> None:
-        """Drop a replica that is no longer assigned to this broker."""
         self._table.remove(replica)
         replica.delete()
         self._reports.forget(replica.key)

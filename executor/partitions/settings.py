@@ -28,8 +28,6 @@ LATEST_READABLE_MS: Final = (2**63 - 1) // 1000
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """The configuration of a topic, as its partitions use it."""
-
     log: LogConfig
     min_insync_replicas: int
     codec: Codec | None
@@ -104,5 +102,4 @@ class TopicSettings:
         self._own.clear()
 
     def forget(self, topic: str) -> None:
-        """Forget a topic that has changed or was deleted."""
         self._own.pop(topic, None)

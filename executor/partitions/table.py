@@ -36,7 +36,6 @@ class PartitionTable:
 
     @property
     def leader_count(self) -> int:
-        """The number of partitions that this broker leads."""
         return sum(replica.leadership is not None for replica in self)
 
     def of_topic(self, topic_id: UUID) -> Collection[Replica]:

@@ -37,8 +37,6 @@ _USUAL_ERRORS: Final = frozenset(
 
 
 class TopicTraffic:
-    """The traffic of one topic since it was last read."""
-
     __slots__ = (
         "broker",
         "bytes_in",
@@ -59,13 +57,11 @@ class TopicTraffic:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Reset the numbers after they were read."""
         self.is_noted = False
         self.messages_in = self.bytes_in = self.bytes_out = self.bytes_rejected = 0
         self.produces = self.fetches = self.failed_produces = self.failed_fetches = 0
 
     def produced(self, message_count: int, byte_count: int) -> None:
-        """Count a client's appended batch."""
         self.produces += 1
         self.messages_in += message_count
         self.bytes_in += byte_count
@@ -73,7 +69,6 @@ class TopicTraffic:
             self._note()
 
     def produce_failed(self, error: KafkaError, byte_count: int) -> None:
-        """Count a client's refused batch."""
         self.produces += 1
         code, broker = error.error_code, self.broker
         if code is ErrorCode.message_too_large:
@@ -90,7 +85,6 @@ class TopicTraffic:
             self._note()
 
     def fetched(self, byte_count: int, error_code: ErrorCode, *, by_follower: bool) -> None:
-        """Count a read of a partition for a request."""
         self.fetches += 1
         if by_follower:
             self.broker.replication_bytes_out += byte_count

@@ -15,8 +15,6 @@ sends the rest again hears of the next ones."""
 
 
 class RecordError(NamedTuple):
-    """The error of a record."""
-
     batch_index: int
     """Which one of its batch, the first being 0."""
     error_code: ErrorCode

@@ -70,7 +70,6 @@ class _Source:
         self._pieces = pieces
 
     def varint(self, longest: int = LONGEST_INT_BYTES) -> int:
-        """Return the next varint."""
         while len(self.data) - self.position < longest and (piece := next(self._pieces, None)) is not None:
             self.data = self.data[self.position :] + bytes(piece)
             self.position = 0

@@ -56,8 +56,6 @@ class CostlyWalkError(Exception):
 
 
 class RecordLimits(NamedTuple):
-    """The limits for each record of a batch."""
-
     require_keys: bool = False
     earliest_ms: TimestampMs | None = None
     """The first timestamp that is allowed, and the last one; None where those of producers do not count
@@ -251,7 +249,6 @@ class RecordWalk:
         return earliest_ms <= base + lowest and base + highest <= latest_ms
 
     def _look_closer(self, index: int, timestamp_delta: int, *, has_key: bool) -> None:
-        """Note the errors of a record, if any."""
         limits = self._limits
         if len(self._errors) == MOST_RECORD_ERRORS:
             return

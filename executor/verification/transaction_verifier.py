@@ -36,8 +36,6 @@ _RETRIABLE = frozenset(
 
 
 class TransactionOfProducer(NamedTuple):
-    """The transaction to which batches belong."""
-
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch

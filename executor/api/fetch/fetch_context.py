@@ -111,8 +111,6 @@ class CachedPartition:
 
 
 class FetchContext:
-    """A fetch session, or a single request without one."""
-
     __slots__ = ("acls", "changed", "is_follower", "is_paused", "partitions", "session_id", "waiting")
 
     def __init__(self, *, is_follower: bool, session_id: int = NO_SESSION_ID) -> None:

@@ -147,7 +147,7 @@ class ClientListeners:
         return cls(listeners, endpoints, config, request_quotas, connection_quotas, authorization, renewal)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Serve from the first image on."""
+        """Serve from the first image on; apply quotas and dynamic limits."""
         await self._request_quotas.apply(image, delta)
         if delta.changed_client_quotas:
             rates = AddressLimits(CONNECTION_CREATION_RATE, image.client_quotas)

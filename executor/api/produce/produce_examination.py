@@ -7,7 +7,7 @@ thread.
 
 from typing import Final, NamedTuple
 
-from sparklog.executor.api.produce.produce.delayed_produce import ProducedPartition
+from sparklog.executor.api.produce.produce.produce.delayed_produce import ProducedPartition
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import CostlyWalkError
@@ -37,8 +37,6 @@ class Unexamined(NamedTuple):
 
 
 class Examination:
-    """The batches of one request, examined at once or later by a thread."""
-
     __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_plain_bytes_left", "_records_left", "later")
 
     def __init__(self, max_decompressed_bytes: int) -> None:

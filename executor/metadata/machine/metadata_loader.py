@@ -66,7 +66,6 @@ class MetadataLoader:
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
     ) -> None:
-        """Replay the records of the next batches."""
         self.image, self._delta = replay_records(self.image, records, last_offset, leader_epoch)
 
     def next_publication(

@@ -53,8 +53,6 @@ NO_ELECTION: Final = ElectionState(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest:
-    """The parameters of a Vote request to one voter."""
-
     cluster_id: str | None
     voter_id: BrokerId | None
     """The voter for which the candidate means the request; None if unknown."""

@@ -56,8 +56,6 @@ def _counts(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
 
 
 class DirectoryReports:
-    """The reports to the controller about the replicas of one broker."""
-
     def __init__(self, broker_id: BrokerId, assign: Callable[[TopicIdPartition, UUID], None]) -> None:
         self._broker_id = broker_id
         self._assign = assign
@@ -92,7 +90,6 @@ class DirectoryReports:
             self._assign(key, directory_id)
 
     def stays(self, key: TopicIdPartition) -> None:
-        """Report that the replica remains in its directory."""
         self._moves_to.pop(key, None)
 
     def damaged(self, key: TopicIdPartition) -> None:

@@ -93,8 +93,6 @@ class TruncateFullyAndStartAt:
 
 @dataclass(frozen=True, slots=True)
 class MoveHighWatermark:
-    """Set the follower's high watermark."""
-
     high_watermark: Offset
 
 

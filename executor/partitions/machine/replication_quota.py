@@ -17,8 +17,6 @@ _MAX_REST_MS: Final = 1_000
 
 
 class ReplicationQuota:
-    """The quota of one direction of a broker's replication."""
-
     __slots__ = ("_bound", "_broker_id", "_rate", "is_bounded")
 
     def __init__(self, broker_id: BrokerId, windows: QuotaWindows) -> None:

@@ -69,7 +69,6 @@ class Addition(NamedTuple):
     answered: Callable[[Unverified], None]
 
     def fail(self, error_code: ErrorCode) -> None:
-        """Answer all partitions with the error."""
         self.answered(dict.fromkeys(self.partitions, error_code))
 
 
