@@ -13,11 +13,11 @@ from sparklog.executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from sparklog.executor.api.delete_records import DeleteRecordsHandler
 from sparklog.executor.api.describe_log_dirs import describe_log_dirs
 from sparklog.executor.api.describe_producers import DescribeProducersHandler
-from sparklog.executor.api.fetch.fetch.fetch.fetch import FetchHandler
-from sparklog.executor.api.fetch.fetch.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.fetch import FetchHandler
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from sparklog.executor.api.produce.produce.produce.produce import ProduceHandler
+from sparklog.executor.api.produce.produce import ProduceHandler
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.table import group_handlers

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from sparklog.executor.api.fetch.fetch.cold_reads import look_up, warm
-from sparklog.executor.api.fetch.fetch.fetch_authorization import MayRead, readable
-from sparklog.executor.api.fetch.fetch.fetch_context import CachedPartition, FetchContext
-from sparklog.executor.api.fetch.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
-from sparklog.executor.api.fetch.fetch.fetch_responses import fetch_response
-from sparklog.executor.api.fetch.fetch.fetch_sessions import FetchSessions
-from sparklog.executor.api.fetch.fetch.partition_reads import (
+from sparklog.executor.api.fetch.cold_reads import look_up, warm
+from sparklog.executor.api.fetch.fetch_authorization import MayRead, readable
+from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
+from sparklog.executor.api.fetch.fetch_responses import fetch_response
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.partition_reads import (
     FetchServices,
     counts_for_quota,
     read_failed,

@@ -8,7 +8,7 @@ Source: Kafka's KafkaApis.handleFetchRequest.
 
 from collections.abc import Callable
 
-from sparklog.executor.api.fetch.fetch.fetch_context import FetchContext, PartitionKey
+from sparklog.executor.api.fetch.fetch_context import FetchContext, PartitionKey
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.protocol.errors import ErrorCode, KafkaError

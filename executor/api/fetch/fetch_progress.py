@@ -12,13 +12,13 @@ Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
 import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.executor.api.fetch.fetch.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
-    from sparklog.executor.api.fetch.fetch.fetch.cold_reads import ColdLookUp
+    from sparklog.executor.api.fetch.cold_reads import ColdLookUp
     from sparklog.executor.partitions.replica import Replica
     from sparklog.node.storage.file_region import FileRegion
     from sparklog.protocol.types import AbortedTransaction

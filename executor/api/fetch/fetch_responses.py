@@ -12,7 +12,7 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from sparklog.executor.api.current_leaders import CurrentLeaders
-from sparklog.executor.api.fetch.fetch.fetch_progress import FetchedPartition
+from sparklog.executor.api.fetch.fetch_progress import FetchedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode

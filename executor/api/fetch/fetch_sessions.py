@@ -15,7 +15,7 @@ Pure. `new_session_id` returns ids: any positive number of 31 bits, hard to gues
 from collections.abc import Callable
 from typing import Any
 
-from sparklog.executor.api.fetch.fetch.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
+from sparklog.executor.api.fetch.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
 from sparklog.node.serving.requests import Peer
 from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH, FULL_EPOCH, NO_SESSION_ID, epoch_after
 from sparklog.protocol.errors import ErrorCode, KafkaError

@@ -9,9 +9,9 @@ from asyncio import Future
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from sparklog.executor.api.fetch.fetch.fetch.cold_reads import ColdLookUp
-from sparklog.executor.api.fetch.fetch.fetch.fetch_progress import FetchedPartition, FetchProgress
-from sparklog.executor.api.fetch.fetch.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.cold_reads import ColdLookUp
+from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchProgress
+from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.partitions.damage_search import find_damage
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.damage import Damage

@@ -8,8 +8,8 @@ last of them the coordinator of a transaction is asked (`transactional_appends`)
 
 from typing import NamedTuple
 
-from sparklog.executor.api.produce.produce.delayed_produce import ACKS_ALL, ProducedPartition
-from sparklog.executor.api.produce.produce.produce_examination import Examination
+from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ProducedPartition
+from sparklog.executor.api.produce.produce_examination import Examination
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error

@@ -16,17 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.executor.api.produce.produce.delayed_produce import ACKS_ALL, ACKS_NONE, DelayedProduce
-from sparklog.executor.api.produce.produce.partition_appends import (
+from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ACKS_NONE, DelayedProduce
+from sparklog.executor.api.produce.partition_appends import (
     TransactionalBatch,
     append_failed,
     append_in_epoch,
     append_produced,
     append_verified,
 )
-from sparklog.executor.api.produce.produce.produce_examination import Examination
-from sparklog.executor.api.produce.produce.produce_responses import produce_response, produce_response_of_many
-from sparklog.executor.api.produce.produce.transactional_appends import verified_batches
+from sparklog.executor.api.produce.produce_examination import Examination
+from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
+from sparklog.executor.api.produce.transactional_appends import verified_batches
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier

@@ -7,7 +7,7 @@ thread.
 
 from typing import Final, NamedTuple
 
-from sparklog.executor.api.produce.produce.produce.delayed_produce import ProducedPartition
+from sparklog.executor.api.produce.delayed_produce import ProducedPartition
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.walk import CostlyWalkError

@@ -9,7 +9,7 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from sparklog.executor.api.current_leaders import CurrentLeaders
-from sparklog.executor.api.produce.produce.delayed_produce import DelayedProduce, ProducedPartition
+from sparklog.executor.api.produce.delayed_produce import DelayedProduce, ProducedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.requests import Response
 from sparklog.node.serving.throttling import unthrottled

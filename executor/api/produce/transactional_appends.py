@@ -9,7 +9,7 @@ producers know that their last transaction may still be on its way to its end (C
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.executor.api.produce.produce.partition_appends import TransactionalBatch, append_failed
+from sparklog.executor.api.produce.partition_appends import TransactionalBatch, append_failed
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import (
     BatchToVerify,
