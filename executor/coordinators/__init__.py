@@ -1,1 +1,1 @@
-"""Coordinators: what a broker decides because it leads a partition of an internal topic."""
+"""Coordinators of groups and transactions, one for each partition of their topics that this broker leads."""

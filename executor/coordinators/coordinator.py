@@ -1,10 +1,10 @@
-"""The coordinator of one partition, in one leader epoch: from its machine's decisions to the log, and back.
+"""The coordinator of one partition in one leader epoch: from its machine's decisions to the log, and back.
 
 `CoordinatorPartition` decides what is appended, answered and carried out, and when. The coordinator appends
 to the replica's log, hands effects to their kind, and reports how far the log is committed.
 
-A batch is written with acks=all: not at all while fewer than min.insync.replicas are in sync, and it counts
-as committed when the high watermark has passed it.
+A batch is written with acks=all: refused while fewer than min.insync.replicas are in sync, committed once the
+high watermark has passed it.
 
 Source: Kafka's CoordinatorPartitionWriter.
 """
@@ -26,26 +26,23 @@ from sparklog.protocol.types import LeaderEpoch, Offset
 
 
 class CoordinatorOwner(Protocol):
-    """The runtime of a coordinator."""
-
-    def now(self) -> Now:
-        """Return both times."""
+    def now(self) -> Now: ...
 
     def obey_lease(self) -> None:
         """Close the coordinators if the lease is out."""
 
     def schedule(self, coordinator: "Coordinator") -> None:
-        """Call the partition's `tick` in time; it has decided something."""
+        """Call the partition's `tick` in time, after a decision."""
 
     def reload(self, coordinator: "Coordinator") -> None:
-        """Load another one, in a later turn of the loop: this one has closed its partition."""
+        """Load a successor in a later turn of the loop; this coordinator has closed its partition."""
 
 
 class Coordinator:
-    """One partition's coordinator: the port of its `CoordinatorPartition`, and a reader of its replica."""
+    """Port of the partition's `CoordinatorPartition`, and reader of its replica's progress."""
 
     is_follower: Final = False
-    """It hears of its partition's progress as a consumer does."""
+    """The replica reports progress as to a consumer."""
 
     partition_type: ClassVar[type[CoordinatorPartition]] = CoordinatorPartition
     """The simulator has one that forgives its machine nothing."""
@@ -61,7 +58,7 @@ class Coordinator:
         assert replica.leader_epoch is not None, "it leads"
         self.replica: Final = replica
         self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
-        """Of the partition: Kafka's coordinator epoch."""
+        """Leader epoch of the partition: Kafka's coordinator epoch."""
         self.partition_index: Final = replica.topic_partition.partition
         self.partition: Final = self.partition_type(
             str(replica), kind.new_machine(self.partition_index), self, kind.write_timeout_ms
@@ -72,7 +69,7 @@ class Coordinator:
         replica.progress.add_reader(self)
 
     def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what came of an effect; nothing happens once this is closed."""
+        """Let the machine decide about the outcome of an effect; a no-op once this is closed."""
         self._owner.obey_lease()
         now = self._owner.now()
 
@@ -84,7 +81,7 @@ class Coordinator:
         self._owner.schedule(self)
 
     def complete_transaction(self, end: EndTransaction, request: PendingRequest) -> None:
-        """Append a marker, and have it obeyed."""
+        """Append a transaction's marker and apply it."""
         now = self._owner.now()
         producer = ProducerStamp(end.producer_id, end.producer_epoch)
         append = partial(self.append_marker, end, now)
@@ -92,7 +89,7 @@ class Coordinator:
         self._owner.schedule(self)
 
     def close(self) -> None:
-        """Close the partition, and read the replica no more."""
+        """Close the partition and stop reading the replica."""
         self.replica.progress.remove_reader(self)
         self.partition.close()
 
@@ -126,15 +123,13 @@ class Coordinator:
         return appended.last_offset + 1
 
     def carry_out(self, effect: Any) -> None:
-        """Do what a decision wants done."""
         self._effects[type(effect)](effect, self)
 
     def broken(self) -> None:
-        """Have another one loaded."""
         self._owner.reload(self)
 
     def _leading(self) -> Replica:
-        """Return the replica, which takes acks=all.
+        """Return the replica, if it accepts acks=all.
 
         Raises:
             KafkaError: it does not lead, or in another epoch, or with too few replicas in sync.
@@ -155,7 +150,7 @@ class Coordinator:
                 for key, value in records
             ]
         except Exception as error:
-            # A value that does not fit its field is a mistake, and nothing is written of it.
+            # A value that does not fit its field is a mistake: none of the batch is written.
             raise KafkaError(ErrorCode.unknown_server_error, f"{self.replica}: {error!r}") from error
         return build_batch(
             encoded,
@@ -168,16 +163,16 @@ class Coordinator:
     # --- the replica's reader -------------------------------------------------------------------
 
     def touch(self) -> None:
-        """The log start offset moved, which is nothing to a coordinator."""
+        """Do nothing: a coordinator does not depend on the log start offset."""
 
     def wake(self) -> None:
-        """The high watermark moved.
+        """Report the new high watermark to the partition.
 
-        A leader may commit as it begins another epoch, before its listeners hear of that: then nothing is
-        answered as of this one.
+        A leader may commit as it begins another epoch, before its listeners are notified: then no reply of
+        this epoch is sent.
         """
         if self.replica.leader_epoch == self.leader_epoch:
             self.partition.committed(self.replica.high_watermark)
 
     def unwatch(self) -> None:
-        """The replica is no more; the role listener says so too."""
+        """Do nothing: the role listener reports a removed replica too."""

@@ -1,4 +1,4 @@
-"""What tells one kind of coordinator from another; all else is the runtime's."""
+"""Settings that distinguish one kind of coordinator from another; the runtime is common."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from sparklog.protocol.types import LeaderEpoch
 
 
 class EffectOrigin(Protocol):
-    """The coordinator that an effect comes from; its outcome goes back there."""
+    """The coordinator that issued an effect, which receives its outcome."""
 
     @property
     def partition_index(self) -> int:
-        """The partition of the internal topic."""
+        """Partition of the internal topic."""
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Of that partition: Kafka's coordinator epoch."""
+        """Leader epoch of that partition: Kafka's coordinator epoch."""
 
     def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
-        """Have the machine decide about what came of the effect; nothing happens once that is closed."""
+        """Let the machine decide about the outcome of the effect; a no-op once the coordinator is closed."""
 
 
 CarryOut = Callable[[Any, EffectOrigin], None]
@@ -31,21 +31,21 @@ CarryOut = Callable[[Any, EffectOrigin], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorKind:
-    """One kind of coordinator."""
-
     topic: str
     records: RecordTypes
     new_machine: Callable[[int], CoordinatorMachine]
     """Makes the machine of a partition of the topic, with nothing loaded."""
     effects: Mapping[type[Any], CarryOut] = field(default_factory=dict)
-    """By their types: the effects of the machines, but for `Beside`, which is the runtime's."""
+    """By type: the effects of the machines, except `Beside`, which the runtime carries out."""
     write_timeout_ms: int
-    """How long a request waits for what was appended to be committed."""
+    """Time within which the records of a request must be committed."""
     load_buffer_bytes: int
-    """How much of the log is read at a time in a load."""
+    """Bytes of the log that one read of a load returns."""
     rest_s: float = 0.0
-    """How long the loop is left to others after each slice of a load, or of what a closed partition lets
-    go of; no loop sleeps less than a millisecond."""
+    """Pause of the loop after each slice of a load or of a closed partition's release.
+
+    No loop sleeps less than a millisecond.
+    """
     skips_unknown_versions: bool = False
-    """Whether a load passes over values of versions that are not known."""
+    """Whether a load passes over values of unknown versions."""
     codec: Codec = Codec.NONE

@@ -1,7 +1,7 @@
-"""The coordinators of one broker, put together. Nothing is decided here.
+"""Composition of a broker's coordinators, without decisions.
 
-Each kind is a runtime of its own. They hear of roles and metadata through `executor/replicas.py`, and
-requests reach them from the handlers that `executor/api/apis.py` lists.
+Each kind is a runtime of its own. Roles and metadata reach them through `executor/replicas.py`, requests
+through the handlers that `executor/api/apis.py` lists.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +25,6 @@ from sparklog.protocol.types import BrokerId
 
 
 class Coordinators:
-    """All coordinators of one broker."""
-
     def __init__(
         self,
         node_id: BrokerId,
@@ -37,9 +35,9 @@ class Coordinators:
         new_producer_id: NewProducerId,
         insider: Insider,
     ) -> None:
-        """`executor` reads logs and does heavy work; `obey_lease` comes before what nobody asked for.
+        """`executor` reads logs and does heavy work; `obey_lease` comes before work without a request.
 
-        `new_producer_id` obtains an id that nobody has had; `insider` is how other brokers are connected to.
+        `new_producer_id` allocates an unused id; `insider` opens connections to other brokers.
         """
         self._counts = GroupCounts()
         self.groups = CoordinatorRuntime(group_coordinator(config, self._counts), executor, obey_lease)
@@ -49,16 +47,14 @@ class Coordinators:
         self.listeners: Sequence[RoleListener[Replica]] = (self.groups, *self.transactions.listeners)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Tell of all of them."""
         yield from group_samples(self.groups, self._counts, now_ms)
         yield from transaction_samples(self.transactions.runtime, self.transactions.sender, now_ms)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Tell every coordinator that the cluster is another one."""
         await self.groups.apply(image, delta)
         await self.transactions.apply(image, delta)
 
     async def stop(self) -> None:
-        """Coordinate no more; before the replicas are stopped."""
+        """Close all coordinators; call before the replicas are stopped."""
         await self.transactions.stop()
         await self.groups.stop()

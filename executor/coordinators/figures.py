@@ -1,4 +1,4 @@
-"""Metrics of coordinators, under Kafka's names (`sparklog/node/metrics/coordinators.py`)."""
+"""Metrics of coordinators under Kafka's names (`sparklog/node/metrics/coordinators.py`)."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _LOADS_MS: Final = 30_000
 def _load_times(
     metrics: tuple[Metric, Metric], loads: "deque[tuple[int, int]]", now_ms: int
 ) -> Iterator[Sample]:
-    """Tell of the loads of the last half minute, if there were any."""
+    """Yield the longest and the average load of the last half minute, if there was one."""
     while loads and loads[0][0] < now_ms - _LOADS_MS:
         loads.popleft()
     if loads:
@@ -33,7 +33,6 @@ def _load_times(
 
 
 def group_samples(runtime: CoordinatorRuntime, counts: GroupCounts, now_ms: int) -> Iterator[Sample]:
-    """Tell of a broker's groups."""
     yield from _load_times(coordinators.GROUP_LOAD_TIMES, runtime.loads, now_ms)
     partitions = Counter(_STATES[state] for state in runtime.partitions.values() if state in _STATES)
     partitions["failed"] = len(runtime.failed)
@@ -66,7 +65,6 @@ def group_samples(runtime: CoordinatorRuntime, counts: GroupCounts, now_ms: int)
 
 
 def transaction_samples(runtime: CoordinatorRuntime, sender: MarkerSender, now_ms: int) -> Iterator[Sample]:
-    """Tell of a broker's transactions."""
     yield from _load_times(coordinators.TRANSACTION_LOAD_TIMES, runtime.loads, now_ms)
     waiting = 0
     for machine in runtime.machines():

@@ -1,16 +1,15 @@
-"""Reading a partition of an internal topic into its coordinator, beside everything else that a broker does.
+"""Loads a partition of an internal topic into its coordinator while the broker serves requests.
 
-A thread reads some megabytes of the log at a time, and only waits for the disk: what it did besides it would
-take the interpreter from the loop for. The loop checks them and has them replayed, a slice at a time, as the
-machine is the loop's. A slice is counted in what is to be done, so that nobody waits for a million records.
-Between two slices the loads rest, for as long as their kind says: else the loop is never idle, and whoever
-comes waits for a slice, at each broker and each turn of its request. After a failover many partitions are
-loaded: they take turns, so that a long one, or those of a disk that hangs, do not hold up what a short one
-serves. (Kafka loads one after the other.)
+A thread reads some megabytes of the log at a time and does nothing else, because any other work would take
+the interpreter from the loop. The loop checks the batches and replays them in slices, since the machine
+belongs to the loop. A slice is measured in work, so that no request waits for a million records. Between two
+slices the loads pause as long as their kind says: otherwise the loop is never idle and each request waits for
+a slice at each of its turns. After a failover many partitions are loaded. They take turns, so that a long
+one, or those of a hanging disk, do not delay a short one. (Kafka loads one after the other.)
 
-Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
-committed yet, and the coordinator's answers wait for that. The end does not move meanwhile: only this leader
-appends, and only through its coordinator.
+The load reads up to the log's end, not to the high watermark: records between the two are not acknowledged
+but may be committed yet, and the coordinator's replies wait for that. The end does not move meanwhile: only
+this leader appends, and only through its coordinator.
 
 Source: Kafka's CoordinatorLoaderImpl, TransactionStateManager.loadTransactionMetadata.
 """
@@ -39,45 +38,48 @@ from sparklog.protocol.types import Offset
 logger = logging.getLogger(__name__)
 
 SLICE_WORK: Final = 256
-"""Done in one turn of the loop, in microseconds or so."""
+"""Work of one turn of the loop, in units of about a microsecond."""
 BATCH_WORK: Final = 4
 RUN_WORK: Final = 4
 RECORDS_OF_WORK: Final = 2
-"""So many records of a run that is applied as it lies in the log."""
+"""Number of records per unit of work, in a run that is applied without decoding."""
 DECODED_WORK: Final = 16
-"""What a record takes that is made an entity first."""
+"""Work of a record that is decoded first."""
 
 BUFFERS: Final = 4
-"""Of how many partitions something is in memory, or being read, at a time."""
+"""Number of partitions whose data is in memory, or being read, at a time."""
 
 
 class LoadTurns:
-    """How the loads of one kind of coordinator share memory and loop: part by part, in turn."""
+    """Shares memory and loop between the loads of one kind of coordinator, part by part."""
 
     def __init__(self) -> None:
         self.buffers: Final = asyncio.Semaphore(BUFFERS)
-        """For as long as what was read at a time is not replayed."""
+        """Held until the data of one read is replayed."""
         self.reads: Final = defaultdict[str, asyncio.Lock](asyncio.Lock)
-        """By log directory: the partitions of a disk that hangs wait for each other, with one buffer and one
-        thread, and leave the rest to those of the others."""
+        """By log directory.
+
+        The partitions of a hanging disk wait for each other, with one buffer and one thread, and leave the
+        rest to those of other disks.
+        """
         self.slices: Final = asyncio.Lock()
-        """For a slice and the rest after it: a turn of the loop has room for one."""
+        """Held for a slice and the pause after it: a turn of the loop has room for one."""
 
 
 class Loading(NamedTuple):
-    """What is loaded, and how."""
+    """The log of a load and the settings of its kind."""
 
     log: Log
     types: RecordTypes
     skips_unknown_versions: bool
-    """Whether values of unknown versions are passed over; else they keep the coordinator from serving."""
+    """Whether values of unknown versions are passed over; otherwise they fail the load."""
     buffer_bytes: int
     rest_s: float
     executor: Executor
 
 
 async def load_partition(loading: Loading, partition: CoordinatorPartition, turns: LoadTurns) -> int:
-    """Replay all of the log; return how many records there were. Cancelled, it leaves half of them.
+    """Replay the whole log and return the number of records. Cancelled, it leaves the machine half loaded.
 
     Raises:
         KafkaError: the log cannot be read, or holds what is no coordinator's record.
@@ -100,9 +102,10 @@ async def load_partition(loading: Loading, partition: CoordinatorPartition, turn
 
 
 async def _read(loading: Loading, offset: Offset, turns: LoadTurns, part: AsyncExitStack) -> bytes:
-    """Read whole batches, in the turn of their directory, and have room for them until the `part` is done.
+    """Read whole batches in the turn of their directory, and hold a buffer for them until the `part` is done.
 
-    Who cancels that does not end its thread, which a disk that hangs may keep: the turn is over when it ends.
+    Cancellation does not end the thread, which a hanging disk may keep: the turn is over when the thread
+    ends.
     """
     log, turn = loading.log, turns.reads[loading.log.parent]
     await turn.acquire()
@@ -119,7 +122,7 @@ async def _read(loading: Loading, offset: Offset, turns: LoadTurns, part: AsyncE
 
 
 class _Replayed:
-    """How far a load has come: the offset after what is replayed, and how many records that is."""
+    """Progress of a load: the offset after the last replayed batch, and the number of records."""
 
     def __init__(self, offset: Offset) -> None:
         self.offset = offset
@@ -129,7 +132,6 @@ class _Replayed:
 def _replay_slices(
     loading: Loading, partition: CoordinatorPartition, data: bytes, replayed: _Replayed
 ) -> Iterator[bool]:
-    """Replay whole batches; yield False after each slice but the last."""
     work = 0
     for position, header in iterate_headers(data):
         for work_done in replay_batch(loading, partition, header, data, position):
@@ -142,7 +144,6 @@ def _replay_slices(
 
 
 def read_batches(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
-    """Return whole batches from `offset` on: at least one, unless compaction has left none."""
     result = loading.log.read(offset, max_bytes=loading.buffer_bytes, up_to_offset=end_offset)
     return b"" if result.region is None else bytes(result.region.read())
 
@@ -150,10 +151,10 @@ def read_batches(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
 def replay_batch(
     loading: Loading, partition: CoordinatorPartition, header: BatchHeader, data: bytes, position: int
 ) -> Iterator[int]:
-    """Replay the batch at `position`, and yield how much work it was, now and then.
+    """Replay the batch at `position`; yield the work done at intervals.
 
     Raises:
-        CorruptBatchError: it is not what was appended.
+        CorruptBatchError: its CRC does not match.
     """
     check_crc(data, position, header)
     producer = None
@@ -194,11 +195,11 @@ def _replay_decoded(
     try:
         decoded = loading.types.decode(key, value)
     except UnknownRecordTypeError as error:
-        logger.warning("%s: a record is passed over: %s", loading.log.topic_partition, error)
+        logger.warning("%s: skipped a record: %s", loading.log.topic_partition, error)
         return
     except UnknownRecordVersionError as error:
         if not loading.skips_unknown_versions:
             raise
-        logger.warning("%s: a record is passed over: %s", loading.log.topic_partition, error)
+        logger.warning("%s: skipped a record: %s", loading.log.topic_partition, error)
         return
     partition.replay(CoordinatorRecord(*decoded), producer)

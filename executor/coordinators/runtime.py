@@ -1,12 +1,12 @@
 """The coordinators of one kind on one broker: one for each partition of their topic that it leads.
 
-The runtime hears of its partitions' roles as a listener and of the cluster as a subscriber. A coordinator is
-made and loaded when its partition is led, and closed when that ends, or when the lease is out; requests
-meanwhile are sent on. Nothing is decided here: a partition's machine decides, and the order of appends,
-replays, replies and effects is that of `machine/coordinator_partition.py`.
+The runtime listens to its partitions' roles and subscribes to metadata. A coordinator is made and loaded when
+its partition is led, and closed when leadership or the lease ends; requests are then refused with an error
+that redirects the client. The runtime decides nothing: a partition's machine decides, and the order of
+appends, replays, replies and effects is that of `machine/coordinator_partition.py`.
 
-Belongs to the event loop. Order for the caller: among the role listeners and the metadata's subscribers
-before the first image; `stop` before the replicas are shut down.
+Belongs to the event loop. Order for the caller: register as role listener and as subscriber before the first
+image; `stop` before the replicas are shut down.
 
 Source: Kafka's CoordinatorRuntime, GroupCoordinatorService.
 """
@@ -49,15 +49,12 @@ logger = logging.getLogger(__name__)
 _OVER: Final = object()
 LOADS_KEPT: Final = 1_000
 RETRY_S: Final = 1.0
-"""How long after a load that the system refused, or that records were deleted under, it is tried again."""
+"""Delay before the retry of a load that failed with a transient error or lost its offset to a deletion."""
 
 
 class CoordinatorRuntime(RoleListener[Replica]):
-    """The coordinators of one kind on one broker."""
-
     def __init__(self, kind: CoordinatorKind, executor: Executor, obey_lease: Callable[[], None]) -> None:
-        """`executor` reads logs and does the machines' heavy work; `obey_lease` comes before what time
-        does."""
+        """`executor` reads logs and does heavy work; `obey_lease` comes before work without a request."""
         self.kind: Final = kind
         self.image: MetadataImage = EMPTY_IMAGE
         self.obey_lease: Final = obey_lease
@@ -66,14 +63,14 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._coordinators: dict[int, Coordinator] = {}
         self._loading: dict[Coordinator, asyncio.Task[None]] = {}
         self.failed: set[int] = set()
-        """Partitions led here that could not be loaded: nobody coordinates them."""
+        """Partitions led here whose load failed; they have no coordinator."""
         self._suspended: set[int] = set()
-        """Partitions that this broker leads, as far as it knows, and does not coordinate without a lease."""
+        """Partitions that this broker believes to lead, without a coordinator because the lease is out."""
         self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_KEPT)
-        """When the last ones were done and how long they took, both in milliseconds."""
+        """Time at the end and duration of the latest loads, both in milliseconds."""
         self._load_turns = LoadTurns()
         self._releases = asyncio.Lock()
-        """For a slice of what a closed partition lets go of; loads do not wait for that."""
+        """Held for a slice of a closed machine's release; loads do not wait for it."""
         self._tasks: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -88,10 +85,10 @@ class CoordinatorRuntime(RoleListener[Replica]):
         *,
         waits_for_others: bool = False,
     ) -> Deferred:
-        """Have the coordinator of `key` (a group id, a transactional id) decide about a request.
+        """Submit a request to the coordinator of `key` (a group id or a transactional id).
 
-        `decide(machine, token, now)` is called at once, if there is such a coordinator here and it is loaded.
-        Of requests that wait for other clients it takes fewer.
+        `decide(machine, token, now)` is called at once if that coordinator is here and loaded. Fewer requests
+        may be open if they wait for other clients.
         """
         try:
             found = coordinator_partition(self.image, self.kind.topic, key)
@@ -110,7 +107,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         *,
         waits_for_others: bool = False,
     ) -> Deferred:
-        """Have the coordinator of a partition of the topic decide about a request."""
+        """Submit a request to the coordinator of a partition of the topic."""
         request = _OpenRequest(refuse)
         coordinator = self._coordinators.get(partition)
         if coordinator is None:
@@ -124,9 +121,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def complete_transaction(
         self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
     ) -> None:
-        """End a producer's transaction in a partition of the topic: append its marker, and have it obeyed.
+        """End a producer's transaction in a partition of the topic: append its marker and apply it.
 
-        `answer` hears when the marker is committed, or why it is not.
+        `answer` is called when the marker is committed, or with the error.
         """
         coordinator = self._coordinators.get(partition)
         if coordinator is None:
@@ -136,24 +133,23 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
     @property
     def partitions(self) -> dict[int, CoordinatorState]:
-        """The state of each coordinator on this broker, by partition."""
         return {number: each.partition.state for number, each in self._coordinators.items()}
 
     def is_complete(self) -> bool:
-        """Whether all that is coordinated anywhere is coordinated here or by another broker.
+        """Whether every coordinator of the topic is either here or on another broker.
 
-        It is not while the lease of this broker is out, or while a partition of the topic awaits its leader.
+        False while the lease of this broker is out, or while a partition of the topic awaits its leader.
         """
         self.obey_lease()
         return not self._suspended and not awaits_leader(self.image, self.kind.topic)
 
     @property
     def open_count(self) -> int:
-        """How many requests wait."""
+        """Number of requests that await a reply."""
         return sum(each.partition.open_count for each in self._coordinators.values())
 
     def machines(self) -> Iterator[CoordinatorMachine]:
-        """Iterate over the machines that are loaded; to look at only."""
+        """Iterate over the loaded machines, for reading only."""
         for each in self._coordinators.values():
             if each.partition.state is CoordinatorState.ACTIVE:
                 yield each.partition.machine
@@ -161,29 +157,26 @@ class CoordinatorRuntime(RoleListener[Replica]):
     # --- roles ----------------------------------------------------------------------------------
 
     def became_leader(self, replica: Replica) -> None:
-        """Load, in a new leader epoch."""
+        """Load the partition in its new leader epoch."""
         self._begin(replica)
 
     def resumed(self, replica: Replica) -> None:
-        """Load anew: sessions have run out meanwhile that nobody could prolong."""
+        """Reload the partition: sessions expired while members could not prolong them."""
         self._begin(replica)
 
     def became_follower(self, replica: Replica) -> None:
-        """Another broker coordinates."""
         self._end(replica)
 
     def stopped(self, replica: Replica) -> None:
-        """Nobody coordinates here."""
         self._end(replica)
 
     def suspended(self, replica: Replica) -> None:
-        """Another broker may coordinate."""
+        """Close the coordinator: without a lease, another broker may coordinate."""
         self._end(replica)
         if replica.topic_partition.topic == self.kind.topic and replica.leadership is not None:
             self._suspended.add(replica.topic_partition.partition)
 
     def deleted(self, replica: Replica) -> None:
-        """Another broker coordinates, or nobody."""
         self._end(replica)
 
     def _begin(self, replica: Replica) -> None:
@@ -222,7 +215,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
             self._start(self._release(machine))
 
     async def _release(self, machine: Release) -> None:
-        """Have a machine let go of what it holds, as considerately as it was loaded."""
+        """Let a machine release its memory in slices with pauses, as it was loaded."""
         slices = machine.release()
         is_over = False
         while not is_over:
@@ -231,7 +224,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 await asyncio.sleep(self.kind.rest_s)
 
     async def stop(self) -> None:
-        """Close every coordinator, and return when nothing of this is under way any more."""
+        """Close every coordinator, and return when no task is running."""
         if self._timer is not None:
             self._timer.cancel()
         for coordinator in list(self._coordinators.values()):
@@ -262,15 +255,17 @@ class CoordinatorRuntime(RoleListener[Replica]):
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)
             if may_pass(error) or _is_of_moved_start(error):
-                logger.warning("%s: its coordinator cannot be loaded for now: %s", replica, error)
+                logger.warning(
+                    "%s: coordinator cannot be loaded yet, the load is retried: %s", replica, error
+                )
                 await asyncio.sleep(RETRY_S)
                 self._reload(coordinator)
                 return
-            # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
-            logger.exception("%s: its coordinator cannot be loaded", replica)
+            # As in Kafka, the partition has no coordinator until another broker leads it.
+            logger.exception("%s: coordinator cannot be loaded", replica)
             if (
                 self._coordinators.get(coordinator.partition_index) is coordinator
-            ):  # else it is led here no more
+            ):  # else another coordinator replaced it
                 self._drop(coordinator)
                 self.failed.add(coordinator.partition_index)
             return
@@ -280,29 +275,25 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self.schedule(coordinator)
 
     def reload(self, coordinator: Coordinator) -> None:
-        """Load another one, in a later turn of the loop: this one has closed its partition."""
         asyncio.get_running_loop().call_soon(self._reload, coordinator)
 
     def _reload(self, coordinator: Coordinator) -> None:
-        """Make another coordinator of what is in the log."""
         if self._coordinators.get(coordinator.partition_index) is coordinator:
             self._begin(coordinator.replica)
 
     # --- metadata and time ----------------------------------------------------------------------
 
     def now(self) -> Now:
-        """Return both times."""
         return Now(monotonic_ms(), wall_clock_ms())
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Tell the machines that the cluster is another one."""
         self.image = image
         for coordinator in list(self._coordinators.values()):
             coordinator.partition.metadata_changed(image, delta, self.now())
             self.schedule(coordinator)
 
     def schedule(self, coordinator: Coordinator) -> None:
-        """See to it that the partition's `tick` is called in time."""
+        """Set the timer so that the partition's `tick` is called in time."""
         due_ms = coordinator.partition.next_due_ms
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return
@@ -320,7 +311,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 due_ms = coordinator.partition.next_due_ms
                 if due_ms is not None and due_ms <= monotonic_ms():
                     coordinator.partition.tick(self.now())
-        finally:  # whatever has gone wrong, time goes on
+        finally:  # a failed tick must not stop the timer
             for coordinator in list(self._coordinators.values()):
                 self.schedule(coordinator)
 
@@ -334,9 +325,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._executor, effect.function)
         except Exception as error:
-            logger.exception(
-                "%s-%d: work beside the loop failed", self.kind.topic, coordinator.partition_index
-            )
+            logger.exception("%s-%d: background work failed", self.kind.topic, coordinator.partition_index)
             result = error
         coordinator.decide(lambda machine, now: effect.then(result, now))
 
@@ -348,8 +337,6 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
 
 class _OpenRequest:
-    """A request that waits for its coordinator."""
-
     __slots__ = ("_refusal", "deferred")
 
     def __init__(self, refusal: Callable[[ErrorCode], Response]) -> None:
@@ -357,27 +344,22 @@ class _OpenRequest:
         self._refusal = refusal
 
     def answer(self, response: Response) -> None:
-        """Give the answer."""
         self.deferred.complete(response)
 
     def refuse(self, error_code: ErrorCode) -> None:
-        """Answer with an error."""
         self.deferred.complete(self._refusal(error_code))
 
 
 class _OpenMarker:
-    """A marker that waits until it is committed."""
-
     __slots__ = ("refuse",)
 
     def __init__(self, answer: Callable[[ErrorCode], None]) -> None:
         self.refuse = answer
 
     def answer(self, response: None) -> None:
-        """It is committed."""
         self.refuse(ErrorCode.none)
 
 
 def _is_of_moved_start(error: Exception) -> bool:
-    """Whether a log begins behind what was to be read: older records were deleted meanwhile."""
+    """Whether the requested offset is below the log start offset: records were deleted during the load."""
     return isinstance(error, KafkaError) and error.error_code is ErrorCode.offset_out_of_range

@@ -42,7 +42,17 @@ NOT_YET_CLEAN: Final = (
     "sparklog/spark_versions.py",
     "sparklog/types.py",
     # The executor.
-    "executor/coordinators",
+    "executor/api",
+    "executor/broker.py",
+    "executor/logs",
+    "executor/loop",
+    "executor/metadata",
+    "executor/monitoring",
+    "executor/partitions",
+    "executor/process",
+    "executor/records",
+    "executor/replicas.py",
+    "executor/verification",
     # Applications.
     "jobs",
 )

@@ -1,4 +1,4 @@
-"""The group coordinator, as the runtime knows it."""
+"""The group coordinator, as a kind for the runtime."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.records.codecs import Codec
 
 _REST_S: Final = 0.0005
-"""A million offsets are some thousand slices: they take a second or two longer so, and nobody else waits."""
+"""A million offsets are some thousand slices: the pauses add a second or two to their load."""
 
 
 def group_coordinator(config: BrokerConfig, counts: GroupCounts) -> CoordinatorKind:
-    """Return what coordinates groups under that configuration, and counts what becomes of them."""
+    """Return the kind of the group coordinators, which update `counts`."""
     return CoordinatorKind(
         topic=CONSUMER_OFFSETS_TOPIC,
         records=CONSUMER_OFFSETS_RECORDS,

@@ -1,1 +1,1 @@
-"""What a coordinator decides, or is decided of it: the contract, and the states of a partition. Pure."""
+"""Contract of the coordinators' machines, and the states of a partition. Pure."""

@@ -1,18 +1,21 @@
 """One partition of an internal topic while its broker coordinates it, from its load to its end.
 
-Between the machine that decides and the log: it appends, replays, waits until what was appended is committed
-and tells the replies then, in that order. The rules it keeps:
+It stands between the machine that decides and the log: it appends, replays, waits until the records are
+committed and then sends the replies, in that order. The rules:
 
-- What could not be appended changes nothing. What was appended and cannot be replayed closes the partition,
-  which its owner loads again: nothing goes on half-applied.
-- Replies and effects leave in the order of the decisions, when all that they rest on is committed; at once
-  those that rest on nothing. Nothing is told while the machine is at work, as whoever is told may ask for the
-  next thing in the same breath.
-- Whoever waits is answered: by the machine, when the write takes too long, or when the partition ends.
+- Records that could not be appended change nothing. Records that were appended but cannot be replayed close
+  the partition, and its owner reloads it: no half-applied decision remains.
+
+- Replies and effects leave in the order of the decisions, when all records they depend on are committed;
+  without such records, at once. They leave only after the machine has returned, as a client may send its next
+  request from within the callback.
+
+- Every request is answered: by the machine, when the write times out, or when the partition ends.
 
 Pure: time comes with the calls, effects go to `PartitionPort`. Order for the caller: `replay` and
 `end_transaction` for every record of the log, then `loaded`; from then on requests and events, and
-`committed` whenever the high watermark moves; `close` when it leads no more. Nothing is done after `close`.
+`committed` whenever the high watermark moves; `close` when leadership ends. Calls after `close` have no
+effect.
 
 Source: Kafka's CoordinatorRuntime, CoordinatorOperationExceptionHelper.
 """
@@ -43,11 +46,11 @@ from sparklog.protocol.types import Offset
 logger = logging.getLogger(__name__)
 
 MAX_OPEN_TOKENS: Final = 100_000
-"""The most requests of one partition that wait at a time;"""
+"""The most requests of one partition that wait at a time."""
 MAX_WAITING_FOR_OTHERS: Final = MAX_OPEN_TOKENS // 2
-"""from so many on there is room only for those that wait for no other client, who may take minutes."""
+"""From so many open requests on, none is accepted that waits for other clients: those take minutes."""
 TICK_AFTER_FAILURE_MS: Final = 1000
-"""How long a machine whose `tick` raised is left alone."""
+"""Delay after a `tick` that raised."""
 
 _CODES: Final = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
@@ -63,7 +66,7 @@ _CODES: Final = {
 
 
 def coordinator_error(error_code: ErrorCode) -> ErrorCode:
-    """Return how a coordinator's client is told of an error of the log under it.
+    """Return the error that a coordinator's client receives for an error of the underlying log.
 
     >>> coordinator_error(ErrorCode.not_leader_or_follower).name
     'not_coordinator'
@@ -72,25 +75,21 @@ def coordinator_error(error_code: ErrorCode) -> ErrorCode:
 
 
 class CoordinatorState(Enum):
-    """The stages in the life of a partition's coordinator."""
-
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
 
 
 class PendingRequest(Protocol):
-    """A request that waits for its answer: the token by which machines know it. Hashable."""
+    """A request that awaits its reply: the token that machines know it by. Hashable."""
 
-    def answer(self, response: Any) -> None:
-        """Answer with a response."""
+    def answer(self, response: Any) -> None: ...
 
-    def refuse(self, error_code: ErrorCode) -> None:
-        """Answer with an error."""
+    def refuse(self, error_code: ErrorCode) -> None: ...
 
 
 class PartitionPort(Protocol):
-    """The log under a partition, and the way of its effects: its coordinator. Not called after `close`."""
+    """The coordinator of a partition: its log, and the executor of its effects. Not called after `close`."""
 
     def append(self, decision: Decision, now: Now) -> Offset:
         """Append a decision's records as one batch; return the offset after it.
@@ -101,16 +100,15 @@ class PartitionPort(Protocol):
             KafkaError, OSError: nothing was appended.
         """
 
-    def carry_out(self, effect: Any) -> None:
-        """Do what a decision wants done."""
+    def carry_out(self, effect: Any) -> None: ...
 
     def broken(self) -> None:
-        """What is in the log could not be applied: the partition is closed, and has to be loaded again."""
+        """Reload the partition, which is closed: appended records could not be applied."""
 
 
 class _Pending(NamedTuple):
     end_offset: Offset
-    """All of it is committed when the high watermark reaches this."""
+    """The records are committed when the high watermark reaches this."""
     deadline_ms: int
     replies: Sequence[Reply]
     effects: Sequence[Any]
@@ -122,7 +120,7 @@ class _Refusal(NamedTuple):
 
 
 class CoordinatorPartition:
-    """One machine, the requests that wait for it, and what it has decided that is not committed."""
+    """One machine, the requests that await it, and its decisions that are not committed."""
 
     def __init__(
         self, name: str, machine: CoordinatorMachine, port: PartitionPort, write_timeout_ms: int
@@ -130,7 +128,7 @@ class CoordinatorPartition:
         self.state = CoordinatorState.LOADING
         self.machine: Final = machine
         self.end_offset: Offset = 0
-        """All below it is replayed."""
+        """End of the replayed records, exclusive."""
         self._name = name
         self._port = port
         self._write_timeout_ms = write_timeout_ms
@@ -138,22 +136,21 @@ class CoordinatorPartition:
         self._open: dict[PendingRequest, None] = {}
         self._pending: deque[_Pending] = deque()
         self._told: deque[Any] = deque()
-        """Replies, refusals and effects that are to be told when the machine is not at work."""
+        """Replies, refusals and effects that leave once the machine has returned."""
         self._tells = False
-        """Whether somebody is being told: what comes of that is told behind what is told already."""
+        """Whether an answer is being sent: further answers are queued behind it."""
         self._missed: list[MetadataDelta] = []
-        """How the cluster has changed during the load."""
+        """Deltas of the metadata that arrived during the load."""
         self._depth = 0
         self._tick_again_ms = 0
 
     @property
     def open_count(self) -> int:
-        """How many requests wait."""
         return len(self._open)
 
     @property
     def next_due_ms(self) -> int | None:
-        """The monotonic time at which `tick` is wanted next, if it is."""
+        """Monotonic time of the next `tick`; None if there is none."""
         if self.state is not CoordinatorState.ACTIVE:
             return None
         due_ms = self.machine.next_due_ms
@@ -167,23 +164,21 @@ class CoordinatorPartition:
     # --- the load -------------------------------------------------------------------------------
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
-        """Apply a record of the log."""
         self.machine.replay(record, producer)
 
     @property
     def replay_raw(self) -> Callable[[KeyRun], bool] | None:
-        """What applies records as they lie in the log, if the machine can do that."""
+        """The machine's replay of undecoded records; None if it has none."""
         return self.machine.replay_raw if isinstance(self.machine, RawReplay) else None
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
-        """Apply a marker of the log."""
         self.machine.end_transaction(producer, committed)
 
     def loaded(self, end_offset: Offset, high_watermark: Offset, image: MetadataImage, now: Now) -> None:
-        """All below `end_offset` was replayed: serve from here on.
+        """Begin to serve: all records below `end_offset` are replayed.
 
         Raises:
-            Exception: what the machine's `loaded` raises, which keeps the partition from serving.
+            Exception: the machine's `loaded` raised; the partition does not serve.
         """
         assert self.state is CoordinatorState.LOADING
         self.end_offset = end_offset
@@ -206,7 +201,10 @@ class CoordinatorPartition:
         *,
         waits_for_others: bool = False,
     ) -> None:
-        """Have the machine decide about a request, which may wait for other clients or for disks alone."""
+        """Let the machine decide about a request.
+
+        `waits_for_others` marks requests that wait for other clients, not only for the log.
+        """
         if not self._is_taken_in(request, MAX_WAITING_FOR_OTHERS if waits_for_others else MAX_OPEN_TOKENS):
             return
         with self._turn():
@@ -215,11 +213,11 @@ class CoordinatorPartition:
             except KafkaError as error:
                 self._refuse(request, coordinator_error(error.error_code))
             except Exception:
-                logger.exception("%s: a request could not be decided about", self._name)
+                logger.exception("%s: a request failed in the coordinator", self._name)
                 self._refuse(request, ErrorCode.unknown_server_error)
 
     def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
-        """Have the machine decide about an event; what it raises is logged."""
+        """Let the machine decide about an event; exceptions are logged."""
         if self.state is not CoordinatorState.ACTIVE:
             return
         with self._turn():
@@ -229,16 +227,16 @@ class CoordinatorPartition:
                     if self.state is not CoordinatorState.ACTIVE:
                         return
             except Exception:
-                logger.exception("%s: an event could not be decided about", self._name)
+                logger.exception("%s: an event failed in the coordinator", self._name)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> None:
-        """The cluster is another one; a machine that is loaded hears of it afterwards."""
+        """Pass the new metadata to the machine; during the load the delta is kept for later."""
         if self.state is CoordinatorState.LOADING:
             self._missed.append(delta)
         self.decide(lambda machine: machine.metadata_changed(image, delta, now), now)
 
     def tick(self, now: Now) -> None:
-        """Do what is due, and answer those whose writes take too long."""
+        """Run timers that are due, and refuse requests whose writes have timed out."""
         with self._turn():
             self._expire(now)
             due_ms = self.machine.next_due_ms
@@ -248,7 +246,7 @@ class CoordinatorPartition:
             due_ms = self.machine.next_due_ms
             if due_ms is not None and due_ms <= now.monotonic_ms:
                 late_ms = now.monotonic_ms - due_ms
-                logger.error("%s: what was due %d ms ago is due still", self._name, late_ms)
+                logger.error("%s: timer overdue by %d ms", self._name, late_ms)
                 self._tick_again_ms = now.monotonic_ms + TICK_AFTER_FAILURE_MS
 
     def append_marker(
@@ -271,16 +269,16 @@ class CoordinatorPartition:
             except (KafkaError, OSError) as error:
                 self._refuse(request, coordinator_error(kafka_error(error).error_code))
             except Exception as error:
-                self._break("it is not known whether a marker was appended", error)
+                self._break("unknown whether a transaction marker was appended", error)
             else:
                 self._await_commit((Reply(request, None),), (), now)
 
     def abandon(self, request: PendingRequest) -> None:
-        """Nobody waits for the answer any more."""
+        """Forget a request whose client no longer waits."""
         self._open.pop(request, None)
 
     def committed(self, high_watermark: Offset) -> None:
-        """All below `high_watermark` is committed: tell what waited for it."""
+        """Send the replies and effects that waited for records below `high_watermark`."""
         if high_watermark <= self._high_watermark or self.state is not CoordinatorState.ACTIVE:
             return
         self._high_watermark = high_watermark
@@ -288,11 +286,11 @@ class CoordinatorPartition:
             pass
 
     def close(self) -> None:
-        """Serve no more, and send those who wait elsewhere."""
+        """Stop serving and refuse all open requests with not_coordinator."""
         if self.state is CoordinatorState.CLOSED:
             return
         self.state = CoordinatorState.CLOSED
-        del self._port  # in a circle with its owner the files of a partition that went elsewhere stay open
+        del self._port  # a reference cycle with the owner would keep the files of a moved partition open
         self._missed.clear()
         self._pending.clear()
         waiting, self._open = self._open, {}
@@ -300,7 +298,7 @@ class CoordinatorPartition:
             self._say(request.refuse, ErrorCode.not_coordinator)
 
     def _is_taken_in(self, request: PendingRequest, most_open: int = MAX_OPEN_TOKENS) -> bool:
-        """Have a request wait for its answer, or refuse it at once."""
+        """Accept a request as open, or refuse it at once."""
         if self.state is CoordinatorState.ACTIVE and len(self._open) < most_open:
             self._open[request] = None
             return True
@@ -316,7 +314,7 @@ class CoordinatorPartition:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let the machine work, and tell what there is to tell when it does so no more."""
+        """Run the machine; after the outermost turn, send replies and effects."""
         self._depth += 1
         try:
             yield
@@ -329,14 +327,14 @@ class CoordinatorPartition:
         if self.state is not CoordinatorState.ACTIVE:
             return
         if decision.records:
-            assert not decision.at_once, "what is appended is waited for"
+            assert not decision.at_once, "a decision with records waits for their commit"
             try:
                 end_offset = self._port.append(decision, now)
             except (KafkaError, OSError) as error:
                 self._append_failed(decision, kafka_error(error), now)
                 return
             except Exception as error:
-                self._break("it is not known what was appended", error)
+                self._break("unknown which records were appended", error)
                 return
             self._applied(end_offset, lambda: self._replay_all(decision))
         if decision.at_once:
@@ -349,32 +347,32 @@ class CoordinatorPartition:
             self.machine.replay(record, decision.producer)
 
     def _applied(self, end_offset: Offset, apply: Callable[[], None]) -> None:
-        """Apply what was appended up to `end_offset`; what fails in that ends the partition."""
+        """Apply the records appended up to `end_offset`; a failure closes the partition."""
         try:
             apply()
         except Exception as error:
-            self._break("what was appended cannot be applied", error)
+            self._break("appended records cannot be applied", error)
         self.end_offset = end_offset
 
     def _break(self, why: str, error: Exception) -> None:
-        """Go no further, and be loaded again from what the log has."""
-        logger.error("%s: %s, it is loaded again", self._name, why, exc_info=error)
+        """Close the partition and reload it from the log."""
+        logger.error("%s: %s, the partition is reloaded", self._name, why, exc_info=error)
         port = self._port
         self.close()
         port.broken()
 
     def _append_failed(self, decision: Decision, error: KafkaError, now: Now) -> None:
-        logger.info("%s: nothing is appended: %s", self._name, error)
+        logger.info("%s: records not appended: %s", self._name, error)
         error_code = coordinator_error(error.error_code)
         for reply in decision.replies:
             self._refuse(reply.token, error_code)
         try:
             follow_up = self.machine.append_failed(decision, error_code, now)
         except Exception as error:
-            self._break("what could not be appended cannot be undone", error)
+            self._break("a decision that was not appended cannot be undone", error)
             return
         if follow_up is not None:
-            assert not follow_up.records, "nothing is appended in place of what could not be"
+            assert not follow_up.records, "the follow-up of a failed append has no records"
             self._take(follow_up, now)
 
     def _await_commit(self, replies: Sequence[Reply], effects: Sequence[Any], now: Now) -> None:
@@ -383,7 +381,7 @@ class CoordinatorPartition:
             self._pending.append(_Pending(self.end_offset, deadline_ms, replies, effects))
 
     def _expire(self, now: Now) -> None:
-        """Answer those who have waited too long; what they wrote may still be committed."""
+        """Refuse requests whose write timed out; their records may still be committed."""
         kept: list[_Pending] = []
         while self._pending and self._pending[0].deadline_ms <= now.monotonic_ms:
             pending = self._pending.popleft()
@@ -397,9 +395,10 @@ class CoordinatorPartition:
         self._told.append(_Refusal(token, error_code))
 
     def _tell(self) -> None:
-        """Tell what is committed, in order; whoever is told may come back in the same breath.
+        """Send committed replies, refusals and effects, in order.
 
-        Then this is called within itself, and leaves the rest to the first call: thousands may come back.
+        A recipient may call back before this returns: the nested call leaves its items to the outer one, as
+        thousands of clients may do so.
         """
         if self._tells:
             return
@@ -418,7 +417,7 @@ class CoordinatorPartition:
             self._tells = False
 
     def _next_told(self) -> Any:
-        """Take out what is to be told next; None if that is nothing."""
+        """Take out the next item to send; None if nothing is due."""
         pending, told = self._pending, self._told
         while pending and pending[0].end_offset <= self._high_watermark:
             _, _, replies, effects = pending.popleft()
@@ -426,8 +425,8 @@ class CoordinatorPartition:
         return told.popleft() if told else None
 
     def _say(self, tell: Callable[..., None], *what: Any) -> None:
-        """Tell something; whatever that leads to, the others are told theirs."""
+        """Call a recipient; an exception is logged so that the others still get theirs."""
         try:
             tell(*what)
         except Exception:
-            logger.exception("%s: an answer or an effect went wrong", self._name)
+            logger.exception("%s: a reply or an effect failed", self._name)

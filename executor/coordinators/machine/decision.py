@@ -1,14 +1,16 @@
-"""What a coordinator's machine is, and what it says: the contract between machines and their runtime.
+"""Contract between a coordinator's machine and its runtime.
 
-A machine decides for one partition of an internal topic. The runtime appends what it decides, has
-it replayed, waits until it is committed, and tells the replies and carries out the effects, in that order.
+A machine decides for one partition of an internal topic. The runtime appends the records of a decision,
+replays them, waits until they are committed, sends the replies and carries out the effects, in that order.
 The rules:
 
-- Deciding changes volatile state only: who waits, timers. Durable state changes in `replay` alone. So what
-  could not be appended was never applied, and the state after a load is the state before it.
+- Deciding changes volatile state only: waiting requests and timers. Durable state changes in `replay` alone.
+  So records that could not be appended were never applied, and the state after a load is the state before it.
+
 - The runtime appends and replays one decision before it asks for the next; iterables of decisions are lazy.
-- What a machine says rests on all that was replayed before, committed or not; the runtime waits for that too,
-  unless the decision says `at_once`.
+
+- A reply rests on all records replayed before it, committed or not; the runtime waits for those too, unless
+  the decision says `at_once`.
 
 Source: Kafka's CoordinatorResult, CoordinatorShard and CoordinatorPlayback.
 """
@@ -24,18 +26,18 @@ from sparklog.protocol.records.key_values import KeyRun
 from sparklog.protocol.types import ProducerEpoch, ProducerId, TimestampMs
 
 Token: TypeAlias = Any
-"""Names a request that waits for its reply; hashable, and nothing else is known about it."""
+"""Names a request that awaits its reply; opaque and hashable."""
 
 
 class Now(NamedTuple):
-    """The two times: one that never jumps, for time-outs, and one for timestamps in records."""
+    """Monotonic time for time-outs, wall-clock time for timestamps in records."""
 
     monotonic_ms: int
     wall_ms: TimestampMs
 
 
 class ProducerStamp(NamedTuple):
-    """As whom a batch is appended, or was."""
+    """Producer id and epoch of a transactional batch."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -56,18 +58,18 @@ class Reply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What is to be done, all of it or nothing."""
+    """Records, replies and effects, carried out together or not at all."""
 
     records: Sequence[CoordinatorRecord] = ()
     """One batch."""
     replies: Sequence[Reply] = ()
-    """Told once the records, and all before them, are committed."""
+    """Sent once these records, and all before them, are committed."""
     effects: Sequence[Any] = ()
-    """Carried out when the replies are told: `Beside`, and what the runtime's owner knows to carry out."""
+    """Carried out after the replies: `Beside`, and the effects of the coordinator's kind."""
     producer: ProducerStamp | None = None
-    """Append as a transactional batch of this producer; its `end_transaction` comes later."""
+    """Producer of a transactional batch, which `end_transaction` ends later; None for a plain batch."""
     verification: Any = None
-    """With a producer: what came with the event, and lets the log begin the transaction (KIP-890)."""
+    """With a producer: the event's verification, which lets the log begin the transaction (KIP-890)."""
     at_once: bool = False
     """Whether replies and effects rest on nothing uncommitted; only without records."""
 
@@ -76,66 +78,64 @@ NOTHING = Decision()
 
 
 class Beside(NamedTuple):
-    """An effect: something pure and heavy, which a thread does while others are served."""
+    """An effect: pure, expensive work for a thread, while the loop serves other requests."""
 
     function: Callable[[], Any]
     then: Callable[[Any, Now], Decision]
-    """Decides about the result, unless the partition is closed meanwhile; if the function raised, the
-    result is its exception."""
+    """Decides about the result, or about the exception of `function`; not called once closed."""
 
 
 @runtime_checkable
 class RawReplay(Protocol):
-    """What a machine may do besides: take records of a load as they lie in the log.
+    """Optional ability of a machine: to replay records of a load without decoding them.
 
-    A partition may have millions of them, and entities of all would be most of a load.
+    A partition may have millions, and decoding all of them would be most of a load.
     """
 
     def replay_raw(self, run: KeyRun) -> bool:
-        """Apply records outside of transactions; return whether it could: else they are decoded first."""
+        """Apply records outside of transactions; return False if they must be decoded first."""
 
 
 @runtime_checkable
 class Release(Protocol):
-    """What a machine may do besides: let go of much without holding anybody up.
+    """Optional ability of a machine: to release its memory in slices.
 
-    A million objects that go at once keep everybody waiting; and some that refer to each other may stay for
-    ever, as a broker's full collections look at what is new only.
+    Freeing a million objects at once blocks the loop; and reference cycles among them may stay for ever, as a
+    broker's full collections look at new objects only.
     """
 
     def release(self) -> Iterator[None]:
-        """Let go of what there may be much of, a slice at a time; nothing is asked of it any more."""
+        """Release the large collections, a slice at a time; the machine is not used afterwards."""
 
 
 class CoordinatorMachine(Protocol):
-    """One partition. Durable state is what `replay` and `end_transaction` have made; all else is volatile."""
+    """State of one partition: durable as `replay` and `end_transaction` made it, otherwise volatile."""
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
-        """Apply a record that is in the log; with a `producer` it is pending until its transaction ends."""
+        """Apply a record of the log; with a `producer` it is pending until the transaction ends."""
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
-        """A marker is in the log: what is pending of this producer takes effect, or is forgotten."""
+        """Apply a marker of the log: the producer's pending records take effect, or are dropped."""
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """The last record of the load was replayed; called once, before any request is decided."""
+        """Finish the load, after its last record; called once, before any request is decided."""
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """The cluster is now as `image` says.
+        """React to the new metadata.
 
-        Of what `delta` tells it may know nothing any more: a machine that was being loaded is told with the
-        newest image what it missed.
+        `image` may lack entities of `delta`: deltas missed during the load come with the newest image.
         """
 
     @property
     def next_due_ms(self) -> int | None:
-        """The monotonic time at which `tick` is wanted next; None while nothing is."""
+        """Monotonic time of the next `tick`; None if there is none."""
 
     def tick(self, now: Now) -> Iterable[Decision]:
-        """Do what is due. Afterwards `next_due_ms` lies in the future, or is None."""
+        """Run timers that are due. Afterwards `next_due_ms` lies in the future, or is None."""
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
-        """`decision` was not appended: put volatile state right.
+        """Restore volatile state after `decision` was not appended.
 
-        Tokens in its replies have been answered with `error` already; those that wait for what will not come
-        are answered by what is returned, which has no records.
+        The tokens of its replies are already answered with `error`. Requests that wait for its outcome are
+        answered by the returned decision, which has no records.
         """

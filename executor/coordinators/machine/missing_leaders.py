@@ -1,12 +1,13 @@
-"""Partitions of a coordinators' topic that wait for a leader: what they hold is on no list meanwhile."""
+"""Partitions of a coordinator's topic that await a leader; listings omit their groups or transactions."""
 
 from sparklog.node.metadata.image import MetadataImage
 
 
 def awaits_leader(image: MetadataImage, topic_name: str) -> bool:
-    """Whether a partition of the topic has no leader, and a live broker with a replica that may lead soon.
+    """Whether a partition of the topic has no leader, but a replica on a live broker that may lead soon.
 
-    A partition whose replicas are all away may stay so for long: what it holds is left out, as in Kafka.
+    If all replicas of a partition are offline it may stay leaderless for long: its contents are left out, as
+    in Kafka.
     """
     topic = image.topics.by_name.get(topic_name)
     if topic is None:

@@ -1,11 +1,11 @@
-"""Regular expressions of clients: RE2's, whose matching takes time in proportion to what it reads.
+"""Regular expressions of clients: RE2's, whose matching is linear in the length of the text.
 
-RE2 reads an expression in one go, during which nothing else runs in the process, and few characters can say
-very much: 32,764 of them that name Unicode's letters over and over take it 2.6 s. So an expression is bounded
-in what takes time to read. Within the bounds it takes less than 50 ms, and a list of a thousand names, which
-has nothing of the kind, 3 ms.
+RE2 parses an expression in one call, during which nothing else runs in the process, and few characters can be
+very expensive: 32,764 that repeat Unicode's letter classes take 2.6 s. So the costly parts of an expression
+are bounded. Within the bounds parsing takes less than 50 ms; a list of a thousand names, which has no such
+part, takes 3 ms.
 
-RE2 is imported when somebody brings an expression: most brokers never need it.
+RE2 is imported when a client brings an expression: most brokers never need it.
 """
 
 import re
@@ -20,18 +20,18 @@ MAX_CLASSES: Final = 64
 _OPERATORS: Final = re.compile(r"[({?*+]")
 _CLASSES: Final = re.compile(r"\\[pP]")
 _MAX_BYTES: Final = 1 << 20
-"""What an expression may become, and what matching it may take."""
+"""Memory limit of a compiled expression and of its matching."""
 
 
 def compiled(regex: str) -> Callable[[str], object]:
-    """Return what says whether all of a text matches.
+    """Return a predicate for texts that match the expression entirely.
 
     >>> matches = compiled("a|b+")
     >>> [bool(matches(text)) for text in ("a", "bb", "ab")]
     [True, True, False]
 
     Raises:
-        ValueError: RE2 does not understand it, or it would take too long to.
+        ValueError: RE2 rejects it, or it exceeds a bound.
     """
     import re2
 
@@ -43,7 +43,7 @@ def compiled(regex: str) -> Callable[[str], object]:
             raise ValueError(f"it has more than {most} {what}")
     options = re2.Options()
     options.log_errors = False
-    # Whether a name matches is an automaton's to say; what groups hold takes minutes where there are many.
+    # Matching alone is an automaton's work; the contents of many groups would take minutes.
     options.never_capture = True
     options.max_mem = _MAX_BYTES
     try:

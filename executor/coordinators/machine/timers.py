@@ -1,10 +1,10 @@
-"""Timers of a coordinator's machine: what is due when, by keys that name what it is for.
+"""Timers of a coordinator's machine, by keys.
 
-Sessions are prolonged with every heartbeat, thousands of times before one runs out. So a timer that moves
-back leaves its place in the heap alone, and finds its new one when its old one has come.
+Each heartbeat prolongs a session, thousands of times before one expires. So a timer that moves back keeps its
+place in the heap, and is pushed again when that place comes up.
 
-Order for the caller: `pop_due` until it returns None, whenever `next_due_ms` has come; between two of them
-whatever was popped may schedule and cancel. Times are monotonic.
+Order for the caller: `pop_due` until it returns None, whenever `next_due_ms` has come; between two calls the
+popped action may schedule and cancel. Times are monotonic.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -25,12 +25,12 @@ class _Timer:
     def __init__(self, due_ms: int, action: Action) -> None:
         self.due_ms = due_ms
         self.place_ms = due_ms
-        """Where it is in the heap, never later than it is due."""
+        """Time of its entry in the heap, never later than `due_ms`."""
         self.action = action
 
 
 class Timers:
-    """What is to be done later, each under its own key.
+    """Actions due at a time, one under each key.
 
     >>> timers = Timers()
     >>> timers.schedule("session", 100, lambda now: None)
@@ -45,20 +45,18 @@ class Timers:
         self._scheduled = 0
 
     def __len__(self) -> int:
-        """How many timers there are."""
         return len(self._timers)
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether there is a timer of this key."""
         return key in self._timers
 
     @property
     def next_due_ms(self) -> int | None:
-        """When to come again, at the latest; None if there is nothing."""
+        """Time of the next `pop_due`, perhaps before any timer is due; None if there is nothing to pop."""
         return self._heap[0][0] if self._heap else None
 
     def schedule(self, key: Hashable, due_ms: int, action: Action) -> None:
-        """Do `action` at `due_ms`, instead of what was scheduled under the key."""
+        """Schedule `action` for `due_ms`; it replaces the key's former one."""
         timer = self._timers.get(key)
         if timer is not None and timer.place_ms <= due_ms:
             timer.due_ms = due_ms
@@ -68,15 +66,14 @@ class Timers:
         self._push(due_ms, key)
 
     def soon(self, action: Action) -> None:
-        """Do `action` once, as soon as what is decided now has been replayed."""
+        """Run `action` once, after the current decision has been replayed."""
         self.schedule(("soon", self._scheduled), 0, action)
 
     def cancel(self, key: Hashable) -> None:
-        """Do nothing under the key, if anything was scheduled."""
         self._timers.pop(key, None)
 
     def release(self) -> Iterator[None]:
-        """Forget all, a slice at a time: actions refer to what has these timers."""
+        """Drop all timers in slices: the actions refer to the machine that has these timers."""
         while self._timers or self._heap:
             for _ in range(min(len(self._timers), _RELEASED_AT_ONCE)):
                 self._timers.popitem()
@@ -84,7 +81,7 @@ class Timers:
             yield
 
     def pop_due(self, now_ms: int) -> Action | None:
-        """Take out one action that is due, the one that has been due for longest; None if none is."""
+        """Remove and return the action that has been due longest; None if none is due."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             place_ms, _, key = heappop(heap)

@@ -1,1 +1,1 @@
-"""The transaction coordinator: who may write under a transactional id, and how each transaction ends."""
+"""The transaction coordinator: producers of transactional ids, and the end of each transaction."""

@@ -1,7 +1,7 @@
-"""The transaction coordinators of one broker, put together. Nothing is decided here.
+"""Composition of a broker's transaction coordinators, without decisions.
 
-Order for the caller: the listeners among those of roles and `apply` among the metadata's subscribers, before
-the first image; `stop` before the replicas are stopped.
+Order for the caller: register the listeners for roles and `apply` for metadata before the first image; `stop`
+before the replicas are stopped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ from sparklog.protocol.types import BrokerId
 
 
 class TransactionCoordination:
-    """The coordinators, their markers' way out, and the APIs that ask them."""
+    """The coordinators, the sender of their markers, and their APIs."""
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class TransactionCoordination:
         self.listeners: Sequence[RoleListener[Replica]] = (self.runtime, self.sender)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """Return who answers what."""
         runtime, new_producer_id = self.runtime, self._new_producer_id
         return {
             ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(runtime, new_producer_id).handle,
@@ -74,17 +73,16 @@ class TransactionCoordination:
         }
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Tell the coordinators, and then who sends their markers, that the cluster is another one."""
+        """Pass the metadata to the coordinators, then to the marker sender."""
         await self.runtime.apply(image, delta)
         await self.sender.apply(image, delta)
 
     async def stop(self) -> None:
-        """Coordinate no more."""
         await self.sender.stop()
         await self.runtime.stop()
 
     def _offsets_partition_for(self, group_id: str) -> int:
-        """Return where a group's offsets are, or would be: who looks for its coordinator makes the topic."""
+        """Return the partition of a group's offsets; FindCoordinator creates a missing topic."""
         topic = self.runtime.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
         count = self._config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         return partition_for(group_id, count)

@@ -1,10 +1,10 @@
-"""Sends transaction markers to the leaders of partitions, and has transactions completed that have all.
+"""Sends transaction markers to the leaders of partitions, and completes transactions that have all markers.
 
-What is to be sent, to whom and when is said by `OutstandingMarkers`; this owns the connections and the timer.
-Partitions of this very broker are asked like any others, through its listener.
+`OutstandingMarkers` decides about requests and their times; this owns the connections and the timer.
+Partitions of this broker receive markers like any others, through its listener.
 
-Order for the caller: among the role listeners and, behind the coordinators' runtime, among the metadata's
-subscribers; `stop` before the replicas are shut down.
+Order for the caller: register among the role listeners and, after the coordinators' runtime, among the
+metadata's subscribers; `stop` before the replicas are shut down.
 
 Source: Kafka's TransactionMarkerChannelManager.
 """
@@ -33,7 +33,7 @@ from sparklog.protocol.types import BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 COMPLETED_AT_ONCE: Final = 50
-"""Each has its coordinator append a batch: what comes of an answer about hundreds is done in some turns."""
+"""Each completion appends a batch: those of one response with hundreds of markers take several turns."""
 
 
 class MarkerSender(RoleListener[Replica]):
@@ -46,9 +46,9 @@ class MarkerSender(RoleListener[Replica]):
         obey_lease: Callable[[], None],
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """`image` is the one by which this broker leads, at least; who only subscribes may hear of it later.
+        """`image` is at least as new as this broker's leaderships; a subscriber's copy may be older.
 
-        `obey_lease` comes before anything is sent for a coordinator that may be one no more.
+        `obey_lease` is called before a send, as the coordinator may have lost its lease.
         """
         self._connections = connections
         self._image = image
@@ -58,28 +58,28 @@ class MarkerSender(RoleListener[Replica]):
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._goes_on: asyncio.Handle | None = None
-        """The turn of the loop in which it goes on with all that has come by then."""
+        """The turn of the loop in which completed and new markers are processed."""
         self._stopped = False
 
     def __len__(self) -> int:
-        """Return how many transactions lack markers."""
+        """Return the number of transactions that lack markers."""
         return len(self._outstanding)
 
     @property
     def leaderless_count(self) -> int:
-        """How many markers wait for their partition to be led."""
+        """Number of markers whose partition has no leader."""
         return self._outstanding.leaderless_count
 
     def missing(self, transactional_id: str) -> Set[TopicPartition] | None:
-        """Return which partitions lack the marker of what was decided about an id; None if none is sent."""
+        """Return the partitions that lack the marker of an id's decision; None if no marker is being sent."""
         found = coordinator_partition(self._image(), TRANSACTION_STATE_TOPIC, transactional_id)
         return None if found is None else self._outstanding.missing(found[0], transactional_id)
 
     def send(self, markers: SendMarkers, coordinator: EffectOrigin) -> None:
-        """Send markers until every partition has one, then tell the coordinator.
+        """Send markers until every partition has one, then notify the coordinator.
 
-        A partition that the image does not have is deleted: it was there when it became part of the
-        transaction, and the coordinator leads by an image that is no older.
+        A partition that the image lacks is deleted: it existed when it was added to the transaction, and the
+        coordinator leads by an image that is no older.
         """
         now_ms = self._now_ms()
         self._outstanding.metadata_changed(self._image(), now_ms)
@@ -87,32 +87,27 @@ class MarkerSender(RoleListener[Replica]):
         self._go_on_soon()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Follow the leaders of partitions."""
+        """Redirect markers to the new leaders of their partitions."""
         self._outstanding.metadata_changed(image, self._now_ms())
         self._go_on()
 
     def became_leader(self, replica: Replica) -> None:
-        """What it has to send is known when it is loaded."""
+        """Forget the markers: the loaded coordinator adds its own."""
         self._forget(replica)
 
     def became_follower(self, replica: Replica) -> None:
-        """Another broker's coordinator sends the rest."""
         self._forget(replica)
 
     def stopped(self, replica: Replica) -> None:
-        """Another broker's coordinator sends the rest."""
         self._forget(replica)
 
     def suspended(self, replica: Replica) -> None:
-        """Another broker's coordinator may send the rest."""
         self._forget(replica)
 
     def deleted(self, replica: Replica) -> None:
-        """Another broker's coordinator sends the rest."""
         self._forget(replica)
 
     async def stop(self) -> None:
-        """Send nothing more."""
         self._stopped = True
         for timer in (self._timer, self._goes_on):
             if timer is not None:
@@ -131,7 +126,7 @@ class MarkerSender(RoleListener[Replica]):
             self._goes_on = asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Complete what can be, send what waits, and come back when something has rested."""
+        """Complete transactions, send waiting markers, and set the timer for retries."""
         self._goes_on = None
         if self._stopped:
             return
@@ -159,7 +154,7 @@ class MarkerSender(RoleListener[Replica]):
 
     def _wake(self) -> None:
         self._timer = None
-        self._outstanding.wake(self._now_ms() + 1)  # a timer may be early by what its clock is rounded
+        self._outstanding.wake(self._now_ms() + 1)  # a timer may be early by the rounding of its clock
         self._go_on()
 
     async def _send(self, broker_id: BrokerId, request: WriteTxnMarkersRequest) -> None:

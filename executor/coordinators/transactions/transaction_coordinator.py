@@ -1,4 +1,4 @@
-"""The transaction coordinator, as the runtime knows it: its topic, its machine and that machine's effects."""
+"""The kind of the transaction coordinators: their topic, their machine and its effects."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def transaction_coordinator(
     config: BrokerConfig, sender: MarkerSender, new_producer_id: NewProducerId
 ) -> CoordinatorKind:
-    """Return the kind; `new_producer_id` obtains ids for what the coordinators do by themselves."""
+    """Return the kind; `new_producer_id` allocates ids for time-out aborts."""
     limits = TransactionLimits(
         max_timeout_ms=config.transaction_max_timeout_ms,
         expiration_ms=config.transactional_id_expiration_ms,
@@ -48,16 +48,17 @@ class _Aborts:
         self._aborts: set[asyncio.Task[None]] = set()
 
     def begin(self, effect: AbortWithNewProducerId, origin: EffectOrigin) -> None:
-        """Obtain an id and abort with it."""
         abort = asyncio.get_running_loop().create_task(self._abort(effect.transactional_id, origin))
         self._aborts.add(abort)
         abort.add_done_callback(self._aborts.discard)
 
     async def _abort(self, transactional_id: str, origin: EffectOrigin) -> None:
-        """Abort a transaction that takes a producer id; if there is none, it is asked for again when due."""
+        """Abort a transaction with a new producer id; without one, retry at the next interval."""
         try:
             producer_id = await self._new_producer_id(ALLOCATION_TIMEOUT_MS)
         except KafkaError as error:
-            logger.warning("No producer id to abort the transaction of %s with: %s", transactional_id, error)
+            logger.warning(
+                "No producer id for the abort of the transaction of %s: %s", transactional_id, error
+            )
             return
         origin.decide(lambda machine, now: machine.abort_timed_out(transactional_id, producer_id, now))

@@ -1,4 +1,4 @@
-"""The partitions of a request about offsets, some of them at a time: a request may name a million."""
+"""Chunks of the partitions of a request about offsets, which may name a million."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -6,13 +6,12 @@ from typing import Final
 from uuid import UUID
 
 MAX_PARTITIONS: Final = 1000
-"""So many are decided about in one go."""
+"""The most partitions of one decision."""
 
 Chunk = tuple[tuple[str, UUID | None, tuple[int, ...]], ...]
 
 
 def in_chunks(asked: Iterable[tuple[str, UUID | None, Iterable[int]]]) -> Iterator[Chunk]:
-    """Iterate over the topics, at most `MAX_PARTITIONS` partitions in a chunk."""
     chunk: list[tuple[str, UUID | None, tuple[int, ...]]] = []
     room = MAX_PARTITIONS
     for name, topic_id, partitions in asked:

@@ -1,8 +1,8 @@
-"""The topics of a request that commits: which of its partitions exist, and the answer for each.
+"""Topics of a commit: the partitions that exist, and the response for each.
 
-A commit of very many partitions is decided about some at a time, each time as if it were a request of its
-own: each partition has its own answer, and a batch of all would keep the loop for half a second. (Kafka makes
-one batch of it, on a thread that serves other groups.)
+A commit of very many partitions is divided, each part decided like a request of its own: each partition has
+its own error code, and a batch of all would keep the loop for half a second. (Kafka makes one batch of it, on
+a thread that serves other groups.)
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,26 +19,26 @@ from sparklog.protocol.codec.steps import in_one_go, turn
 from sparklog.protocol.errors import ErrorCode
 
 SMALLEST_RECORD_BYTES: Final = 40
-"""Of a committed offset: what has more partitions than fit in a batch need not be tried."""
+"""Lower bound of a committed offset's record: a commit that exceeds a batch by it is refused."""
 
 AT_ONCE: Final = 64
-"""So many are answered in one step, as soon as they are committed."""
+"""Commits of at most so many topics and partitions are answered in one step."""
 
 DECIDED_AT_ONCE: Final = 500
-"""So many partitions go into one batch; some milliseconds."""
+"""Partitions in one batch; some milliseconds of work."""
 
 Topics = tuple[tuple[str, UUID | None, tuple[CommittedPartition, ...]], ...]
 
 
 class CommittedTopics(NamedTuple):
-    """What is asked for, and what of it is to be decided about."""
+    """Topics and partitions of a commit, and those among them that exist."""
 
     topics: Topics
     asked: tuple[tuple[NamedTopic, tuple[tuple[int, ErrorCode], ...]], ...]
-    """The partitions in the order of the request; without an error they are among `topics`."""
+    """The partitions in the order of the request; those without an error are in `topics`."""
 
     async def answers(self, errors: TopicErrors) -> list[tuple[Any, list[tuple[int, ErrorCode]]]]:
-        """Return the topics, as they were named, with the error code of each partition; a step a topic."""
+        """Return the topics as named in the request, with each partition's error code."""
         decided = chain.from_iterable(its_errors for _, its_errors in errors)
         answered = []
         for named, partitions in self.asked:
@@ -51,11 +51,11 @@ class CommittedTopics(NamedTuple):
         return answered
 
     def refused(self, error_code: ErrorCode) -> TopicErrors:
-        """Return the same error for all that was to be decided about."""
+        """Return the same error for all partitions in `topics`."""
         return all_refused(self.topics, error_code)
 
     def parts(self) -> Iterator[Topics]:
-        """Iterate over what is decided about at a time."""
+        """Divide `topics` into parts of at most `DECIDED_AT_ONCE` partitions."""
         part: list[tuple[str, UUID | None, tuple[CommittedPartition, ...]]] = []
         room = DECIDED_AT_ONCE
         for name, topic_id, partitions in self.topics:
@@ -71,16 +71,16 @@ class CommittedTopics(NamedTuple):
 
     @property
     def item_count(self) -> int:
-        """How many topics and partitions are asked for."""
+        """Number of topics and partitions of the request."""
         return sum(1 + len(partitions) for _, partitions in self.asked)
 
     def fits(self, max_batch_bytes: int) -> bool:
-        """Whether a batch might hold it."""
+        """Whether a batch may be able to hold it."""
         return self.item_count * SMALLEST_RECORD_BYTES <= max_batch_bytes
 
 
 async def committed_topics(image: MetadataImage, body: Any, *, by_id: bool) -> CommittedTopics:
-    """Look the partitions of a request up, a step each."""
+    """Look up the partitions of a request, one in each step."""
     topics = []
     asked = []
     for topic in body.topics:
@@ -111,7 +111,6 @@ async def committed_topics(image: MetadataImage, body: Any, *, by_id: bool) -> C
 
 
 def all_refused(topics: Topics, error_code: ErrorCode) -> TopicErrors:
-    """Return the same error for all partitions."""
     return [(topic, [(each.partition, error_code) for each in partitions]) for topic, _, partitions in topics]
 
 
@@ -120,9 +119,9 @@ async def answer_commit(
     respond: Callable[[TopicErrors], Awaitable[Response]],
     submit: Callable[[Topics, Callable[[TopicErrors], Any]], Deferred],
 ) -> Response:
-    """Answer a commit; `submit` has topics decided about, and replies what is made of their errors.
+    """Answer a commit; `submit` passes topics to the coordinator, and a function for their errors.
 
-    Most commits are of a few partitions, whose answer is made with the decision.
+    Most commits have few partitions, and their response is built with the decision.
     """
     if checked.item_count <= AT_ONCE:
         return submit(checked.topics, lambda errors: in_one_go(respond(errors)))

@@ -18,14 +18,11 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class ConsumerGroupDescribeHandler:
-    """Answers ConsumerGroupDescribe."""
-
     def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
         self._coordinator = coordinator
         self._image = image
 
     async def handle(self, request: Request) -> Response:
-        """Ask the coordinator of each group."""
         body = request.body
         serves = serves_consumer_groups(self._image())
 

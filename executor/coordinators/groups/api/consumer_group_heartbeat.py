@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, versions 0 and 1: all that members of the consumer protocol do (KIP-848)."""
+"""ConsumerGroupHeartbeat, versions 0 and 1: the one request of the consumer protocol's members (KIP-848)."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -19,23 +19,19 @@ from sparklog.protocol.types import unless_minus_one
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_NAMED_TOPICS: Final = 10_000
-"""What a member subscribes to by name becomes part of its group in one turn of the loop: 65 ms of so many."""
+"""One turn of the loop adds all names of a subscription to the group: 65 ms for so many."""
 
 
 def serves_consumer_groups(image: MetadataImage) -> bool:
-    """Whether the cluster's feature level has the consumer protocol."""
     return image.features.get(GROUP_VERSION_FEATURE, 0) > 0
 
 
 class ConsumerGroupHeartbeatHandler:
-    """Answers ConsumerGroupHeartbeat."""
-
     def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
         self._coordinator = coordinator
         self._image = image
 
     def handle(self, request: Request) -> Deferred | Response:
-        """Have the group's coordinator decide what the member is told."""
         if not serves_consumer_groups(self._image()):
             return heartbeat_error(ErrorCode.unsupported_version)
         body = request.body

@@ -1,7 +1,7 @@
-"""What the handlers ask of the runtime, and how they wait for several answers of it.
+"""Interface between the handlers and the runtime, and waiting for several of its replies.
 
-A request for many groups is answered in steps, a bounded number of them asked for at a time, so that a
-million hold nobody up and what waits is bounded.
+A request for many groups is answered in steps, with a bounded number of groups submitted at a time: a million
+do not block the loop, and the open requests are bounded.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,7 +16,7 @@ from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode
 
 SIDE_BY_SIDE: Final = 100
-"""How many groups of one request are decided about before the first of them is waited for."""
+"""Groups of one request that are submitted before the first reply is awaited."""
 
 Decide = Callable[[GroupMachine, Token, Now], Decision]
 Refuse = Callable[[ErrorCode], Response]
@@ -28,21 +28,20 @@ class GroupCoordinator(Protocol):
     """The runtime of the group coordinator (`coordinators.runtime.CoordinatorRuntime`)."""
 
     def submit(self, key: str, decide: Decide, refuse: Refuse, *, waits_for_others: bool = False) -> Deferred:
-        """Have the coordinator of a group decide about a request."""
+        """Submit a request to the coordinator of the group `key`."""
 
-    def submit_to(self, partition: int, decide: Decide, refuse: Refuse) -> Deferred:
-        """Have the coordinator of a partition decide about a request."""
+    def submit_to(self, partition: int, decide: Decide, refuse: Refuse) -> Deferred: ...
 
     def is_complete(self) -> bool:
         """Whether all groups have a coordinator, here or elsewhere, as far as this broker knows."""
 
     @property
     def partitions(self) -> Collection[int]:
-        """The partitions that are coordinated here, or will be once they are loaded."""
+        """The partitions whose coordinator is here, loaded or loading."""
 
 
 async def answers_of(items: Iterable[_Item], submit: Callable[[_Item], Deferred]) -> list[Any]:
-    """Return what each item's Deferred is completed with; some of them wait side by side."""
+    """Return the reply for each item; at most `SIDE_BY_SIDE` items are open at a time."""
     answers = []
     left = iter(items)
     while chunk := tuple(islice(left, SIDE_BY_SIDE)):

@@ -18,7 +18,7 @@ class DeleteGroupsHandler:
         self._coordinator = coordinator
 
     async def handle(self, request: Request) -> Response:
-        """Have the coordinators delete the groups; one with many offsets in several batches."""
+        """Delete the groups; one with many offsets in several batches."""
         body = await upgrade_in_steps(request.body)
         results: dict[str, ErrorCode] = {}
         left = list(dict.fromkeys(body.groups_names))

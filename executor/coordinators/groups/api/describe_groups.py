@@ -19,17 +19,14 @@ from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_OF_MISSING_GROUPS: Final = 6
-"""From it on a group that does not exist is an error (KIP-1043), and not a dead one."""
+"""From this version on a group that does not exist is an error (KIP-1043), and not a dead group."""
 
 
 class DescribeGroupsHandler:
-    """Answers DescribeGroups."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     async def handle(self, request: Request) -> Response:
-        """Ask the coordinator of each group."""
         body = await upgrade_in_steps(request.body)
         operations = GROUP_OPERATIONS if body.include_authorized_operations else OPERATIONS_OMITTED
 

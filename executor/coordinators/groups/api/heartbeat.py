@@ -10,13 +10,10 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class HeartbeatHandler:
-    """Answers Heartbeat."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def handle(self, request: Request) -> Deferred | Response:
-        """Have the group's coordinator prolong the session."""
         body = request.body
         if not body.group_id:
             return _refuse(ErrorCode.invalid_group_id)
@@ -30,6 +27,6 @@ class HeartbeatHandler:
 
 def _refuse(error_code: ErrorCode) -> Response:
     if error_code is ErrorCode.coordinator_load_in_progress:
-        # Sessions begin anew after the load, whatever this member is told now.
+        # Sessions restart after the load, so the member needs no error now.
         error_code = ErrorCode.none
     return unthrottled(HeartbeatResponse, error_code=error_code)

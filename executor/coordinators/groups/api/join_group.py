@@ -21,18 +21,18 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def client_host(request: Request) -> str:
-    """Return whence a client speaks, as Java shows an address without a name."""
+    """Return the client's address as Java shows an address without a name."""
     return "/" + host_of(request.connection.peer)
 
 
 def may_describe(request: Request) -> Callable[[str], bool] | None:
-    """Return what says which topics the client may know of; None: of all."""
+    """Return a predicate for the topics that the client may describe; None for all topics."""
     access = request.access
     return None if access is None else access.allowing(AclOperation.DESCRIBE, AclResourceType.TOPIC)
 
 
 def _without_repetitions(protocols: Iterable[Any]) -> tuple[tuple[str, bytes], ...]:
-    """Return the protocols; of those named twice the first counts, as in Kafka."""
+    """Return the protocols; the first of a name counts, as in Kafka."""
     by_name: dict[str, bytes] = {}
     for protocol in protocols:
         by_name.setdefault(protocol.name, protocol.metadata)
@@ -46,7 +46,6 @@ class JoinGroupHandler:
         self._coordinator = coordinator
 
     def handle(self, request: Request) -> Deferred | Response:
-        """Have the group's coordinator take the member in."""
         body = upgrade(request.body)
         if not body.group_id:
             return join_error(ErrorCode.invalid_group_id, body.member_id)

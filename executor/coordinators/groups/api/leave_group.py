@@ -11,13 +11,10 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class LeaveGroupHandler:
-    """Answers LeaveGroup."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def handle(self, request: Request) -> Deferred | Response:
-        """Have the group's coordinator remove the members."""
         body = upgrade(request.body)
         if not body.group_id:
             return _refuse(ErrorCode.invalid_group_id)

@@ -21,16 +21,14 @@ SLICE_GROUPS: Final = 200
 
 
 class ListGroupsHandler:
-    """Answers ListGroups."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     async def handle(self, request: Request) -> Response:
-        """Ask each partition for its ids, and then about some of them at a time.
+        """Collect the group ids of each partition, and then their rows in slices.
 
-        A partition that is still loaded fails the request, for its groups would be missing, and so does one
-        without a coordinator; one that is led elsewhere by now has its groups told there.
+        A partition that is loading fails the request, for its groups would be missing, and so does one
+        without a coordinator. A partition that has moved is listed by its new leader.
         """
         body = await upgrade_in_steps(request.body)
         states = frozenset(state.strip().lower() for state in body.states_filter)
@@ -45,7 +43,7 @@ class ListGroupsHandler:
                 rows.extend(listed)
             if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
                 return _refusal(error_code)
-        if not self._coordinator.is_complete():  # it was meanwhile that a coordinator went
+        if not self._coordinator.is_complete():  # a coordinator ended meanwhile
             return _refusal(ErrorCode.coordinator_not_available)
         return unthrottled(ListGroupsResponse, error_code=ErrorCode.none, groups=tuple(rows))
 

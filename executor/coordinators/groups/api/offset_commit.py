@@ -33,13 +33,13 @@ class OffsetCommitHandler:
     def __init__(
         self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], *, max_batch_bytes: int
     ) -> None:
-        """`max_batch_bytes`: what a batch of the offsets' topic may have at most."""
+        """`max_batch_bytes`: size limit of a batch of the offsets' topic."""
         self._coordinator = coordinator
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
     async def handle(self, request: Request) -> Response:
-        """Have the group's coordinator write the offsets of the partitions that exist."""
+        """Commit the offsets of the partitions that exist."""
         body = request.body
         by_id = request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         checked = await committed_topics(self._image(), body, by_id=by_id)

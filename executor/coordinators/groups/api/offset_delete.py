@@ -29,7 +29,7 @@ class OffsetDeleteHandler:
         self._image = image
 
     async def handle(self, request: Request) -> Response:
-        """Have the group's coordinator delete the offsets of partitions that exist, some at a time."""
+        """Delete the offsets of partitions that exist, in chunks."""
         body = request.body
         image = self._image()
         answers: dict[str, dict[int, ErrorCode]] = {}
@@ -47,7 +47,7 @@ class OffsetDeleteHandler:
             (topic, None, [index for index, error_code in rows.items() if error_code is ErrorCode.none])
             for topic, rows in answers.items()
         ]
-        # Without any the group is asked all the same, for there may be none.
+        # Even without partitions the coordinator checks the group, which may not exist.
         for chunk in in_chunks(known) if known else ((),):
             error_code, errors = await held(self._delete(body.group_id, chunk))
             if error_code is not ErrorCode.none:

@@ -23,18 +23,16 @@ FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2
 
 _Topics = dict[Any, list[FetchedPartition]]
-"""By name or id, as the answer has them."""
+"""By name or id, as the response has them."""
 
 
 class OffsetFetchHandler:
-    """Answers OffsetFetch."""
-
     def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
         self._coordinator = coordinator
         self._image = image
 
     async def handle(self, request: Request) -> Response:
-        """Ask the coordinator of each group, some partitions at a time."""
+        """Fetch the offsets of each group, in chunks."""
         body = request.body
         version = request.api_version
         require_stable = getattr(body, "require_stable", False)
@@ -68,7 +66,7 @@ class OffsetFetchHandler:
             for name, _, partitions in committed:
                 found = image.topics.by_name.get(name)
                 if by_id and found is None:
-                    continue  # who asks by ids cannot be told of a topic that has none
+                    continue  # the response has only ids, and a deleted topic has none
                 named[name] = found.topic_id if by_id and found is not None else name
                 asked.append((name, found.topic_id if by_id and found is not None else None, partitions))
                 await turn()
@@ -86,7 +84,7 @@ class OffsetFetchHandler:
                 named[found_topic.name] = found_topic.named
                 topic_id = found_topic.topic_id if by_id else None
                 asked.append((found_topic.name, topic_id, topic.partition_indexes))
-        # Without topics the group is asked all the same, for it may refuse to answer this member.
+        # Even without topics the coordinator checks the member.
         for chunk in in_chunks(asked) if asked else ((),):
             error_code, fetched = await self._fetch(fetch._replace(topics=chunk))
             if error_code is not ErrorCode.none:
@@ -97,7 +95,7 @@ class OffsetFetchHandler:
                 if group.topics is not None:
                     topics.setdefault(named[name], []).extend(rows)
                 elif there := [row for row in rows if row.committed is not None or _is_error(row)]:
-                    # Without what was deleted meanwhile, or is of an older topic of the name.
+                    # Without offsets deleted meanwhile, and those of an older topic of the name.
                     topics.setdefault(named[name], []).extend(there)
                 await turn()
         return _group_response(fetch.group_id, version, ErrorCode.none, topics)
@@ -118,7 +116,7 @@ class OffsetFetchHandler:
 
 
 def _refuse(error_code: ErrorCode) -> ErrorCode:
-    """Return what clients before 3.9 try again after; they do not know the other."""
+    """Replace an error that clients before 3.9 do not retry."""
     return ErrorCode.not_coordinator if error_code is ErrorCode.coordinator_not_available else error_code
 
 
@@ -147,7 +145,7 @@ def _group_response(
         )
     if error_code is not ErrorCode.none:
         topics = {}
-        if version < FIRST_VERSION_WITH_GROUP_ERRORS:  # there each partition says it
+        if version < FIRST_VERSION_WITH_GROUP_ERRORS:  # these versions have errors by partition only
             for topic in asked or ():
                 topics[topic.name] = [
                     FetchedPartition(partition, None, error_code) for partition in topic.partition_indexes

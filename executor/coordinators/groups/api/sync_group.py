@@ -10,17 +10,16 @@ from sparklog.protocol.codec.versions import upgrade
 from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_PROTOCOLS: Final = 5
-"""From it on a member has to say which protocol it thinks was chosen (KIP-559)."""
+"""From this version on a member names the protocol it expects (KIP-559)."""
 
 
 class SyncGroupHandler:
-    """Answers SyncGroup when the leader has brought the assignment."""
+    """Answers SyncGroup when the leader has sent the assignment."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def handle(self, request: Request) -> Deferred | Response:
-        """Have the group's coordinator tell the member its assignment."""
         body = upgrade(request.body)
         if not body.group_id:
             return sync_response(ErrorCode.invalid_group_id)

@@ -1,4 +1,4 @@
-"""The group coordinator's part of the table of a broker's APIs."""
+"""Handlers of the group coordinator's APIs."""
 
 from sparklog.executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
@@ -26,7 +26,6 @@ from sparklog.protocol.codec.apis import ApiKey
 def group_handlers(
     coordinator: GroupCoordinator, table: PartitionTable, verifier: TransactionVerifier, config: BrokerConfig
 ) -> dict[ApiKey, Handler]:
-    """Return the handlers of what clients ask of their group's coordinator."""
     max_batch_bytes = config.message_max_bytes
 
     def image() -> MetadataImage:

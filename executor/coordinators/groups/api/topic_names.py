@@ -1,6 +1,6 @@
-"""Topics as requests about offsets name them: by name, and by id from version 10 of the two that have it.
+"""Topics of requests about offsets: by name, or by id from version 10 of OffsetCommit and OffsetFetch.
 
-Offsets are committed under names, and with the id of the topic that has the name now.
+Offsets are committed under names, with the id of the topic that has the name now.
 """
 
 from collections.abc import Mapping
@@ -12,23 +12,20 @@ from sparklog.node.metadata.registrations import PartitionRegistration
 from sparklog.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
-"""Of OffsetCommit and OffsetFetch."""
 
 
 class NamedTopic(NamedTuple):
-    """A topic that a request names."""
-
     named: Any
-    """Its name or its id, as the answer has to repeat it."""
+    """Name or id, as the response repeats it."""
     name: str
     topic_id: UUID | None
     partitions: Mapping[int, PartitionRegistration]
     error_code: ErrorCode
-    """Why there is no such topic."""
+    """Error if there is no such topic."""
 
 
 def named_topic(image: MetadataImage, topic: Any, *, by_id: bool) -> NamedTopic:
-    """Find the topic that a request's item names."""
+    """Look up the topic of a request's item."""
     if by_id:
         found = None if topic.topic_id is None else image.topics.by_id.get(topic.topic_id)
         if found is None:

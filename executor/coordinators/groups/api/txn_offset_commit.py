@@ -34,7 +34,7 @@ FIRST_VERSION_THAT_KNOWS_LOADING: Final = 2
 
 
 class TxnOffsetCommitHandler:
-    """Answers TxnOffsetCommit when the offsets are written; they show when the transaction ends."""
+    """Answers TxnOffsetCommit when the offsets are written; they take effect when the transaction commits."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class TxnOffsetCommitHandler:
         *,
         max_batch_bytes: int,
     ) -> None:
-        """`max_batch_bytes`: what a batch of the offsets' topic may have at most."""
+        """`max_batch_bytes`: size limit of a batch of the offsets' topic."""
         self._verify = verify
         self._coordinator = coordinator
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
     async def handle(self, request: Request) -> Response:
-        """Have the group's coordinator write the offsets as a batch of the producer's."""
+        """Write the offsets as a transactional batch of the producer."""
         body = request.body
         checked = await committed_topics(self._image(), body, by_id=False)
 
@@ -82,7 +82,7 @@ class TxnOffsetCommitHandler:
         )
         producer = ProducerStamp(body.producer_id, body.producer_epoch)
         if producer.producer_id < 0 or producer.producer_epoch < 0:
-            # Nobody's offsets: no marker would ever end their transaction.
+            # Without a producer no marker would ever end the transaction.
             return await respond(refused(ErrorCode.invalid_producer_id_mapping))
         operation = TransactionOperation.of_txn_offset_commit(request.api_version)
         verification, refusal = await self._verify(

@@ -1,6 +1,6 @@
-"""Having a transaction verified before it begins in the offsets' topic (KIP-890).
+"""Verification of a transaction before it begins in the offsets' topic (KIP-890).
 
-Source: Kafka's CoordinatorPartitionWriter.maybeStartTransactionVerification; which error clients are told:
+Source: Kafka's CoordinatorPartitionWriter.maybeStartTransactionVerification; for the error codes of clients,
 CoordinatorOperationExceptionHelper.
 """
 
@@ -19,16 +19,16 @@ from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 Verify = Callable[[str, TransactionOfProducer], Awaitable[tuple[Any, ErrorCode]]]
-"""(group, producer's transaction) -> the verification to append the batch with, or why it must not be."""
+"""(group, producer's transaction) -> verification for the batch's append, or the error that forbids it."""
 
 
 def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
-    """Return what has a transaction verified for the partition of a group."""
+    """Return a function that verifies a transaction for the partition of a group."""
 
     async def verify(group_id: str, transaction: TransactionOfProducer) -> tuple[Any, ErrorCode]:
         try:
             found = coordinator_partition(table.image, CONSUMER_OFFSETS_TOPIC, group_id)
-        except KafkaError as error:  # an id that no record can name
+        except KafkaError as error:  # an id that no record can hold
             return None, error.error_code
         if found is None:
             return None, ErrorCode.not_coordinator
@@ -40,7 +40,7 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
         if batch.refusal is None:
             return batch.verification, ErrorCode.none
         error_code = batch.refusal.error_code
-        if error_code is ErrorCode.network_exception:  # after which older clients would not try again
+        if error_code is ErrorCode.network_exception:  # older clients do not retry this error
             return None, ErrorCode.coordinator_load_in_progress
         return None, coordinator_error(error_code)
 

@@ -1,1 +1,1 @@
-"""What the group coordinator decides. Pure."""
+"""Decisions of the group coordinator. Pure."""

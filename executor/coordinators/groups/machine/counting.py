@@ -1,7 +1,7 @@
-"""How many groups there are in which state: for metrics, nothing depends on it.
+"""Numbers of groups by type and state, for metrics only.
 
-Groups of a partition are counted by state now and then, as Kafka does, and some of them at a time. Of simple
-groups there may be a million, which nobody goes through: they are those with offsets that are nothing else.
+Groups of a partition are counted by state at intervals, as in Kafka, and in steps. There may be a million
+simple groups, which are not iterated: their number is that of the groups with offsets and nothing else.
 
 Source: Kafka's GroupCoordinatorMetricsShard, GroupMetadataManager.updateClassicGroupSizeCounter.
 """
@@ -20,13 +20,13 @@ from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 COUNT_INTERVAL_MS: Final = 60_000
 
 States = Mapping[tuple[GroupType, str], int]
-"""How many groups are of a type and in a state; simple ones are empty classic ones."""
+"""Number of groups by type and state; simple groups count as empty classic ones."""
 
 
 def counting_steps(
     groups: Groups, store: OffsetStore, counted: Callable[[States], None]
 ) -> Iterator[list[CoordinatorRecord]]:
-    """Count the groups, some in a step; nothing is to be written."""
+    """Count the groups in steps; every step yields no records."""
     states: Counter[tuple[GroupType, str]] = Counter()
     with_offsets = 0
     for number, group_id in enumerate(groups.not_simple(), start=1):

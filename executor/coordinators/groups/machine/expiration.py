@@ -1,11 +1,11 @@
-"""Which offsets nobody needs any more: those that have expired, and those of deleted topics (KIP-211).
+"""Deletion of offsets that have expired or belong to deleted topics (KIP-211).
 
-A group may have a million offsets, so a partition is gone through in steps: each looks at a bounded number of
-groups and offsets, and decides about what it has just looked at, for other decisions are made between two.
-What a step decides is one batch, which must be small enough to be appended: a group's name may have 32,767
-bytes, and one batch that is refused would leave the offsets of all the groups in it.
+A group may have a million offsets, so a partition is scanned in steps: each looks at a bounded number of
+groups and offsets, and decides only about those, as other decisions are made between two steps. The
+tombstones of a step are one batch, which must be small enough to be appended: a group's name may have 32,767
+bytes, and a refused batch would leave the offsets of all its groups.
 
-An empty group without offsets goes with its last one.
+An empty group without offsets is deleted with its last offset.
 
 Source: Kafka's GroupCoordinatorShard.cleanupGroupMetadata, OffsetMetadataManager.cleanupExpiredOffsets.
 """
@@ -22,27 +22,24 @@ from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
 from sparklog.protocol.types import TimestampMs
 
 STEP_ITEMS: Final = 1000
-"""How many groups and offsets a step looks at, and so how many records one batch has at most."""
+"""The most groups and offsets that a step looks at, and so the most records of one batch."""
 _BATCH_BYTES: Final = 16_384
-"""Of names in one batch, at which the next begins, as in the transactions' coordinator."""
+"""Bytes of names in one batch after which the next begins, as in the transactions' coordinator."""
 _RECORD_BYTES: Final = 32
-"""What a tombstone has beside its names, generously."""
+"""Bytes of a tombstone besides its names, rounded up."""
 
 
 class TombstoneBatch:
-    """The records of one batch."""
-
     def __init__(self) -> None:
         self.records: list[CoordinatorRecord] = []
         self._size_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more goes into it."""
         return self._size_bytes >= _BATCH_BYTES
 
     def add(self, record: CoordinatorRecord, *names: str) -> None:
-        """Take a record whose key has these names."""
+        """Add a record whose key contains these names."""
         self.records.append(record)
         self._size_bytes += _RECORD_BYTES + sum(len(name.encode()) for name in names)
 
@@ -50,12 +47,12 @@ class TombstoneBatch:
 def expiration_steps(
     groups: Groups, offsets: Offsets, now_ms: TimestampMs, *, retention_ms: int
 ) -> Iterator[list[CoordinatorRecord]]:
-    """Iterate over batches of tombstones; what is between two of them may change the groups."""
+    """Iterate over batches of tombstones; groups may change between two of them."""
     batch = TombstoneBatch()
     looked_at = 0
     for group_id in groups.ids():
         expired = 0
-        """How many of the group's offsets have expired that are not replayed yet."""
+        """Expired offsets of the group whose tombstones are not replayed yet."""
         for topic in tuple(offsets.store.topics(group_id)):
             for partition in tuple(offsets.store.topics(group_id).get(topic, ())):
                 looked_at += 1
@@ -92,9 +89,9 @@ def expiration_steps(
 def deleted_topics_steps(
     offsets: Offsets, deleted_topics: Mapping[UUID, str]
 ) -> Iterator[list[CoordinatorRecord]]:
-    """Iterate over batches of tombstones for what was committed for topics that are no more.
+    """Iterate over batches of tombstones for offsets of deleted topics.
 
-    Between two of them topics of the same names may come, and be committed for.
+    Between two of them topics of the same names may be created, with new commits.
     """
     batch = TombstoneBatch()
     looked_at = 0

@@ -1,4 +1,4 @@
-"""What every group is, whatever protocol its members speak: what commits, fetches and admins ask of it.
+"""Interface of a group of any protocol: for commits, fetches and admins.
 
 Source: Kafka's Group and CommitPartitionValidator (group-coordinator).
 """
@@ -14,7 +14,7 @@ from sparklog.protocol.types import TimestampMs
 
 
 class GroupType(StrEnum):
-    """Kafka's names of the rebalance protocols, as ListGroups filters by them and tells them."""
+    """Kafka's names of the group types, as ListGroups filters and reports them."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -23,37 +23,36 @@ class GroupType(StrEnum):
 
 
 PartitionValidator: TypeAlias = Callable[[str, UUID | None, int], ErrorCode]
-"""(topic, its id, partition) -> why no offset is taken if this is among them, or `ErrorCode.none`."""
+"""(topic, its id, partition) -> error for a commit of this partition, or `ErrorCode.none`."""
 
 CommitValidation: TypeAlias = ErrorCode | PartitionValidator
-"""Why nothing of a commit is taken; `ErrorCode.none`; or who is to be asked for each partition."""
+"""Error for the whole commit; `ErrorCode.none`; or a validator for each partition."""
 
 
 class Group(Protocol):
-    """One group, as the machine and the offsets know it.
+    """A group as the machine and the offsets use it.
 
-    Errors are returned, as codes: they are the ordinary course of a group's life.
+    Errors are returned as codes: they are ordinary in a group's life.
     """
 
     @property
-    def group_id(self) -> str:
-        """Its id."""
+    def group_id(self) -> str: ...
 
     @property
     def group_type(self) -> GroupType:
-        """Whose protocol it speaks: who decides about it (`membership.Membership`)."""
+        """Protocol of the group; it selects the `membership.Membership`."""
 
     @property
     def state_name(self) -> str:
-        """Its state as ListGroups and the describing APIs tell it."""
+        """State in the responses of ListGroups and of the describing APIs."""
 
     @property
     def protocol_type(self) -> str | None:
-        """What its members are ("consumer", "connect"); None where they never said."""
+        """Type of its members ("consumer", "connect"); None if they never gave one."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it: only then it may be deleted, and replaced by one of another type."""
+        """Whether it has no member: only then may it be deleted, or replaced by one of another type."""
 
     def validate_offset_commit(
         self,
@@ -64,22 +63,21 @@ class Group(Protocol):
         is_transactional: bool,
         api_version: int,
     ) -> CommitValidation:
-        """Say whether this member may commit."""
+        """Check whether this member may commit."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Say whether this member may read what is committed; who gives no epoch always may."""
+        """Check whether this member may fetch offsets; without an epoch it always may."""
 
     def validate_offset_delete(self) -> ErrorCode:
-        """Say whether offsets may be deleted; then, for each topic, `is_subscribed_to`."""
+        """Check whether offsets may be deleted; then, for each topic, `is_subscribed_to`."""
 
-    def validate_delete(self) -> ErrorCode:
-        """Say whether the group may be deleted."""
+    def validate_delete(self) -> ErrorCode: ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members read the topic, or may: its offsets neither expire nor can they be deleted."""
+        """Whether members may read the topic: its offsets neither expire nor can they be deleted."""
 
     def offset_expiration_base_ms(self, commit_timestamp_ms: TimestampMs) -> TimestampMs | None:
-        """Return since when the retention of an offset runs; None while it does not (KIP-211)."""
+        """Return the start of an offset's retention; None while it has not begun (KIP-211)."""
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
         """Return the records that delete the group, without its offsets."""

@@ -1,4 +1,4 @@
-"""What has become of groups and their offsets: for metrics, nothing depends on it.
+"""Counters of groups and their offsets, for metrics only.
 
 Source: Kafka's GroupCoordinatorMetricsShard.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What a broker's group coordinators have done since it started."""
+    """Events in a broker's group coordinators since it started."""
 
     offset_commits: int = 0
     offset_expirations: int = 0

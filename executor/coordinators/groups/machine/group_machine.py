@@ -1,7 +1,7 @@
-"""The groups of one partition of `__consumer_offsets`: the `CoordinatorMachine` that the runtime runs.
+"""The groups of one partition of `__consumer_offsets`: a `CoordinatorMachine`.
 
-Groups of all types are here under their ids, each decided about by the membership of its type
-(`membership.Membership`: one for a protocol); offsets are the same for all.
+It holds groups of all types by id. The membership of a group's type (`membership.Membership`, one for each
+protocol) decides about it; offsets are common to all.
 
 Source: Kafka's GroupCoordinatorShard.
 """
@@ -53,13 +53,13 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.key_values import KeyRun
 
 ACTIONS_AT_ONCE: Final = 20
-"""So much of what is due is done in one turn: a member whose session has run out is a batch to append."""
+"""The most timers that run in one turn: an expired member is a batch to append."""
 _PAUSE_MS: Final = 1
-"""Between two steps of what takes long; the loop has everything else meanwhile."""
+"""Pause between two steps of a long task, for the rest of the loop."""
 
 
 class ListedGroup(NamedTuple):
-    """A group as ListGroups tells it."""
+    """A group in the response of ListGroups."""
 
     group_id: str
     group_type: GroupType
@@ -70,18 +70,18 @@ class ListedGroup(NamedTuple):
 class GroupMachine:
     """Decides about the groups of one partition.
 
-    A new protocol is one more membership in the constructor, and nothing else here.
+    A new protocol adds one membership in the constructor, and nothing else here.
     """
 
     def __init__(self, config: BrokerConfig, counts: GroupCounts | None = None) -> None:
-        """`counts` are the broker's; None: nobody wants to know."""
+        """`counts` are the broker's; None if they are not needed."""
         self.counts = counts or GroupCounts()
         self.states: States = {}
-        """How many groups there were when they were last counted."""
+        """Number of groups at the last count."""
         self.image: MetadataImage = EMPTY_IMAGE
         self._is_loaded = False
         self._rests_until_ms = 0
-        """When it goes on with what was due, as others are to have their turn."""
+        """Monotonic time before which overdue timers wait, so that other partitions get their turn."""
         store = OffsetStore()
         self.groups = Groups(store)
         self.timers = Timers()
@@ -116,35 +116,33 @@ class GroupMachine:
     # ---- what the runtime calls ------------------------------------------------------------------------
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
-        """Apply a record that is in the log."""
         key, value = record
         if isinstance(key, (OffsetCommitKey, LegacyOffsetCommitKey)):
             self.offsets.replay(key, value, producer)  # type: ignore[arg-type]  # its type goes with the key's
         else:
             self._replays[type(key)](key, value)
             if self._is_loaded and value is not None and isinstance(key, ConsumerGroupMetadataKey):
-                self.counts.consumer_rebalances += 1  # it has another epoch
+                self.counts.consumer_rebalances += 1  # a new group epoch
 
     def replay_raw(self, run: KeyRun) -> bool:
-        """Apply records of a load as they lie in the log, outside of transactions; return whether it could.
+        """Apply records of a load without decoding them; return False if they must be decoded.
 
-        A partition has millions of offsets, and entities of them would be most of a load. Else decode them,
-        and `replay`: in any case records of one key in their order.
+        A partition has millions of offsets, and entities of them would be most of a load. The caller decodes
+        and `replay`s refused records; records of one key always come in their order.
         """
         return self.offsets.store.put_raw(run)
 
     def release(self) -> Iterator[None]:
-        """Let go of offsets, groups and sessions, a slice at a time; nothing is asked of them any more."""
+        """Release offsets, groups and timers in slices; the machine is not used afterwards."""
         yield from self.offsets.store.release()
         yield from self.groups.release()
         yield from self.timers.release()
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
-        """Let the offsets of a producer's transaction take effect, or forget them."""
+        """Commit or drop the pending offsets of a producer's transaction."""
         self.offsets.store.end_transaction(producer.producer_id, committed=committed)
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Begin with what was replayed."""
         self.image = image
         self.offsets.store.loaded()
         self.groups.knows_simple_groups = True
@@ -155,7 +153,6 @@ class GroupMachine:
         self.timers.soon(self._count)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """Follow the cluster."""
         self.image = image
         if delta.deleted_topics:
             steps = deleted_topics_steps(self.offsets, delta.deleted_topics)
@@ -165,12 +162,11 @@ class GroupMachine:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `tick` is wanted next."""
         due_ms = self.timers.next_due_ms
         return due_ms if due_ms is None else max(due_ms, self._rests_until_ms)
 
     def tick(self, now: Now) -> Iterable[Decision]:
-        """Do what is due, or the beginning of it: thousands of sessions may run out together."""
+        """Run timers that are due, up to a limit: thousands of sessions may expire together."""
         for _ in range(ACTIONS_AT_ONCE):
             action = self.timers.pop_due(now.monotonic_ms)
             if action is None:
@@ -181,7 +177,6 @@ class GroupMachine:
         self._rests_until_ms = now.monotonic_ms + _PAUSE_MS
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
-        """Put volatile state right."""
         for membership in self._memberships.values():
             answer = membership.append_failed(decision, error, now)
             if answer is not None:
@@ -191,7 +186,7 @@ class GroupMachine:
     # ---- members of the classic protocol ---------------------------------------------------------------
 
     def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
-        """Take in a member; into an empty group of another type as into a new one."""
+        """Let a member join; an empty group of another type is replaced."""
         if not self._min_session_timeout_ms <= request.session_timeout_ms <= self._max_session_timeout_ms:
             return refuse_join(token, ErrorCode.invalid_session_timeout, request.member_id)
         group = self.groups.get(request.group_id)
@@ -204,15 +199,12 @@ class GroupMachine:
         return self._membership(group).join_group(request, token, now)
 
     def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
-        """Tell a member its assignment."""
         return self._membership_of(request.group_id).sync_group(request, token, now)
 
     def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
-        """Prolong a session."""
         return self._membership_of(request.group_id).heartbeat(request, token, now)
 
     def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
-        """Remove members."""
         return self._membership_of(request.group_id).leave_group(request, token, now)
 
     # ---- offsets ---------------------------------------------------------------------------------------
@@ -220,7 +212,7 @@ class GroupMachine:
     def commit_offsets(
         self, request: OffsetCommit, now: Now
     ) -> tuple[Sequence[CoordinatorRecord], TopicErrors]:
-        """Decide about a commit; one that is taken is a sign of life of its member."""
+        """Decide about a commit; a valid one prolongs its member's session."""
         records, errors = self.offsets.commit(request, now)
         group = self.groups.get(request.group_id)
         if records and group is not None:
@@ -232,7 +224,7 @@ class GroupMachine:
     def list_groups(
         self, group_ids: Iterable[str], states: Collection[str], types: Collection[str]
     ) -> list[ListedGroup]:
-        """Return those of the groups in one of the states (lower case) and of one of the types, none: any."""
+        """Return the groups of these states (lower case) and types; an empty filter matches all."""
         listed = []
         for group_id in group_ids:
             group = self.groups.get(group_id)
@@ -244,9 +236,9 @@ class GroupMachine:
         return listed
 
     def delete_group(self, group_id: str) -> tuple[ErrorCode, Sequence[CoordinatorRecord], bool]:
-        """Decide about deleting a group with its offsets; return whether that is all, or to be repeated.
+        """Delete a group with its offsets; return False as third item if the call must be repeated.
 
-        One batch takes a bounded number of offsets, and the last one the group.
+        One batch holds a bounded number of offsets; the last one also deletes the group.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -296,8 +288,8 @@ class GroupMachine:
         done: Callable[[Now], None] | None,
         now: Now,
     ) -> Decision | None:
-        """Take one of many steps, and the next one after a pause; `done` after the last one."""
-        # Before the step: whatever comes of it, the others are taken.
+        """Take one of many steps, and schedule the next after a pause; `done` after the last one."""
+        # Scheduled first, so that an exception in this step does not end the steps.
         self.timers.schedule(key, now.monotonic_ms + _PAUSE_MS, partial(self._step, key, steps, done))
         records = next(steps, None)
         if records is None:
@@ -312,6 +304,6 @@ class GroupMachine:
         return self._memberships[group.group_type]
 
     def _membership_of(self, group_id: str) -> Membership:
-        """Return whose group it is; of one that does not exist the classic protocol says so."""
+        """Return the membership of the group's type; for a missing group the classic one, which refuses."""
         group = self.groups.get(group_id)
         return self.classic if group is None else self._membership(group)

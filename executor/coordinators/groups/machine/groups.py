@@ -1,8 +1,8 @@
-"""All groups of a partition by id, those among them that are nothing but their offsets.
+"""All groups of a partition by id, including simple groups, which consist of offsets only.
 
-Offsets that somebody commits who is in no group make a simple group: an empty classic one without a protocol
-type. A partition may have a million of these. Nothing is kept of them: such a group is made when asked for,
-and only one that somebody joins is put in.
+Offsets committed without a member make a simple group: an empty classic one without a protocol type. A
+partition may have a million of these. No object is kept for them: such a group is made on access, and stored
+only when a member joins.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -18,16 +18,14 @@ _RELEASED_AT_ONCE: Final = 64
 
 
 class Groups(MutableMapping[str, Group]):
-    """The groups of one partition, of all types."""
-
     def __init__(self, store: OffsetStore) -> None:
         self._groups: dict[str, Group] = {}
         self._store = store
         self.knows_simple_groups = False
-        """False during a load: the record that says what a group is may come after its offsets."""
+        """False during a load: the record that determines a group's type may come after its offsets."""
 
     def __getitem__(self, group_id: str) -> Group:
-        """Return a group; a simple one is another object each time, until it is put in."""
+        """Return a group; a simple one is a new object each time, until it is stored."""
         group = self._groups.get(group_id)
         if group is not None:
             return group
@@ -36,42 +34,41 @@ class Groups(MutableMapping[str, Group]):
         raise KeyError(group_id)
 
     def kept(self, group_id: str) -> Group | None:
-        """Return a group that was put in, which no simple one is that nobody has joined."""
+        """Return a stored group; simple groups without a member are not stored."""
         return self._groups.get(group_id)
 
     def __setitem__(self, group_id: str, group: Group) -> None:
         self._groups[group_id] = group
 
     def __delitem__(self, group_id: str) -> None:
-        """Forget a group; if it has offsets it is a simple one."""
+        """Remove a group; if it has offsets it becomes a simple one."""
         self._groups.pop(group_id, None)
 
     def ids(self) -> Iterator[str]:
-        """Iterate over the ids that there are now, whatever becomes of the groups meanwhile.
+        """Iterate over the present ids; groups may change meanwhile.
 
-        There may be a million: what is done at once costs as much as to copy a list of them.
+        There may be a million: the call itself costs no more than copying a list of them.
         """
         groups = dict(self._groups)
         simple = self._store.group_ids() if self.knows_simple_groups else ()
         return chain(groups, (group_id for group_id in simple if group_id not in groups))
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all ids."""
         yield from self._groups
         if self.knows_simple_groups:
             yield from (group_id for group_id in self._store if group_id not in self._groups)
 
     def not_simple(self) -> tuple[str, ...]:
-        """Return the ids of those that are more than their offsets."""
+        """Return the ids of the groups that are not simple."""
         return tuple(self._groups)
 
     def release(self) -> Iterator[None]:
-        """Let go of all, a slice at a time."""
+        """Release all groups in slices."""
         while self._groups:
             for _ in range(min(len(self._groups), _RELEASED_AT_ONCE)):
                 self._groups.popitem()
             yield
 
     def __len__(self) -> int:
-        """How many there are, by counting."""
+        """Count the groups in linear time."""
         return sum(1 for _ in self)

@@ -1,11 +1,10 @@
-"""The committed offsets of a partition's groups, and those of open transactions, which are not committed yet.
+"""Committed offsets of a partition's groups, and pending offsets of open transactions.
 
-Only replaying changes them. An offset that was committed in a transaction is weighed, when that ends, by
-where it was appended against what was committed outside meanwhile: the later one stays, as in the log after
-it was compacted.
+Only replay changes them. When a transaction ends, the position at which its offset was appended is compared
+with that of a commit outside: the later one stays, as in the compacted log.
 
-A load may bring millions of records, of which few are ever asked for: their values stay the log's bytes
-(`put_raw`) until they are.
+A load may bring millions of records, few of which are ever read: their values stay the log's bytes
+(`put_raw`) until then.
 
 Source: Kafka's OffsetMetadataManager (Offsets, OpenTransactions).
 """
@@ -23,20 +22,19 @@ from sparklog.protocol.types import LeaderEpoch, Offset, ProducerId, TimestampMs
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition."""
+    """Offset that a group has committed for a partition."""
 
     offset: Offset
     leader_epoch: LeaderEpoch | None
     metadata: str
     commit_timestamp_ms: TimestampMs
     expire_timestamp_ms: TimestampMs | None
-    """Only of clients before OffsetCommit 5, who said themselves how long it is kept."""
+    """Only from clients before OffsetCommit 5, which set the retention themselves."""
     topic_id: UUID | None
-    """None where the client did not say it, and the coordinator did not either."""
+    """None if neither client nor coordinator knew it."""
 
     @classmethod
     def from_value(cls, value: OffsetCommitValue | LegacyOffsetCommitValue) -> Self:
-        """Return what the record's value says."""
         if isinstance(value, LegacyOffsetCommitValue):
             return cls(value.offset, None, value.metadata, value.commit_timestamp, None, None)
         return cls(
@@ -49,7 +47,7 @@ class CommittedOffset(NamedTuple):
         )
 
     def is_of_topic(self, topic_id: UUID | None) -> bool:
-        """Whether it is of this topic, and not of an earlier one of the name; unknown ids are of any."""
+        """Whether it belongs to this topic, not to an earlier one of the name; an unknown id matches any."""
         return self.topic_id is None or topic_id is None or self.topic_id == topic_id
 
 
@@ -59,47 +57,46 @@ _Key = tuple[str, str, int]
 _NO_TOPICS: Final[Mapping[str, Collection[int]]] = MappingProxyType({})
 
 _OFFSET_KEY: Final = b"\0\1"
-"""With which the key of an OffsetCommit record begins."""
+"""First bytes of an OffsetCommit record's key."""
 _KNOWN_VERSIONS: Final = frozenset(
     version.to_bytes(2) for version in range(OffsetCommitValue.__highest_version__ + 1)
 )
-"""With which its value may begin."""
+"""First bytes of its value."""
 _RELEASED_AT_ONCE: Final = 2048
 _PARTITION: Final = Struct(">i")
 _LENGTH: Final = Struct(">h")
 
 
 class OffsetStore:
-    """The offsets; see the module."""
+    """Committed and pending offsets; see the module."""
 
     def __init__(self) -> None:
         self.offset_count = 0
-        """How many are committed."""
+        """Number of committed offsets."""
         self._groups: dict[str, dict[str, dict[int, CommittedOffset | bytes]]] = {}
         self._by_raw_key: dict[bytes, dict[int, CommittedOffset | bytes]] = {}
-        """During a load: the partitions of a group's topic by what stands before the partition in the key."""
+        """During a load: the partitions of a group's topic by the part of the key before the partition."""
         self._emptied: set[bytes] = set()
-        """Those among them that had no partitions left, once."""
+        """Keys of `_by_raw_key` whose partitions were empty at some time."""
         self._pending: dict[ProducerId, dict[_Key, tuple[int, CommittedOffset]]] = {}
-        """With how many records had been replayed before it."""
+        """The offset and the number of records replayed before it."""
         self._pending_producers: dict[str, dict[tuple[str, int], set[ProducerId]]] = {}
         self._committed_during: dict[_Key, int] = {}
-        """When a partition with pending offsets was committed outside their transactions, in records."""
+        """Number of records replayed before a plain commit for a partition with pending offsets."""
         self._replayed = 0
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the groups that have committed or pending offsets."""
         return iter(self.group_ids())
 
     def group_ids(self) -> list[str]:
-        """Return the groups that have committed or pending offsets, a million of them at a list's speed."""
+        """Return the groups that have committed or pending offsets, as fast as a list is copied."""
         group_ids = list(self._groups)
         group_ids.extend(group for group in self._pending_producers if group not in self._groups)
         return group_ids
 
     @property
     def group_count(self) -> int:
-        """How many groups have committed or pending offsets."""
+        """Number of groups with committed or pending offsets."""
         return len(self._groups) + sum(group not in self._groups for group in self._pending_producers)
 
     def has(self, group_id: str) -> bool:
@@ -111,7 +108,6 @@ class OffsetStore:
         return self._groups.get(group_id, _NO_TOPICS)
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return what is committed for a partition."""
         partitions = self._groups.get(group_id, {}).get(topic, {})
         committed = partitions.get(partition)
         if type(committed) is not bytes:
@@ -128,11 +124,10 @@ class OffsetStore:
         return pending is not None and (topic, partition) in pending
 
     def pending_partitions(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """Iterate over the partitions for which open transactions have committed."""
         yield from self._pending_producers.get(group_id, ())
 
     def partitions(self, group_id: str, topic: str) -> Collection[int]:
-        """Return for which partitions of a topic a group has committed or pending offsets."""
+        """Return the partitions of a topic for which a group has committed or pending offsets."""
         committed = self.topics(group_id).get(topic, ())
         pending = self._pending_producers.get(group_id)
         if pending is None:
@@ -140,7 +135,7 @@ class OffsetStore:
         return {*committed, *(partition for name, partition in pending if name == topic)}
 
     def has_of_topic(self, group_id: str, topic: str, partition: int, topic_id: UUID) -> bool:
-        """Whether what is committed for a partition, or pending, is of this topic."""
+        """Whether the partition's committed offset or a pending one belongs to this topic."""
         committed = self.get(group_id, topic, partition)
         if committed is not None and committed.is_of_topic(topic_id):
             return True
@@ -150,15 +145,14 @@ class OffsetStore:
         )
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether open transactions have committed for the group."""
         return group_id in self._pending_producers
 
     # ---- loading ---------------------------------------------------------------------------------------
 
     def put_raw(self, run: KeyRun) -> bool:
-        """Take records outside of transactions as they lie in the log; return whether they are offsets'.
+        """Apply undecoded records outside of transactions; return False if they are not offsets.
 
-        What is not taken is to be decoded. Only until `loaded`.
+        The caller decodes refused records. Only until `loaded`.
         """
         prefix, ends, values = run
         if prefix is None or prefix[:2] != _OFFSET_KEY or self._pending:
@@ -171,7 +165,7 @@ class OffsetStore:
             group_id, end = _read_string(prefix, len(_OFFSET_KEY))
             topic, end = _read_string(prefix, end)
             if end != len(prefix):
-                return False  # to be refused by whoever decodes it
+                return False  # decoding refuses it
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
             self._by_raw_key[prefix] = partitions
         count = len(partitions)
@@ -198,7 +192,7 @@ class OffsetStore:
             self._emptied.add(prefix)
 
     def loaded(self) -> None:
-        """There are no raw records any more: forget what tombstones have left empty."""
+        """End the load: drop groups and topics that tombstones have left empty."""
         for prefix in self._emptied:
             group_id, end = _read_string(prefix, len(_OFFSET_KEY))
             topic, _ = _read_string(prefix, end)
@@ -207,7 +201,7 @@ class OffsetStore:
         self._by_raw_key = {}
 
     def release(self) -> Iterator[None]:
-        """Let go of all that is committed or pending, a slice at a time; nothing is asked of it any more."""
+        """Release all offsets in slices; the store is not used afterwards."""
         self._by_raw_key = {}
         released = 0
         while self._groups:
@@ -231,7 +225,6 @@ class OffsetStore:
     # ---- replaying -------------------------------------------------------------------------------------
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """An offset is committed."""
         self._replayed += 1
         self._put(group_id, topic, partition, committed)
         if self._pending_producers and self.is_pending(group_id, topic, partition):
@@ -240,7 +233,7 @@ class OffsetStore:
     def put_pending(
         self, producer_id: ProducerId, group_id: str, topic: str, partition: int, committed: CommittedOffset
     ) -> None:
-        """An offset is committed in a transaction that is open."""
+        """Add an offset of an open transaction."""
         self._replayed += 1
         pending = self._pending.setdefault(producer_id, {})
         pending[group_id, topic, partition] = self._replayed, committed
@@ -248,7 +241,7 @@ class OffsetStore:
         partitions.setdefault((topic, partition), set()).add(producer_id)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """A tombstone: what was committed has gone, in open transactions too."""
+        """Apply a tombstone to the committed offset and to those of open transactions."""
         self._replayed += 1
         topics = self._groups.get(group_id)
         if topics is not None and topic in topics:
@@ -263,11 +256,11 @@ class OffsetStore:
             self._no_more_pending(producer_id, (group_id, topic, partition))
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> None:
-        """What a producer's transaction has committed is committed now, or is forgotten."""
+        """Commit or drop the pending offsets of a producer."""
         for key, (position, offset) in self._pending.pop(producer_id, {}).items():
             if committed and self._committed_during.get(key, 0) < position:
                 self._put(*key, offset)
-                # Where it was appended counts, not where its transaction ended.
+                # The position of the append counts, not that of the marker.
                 self._committed_during[key] = position
             self._no_more_pending(producer_id, key)
 
@@ -309,6 +302,6 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _raw_prefix(group_id: str, topic: str) -> bytes:
-    """Return what stands before the partition in a key."""
+    """Return the part of a key before the partition."""
     strings = (group_id.encode(), topic.encode())
     return _OFFSET_KEY + b"".join(_LENGTH.pack(len(raw)) + raw for raw in strings)

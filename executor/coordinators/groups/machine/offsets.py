@@ -1,8 +1,8 @@
-"""Committing, reading and deleting offsets: for members of a group of either type, and for anybody else.
+"""Commits, fetches and deletions of offsets, by members of groups of either type and by other clients.
 
-Whoever commits without being a member (a client that assigns its partitions itself, an admin) makes a simple
-group of it: an empty classic group without a protocol type. Who commits as a member is asked by the group
-whether he is one, and of the generation or member epoch.
+A commit without a member (by a client that assigns its own partitions, or an admin) makes a simple group: an
+empty classic group without a protocol type. The group validates a commit of a member by its generation or
+member epoch.
 
 Source: Kafka's OffsetMetadataManager; KIP-211, KIP-447 (require_stable), KIP-496 (deleting).
 """
@@ -29,7 +29,7 @@ FIRST_VERSION_OF_MISSING_GROUPS: Final = 9
 
 
 class CommittedPartition(NamedTuple):
-    """What is to be committed for one partition."""
+    """Offset for one partition of a commit."""
 
     partition: int
     offset: Offset
@@ -39,7 +39,7 @@ class CommittedPartition(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """A commit, of a transaction or of none, of partitions that exist."""
+    """A commit, with or without a transaction, for existing partitions."""
 
     group_id: str
     member_id: str
@@ -48,12 +48,10 @@ class OffsetCommit(NamedTuple):
     api_version: int
     topics: tuple[tuple[str, UUID | None, tuple[CommittedPartition, ...]], ...]
     retention_ms: int | None = None
-    """How long a client before OffsetCommit 5 wants it kept."""
+    """Retention that a client before OffsetCommit 5 requests."""
 
 
 class OffsetFetch(NamedTuple):
-    """What of a group is to be read."""
-
     group_id: str
     member_id: str | None
     member_epoch: int
@@ -62,7 +60,7 @@ class OffsetFetch(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What is read for a partition; nothing committed is no error."""
+    """Result for a partition; the absence of an offset is no error."""
 
     partition: int
     committed: CommittedOffset | None
@@ -70,11 +68,10 @@ class FetchedPartition(NamedTuple):
 
 
 TopicErrors: TypeAlias = list[tuple[str, list[tuple[int, ErrorCode]]]]
-"""Topics, as they were asked for, with the error code of each partition."""
+"""Topics, in the order of the request, with the error code of each partition."""
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """Return the record that deletes an offset."""
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
@@ -84,8 +81,6 @@ class _Counts(Protocol):
 
 
 class Offsets:
-    """The offsets of a partition's groups, and what is decided about them."""
-
     def __init__(
         self, groups: Mapping[str, Group], store: OffsetStore, counts: _Counts, *, metadata_max_bytes: int
     ) -> None:
@@ -103,7 +98,6 @@ class Offsets:
         value: OffsetCommitValue | LegacyOffsetCommitValue | None,
         producer: ProducerStamp | None,
     ) -> None:
-        """Do what a record says."""
         if value is None:
             self.store.remove(key.group, key.topic, key.partition)
             return
@@ -116,7 +110,7 @@ class Offsets:
     # ---- committing ------------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommit, now: Now) -> tuple[list[CoordinatorRecord], TopicErrors]:
-        """Decide about a commit; return its records, and what each partition is answered."""
+        """Decide about a commit; return its records, and the error code of each partition."""
         return self._commit(request, self._validate(request), now)
 
     def commit_in_transaction(
@@ -125,12 +119,12 @@ class Offsets:
         """Decide about a commit that takes effect with its producer's transaction."""
         group = self._groups.get(request.group_id)
         if group is None:
-            # A stranger's commit makes a simple group; a member of no group is one of an old generation.
+            # A commit without a member makes a simple group; a generation without a group is an old one.
             is_stranger = request.generation_or_member_epoch < 0
             validation = ErrorCode.none if is_stranger else ErrorCode.illegal_generation
         else:
             validation = _validated(group, request, is_transactional=True)
-            if validation is ErrorCode.stale_member_epoch:  # which producers do not know
+            if validation is ErrorCode.stale_member_epoch:  # producers do not know this error
                 validation = ErrorCode.illegal_generation
         return self._commit(request, validation, now)
 
@@ -184,7 +178,7 @@ class Offsets:
     # ---- reading ---------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetch) -> tuple[ErrorCode, list[tuple[str, list[FetchedPartition]]]]:
-        """Return why nothing is told, or what is committed; of a group that does not exist, nothing is."""
+        """Return the error for the whole group, or the offsets; a missing group has none."""
         group = self._groups.get(request.group_id)
         if group is not None:
             error_code = group.validate_offset_fetch(request.member_id, request.member_epoch)
@@ -207,7 +201,7 @@ class Offsets:
     def committed_partitions(
         self, request: OffsetFetch
     ) -> tuple[tuple[str, UUID | None, tuple[int, ...]], ...]:
-        """Return for which partitions the group has committed, of which to `fetch` some at a time."""
+        """Return the partitions for which the group has committed, for `fetch` in chunks."""
         if request.group_id not in self._groups:
             return ()
         topics = self.store.topics(request.group_id)
@@ -218,7 +212,7 @@ class Offsets:
     def delete(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
     ) -> tuple[ErrorCode, list[CoordinatorRecord], TopicErrors]:
-        """Decide about OffsetDelete: why nothing is deleted, or records and what partitions are answered."""
+        """Decide about OffsetDelete: return the group's error, records, and each partition's error."""
         group = self._groups.get(group_id)
         error_code = ErrorCode.group_id_not_found if group is None else group.validate_offset_delete()
         if group is None or error_code is not ErrorCode.none:
@@ -240,7 +234,7 @@ class Offsets:
         return ErrorCode.none, records, errors
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """Iterate over the records that delete all offsets of a group, those of open transactions too."""
+        """Iterate over the tombstones of all offsets of a group, including those of open transactions."""
         topics = self.store.topics(group_id)
         for topic, partitions in topics.items():
             for partition in partitions:
@@ -251,7 +245,7 @@ class Offsets:
 
 
 def _validated(group: Group, request: OffsetCommit, *, is_transactional: bool) -> ErrorCode:
-    """Say why nothing is taken; one partition that is not the member's is enough, as in Kafka."""
+    """Return the error of a commit; one partition of another member refuses it as a whole, as in Kafka."""
     validation = group.validate_offset_commit(
         request.member_id,
         request.group_instance_id,

@@ -1,4 +1,4 @@
-"""What one decision adds up to, while it is being made."""
+"""Records and replies of a decision in the making."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, D
 
 
 class Outcome:
-    """Records and replies of one decision, from all who have a part in it."""
+    """Records and replies of one decision, from all its contributors."""
 
     __slots__ = ("records", "replies")
 
@@ -15,9 +15,7 @@ class Outcome:
         self.replies: list[Reply] = []
 
     def reply(self, token: Token, response: Any) -> None:
-        """Answer a request with this decision."""
         self.replies.append(Reply(token, response))
 
     def decision(self) -> Decision:
-        """Return all of it."""
         return Decision(self.records, self.replies)

@@ -1,1 +1,1 @@
-"""The coordinator's APIs, a file an API: a request into an event, an outcome into the version's response."""
+"""The coordinator's APIs, one in each file: requests become events, outcomes become versioned responses."""

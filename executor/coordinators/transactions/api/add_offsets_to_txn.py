@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn, versions 0 to 4: the partition with a group's offsets is to be part of a transaction.
+"""AddOffsetsToTxn, versions 0 to 4: adds the partition of a group's offsets to a transaction.
 
 Source: Kafka's KafkaApis.handleAddOffsetsToTxnRequest.
 """
@@ -23,15 +23,12 @@ _KNOWS_PRODUCER_FENCED: Final = 2
 
 
 class AddOffsetsToTxnHandler:
-    """Answers producers that are about to commit offsets."""
-
     def __init__(self, coordinators: CoordinatorRuntime, offsets_partition_for: Callable[[str], int]) -> None:
-        """`offsets_partition_for` says where a group's offsets are, whether that partition exists or not."""
+        """`offsets_partition_for` returns the partition of a group's offsets, whether it exists or not."""
         self._coordinators = coordinators
         self._offsets_partition_for = offsets_partition_for
 
     async def handle(self, request: Request) -> Response:
-        """Return whether the partition is part of the transaction."""
         body: Any = request.body
         error_code = ErrorCode.invalid_request
         if body.transactional_id:

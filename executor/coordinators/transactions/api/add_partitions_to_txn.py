@@ -1,12 +1,12 @@
-"""AddPartitionsToTxn: partitions are to be part of a transaction, or are asked for whether they are.
+"""AddPartitionsToTxn: adds partitions to a transaction, or verifies that they are part of it.
 
-Up to version 3 asked by clients, for one transaction. From version 4 on by partitions' leaders (KIP-890), for
-many; they verify, or, for clients of version 2 of transactions, add. Any partition that cannot be added keeps
-the others out too.
+Up to version 3 clients send it, for one transaction. From version 4 on the leaders of partitions do
+(KIP-890), for many; they verify, or, for clients of version 2 of transactions, add. One partition that cannot
+be added keeps out the others too.
 
-One answer is for all transactions of a request, and a leader has but one request under way. So brokers are
-answered in time, even if what was written of some transactions is not committed then: for those their
-coordinator is not available, and when they are asked about again they are found added.
+One response is for all transactions of a request, and a leader has only one request in flight. So brokers get
+a response in time, even if records of some transactions are not committed by then: for those the error is
+COORDINATOR_NOT_AVAILABLE, and a retry finds the partitions added.
 
 Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 """
@@ -52,10 +52,10 @@ _KNOWS_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4
 _BETWEEN_STEPS: Final = 16
 BROKERS_WAIT_S: Final = 5.0
-"""How long a broker waits for transactions' records to be committed; as long as for offsets' by default."""
+"""Time that a broker waits for transactions' records to be committed; by default as for offsets."""
 
 _Asked: TypeAlias = tuple[str, frozenset[TopicPartition], PartitionErrors | Deferred]
-"""A transaction, its partitions, and what is said of them already, or by whom it will be."""
+"""A transaction, its partitions, and their errors or the coordinator's pending reply."""
 
 
 class AddPartitionsToTxnHandler:
@@ -65,7 +65,7 @@ class AddPartitionsToTxnHandler:
         self._coordinators = coordinators
 
     async def handle(self, request: Request) -> Response:
-        """Ask the coordinators side by side, and return what comes of each partition of each transaction."""
+        """Submit all transactions, then await their outcomes."""
         body: Any = request.body
         version = request.api_version
         asked: list[_Asked] = []
@@ -116,7 +116,7 @@ class AddPartitionsToTxnHandler:
         return transactional_id, partitions, answer
 
     async def _refusals(self, partitions: Iterable[TopicPartition], *, of_client: bool) -> PartitionErrors:
-        """Return an error for each partition if there is one for any."""
+        """Return an error for each partition if any is refused, else an empty mapping."""
         topics = self._coordinators.image.topics.by_name
         errors: dict[TopicPartition, ErrorCode] = {}
         for number, partition in enumerate(partitions, 1):

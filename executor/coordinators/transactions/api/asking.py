@@ -1,4 +1,4 @@
-"""How an API asks the transaction coordinators on this broker, and waits for what they say."""
+"""Submission of events to the transaction coordinators of this broker, and waiting for their replies."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from sparklog.protocol.types import ProducerId
 logger = logging.getLogger(__name__)
 
 NewProducerId = Callable[[int], Coroutine[Any, Any, ProducerId]]
-"""Returns an id that nobody has had; raises KafkaError if there is none to be had within so many ms."""
+"""Returns an unused id; raises KafkaError if there is none within so many ms."""
 ALLOCATION_TIMEOUT_MS: Final = 10_000
 
 _Event = TypeVar("_Event", InitProducer, EndTransaction, AddPartitions, VerifyPartitions, Describe)
@@ -34,12 +34,12 @@ _ProducerEvent = TypeVar("_ProducerEvent", InitProducer, EndTransaction)
 
 
 async def nobody_allocates(timeout_ms: int) -> ProducerId:
-    """Be a `NewProducerId` where there is no controller.
+    """Refuse as a `NewProducerId` for brokers without a controller.
 
     Raises:
         KafkaError: always.
     """
-    raise KafkaError(ErrorCode.coordinator_not_available, "there is nobody to allocate producer ids")
+    raise KafkaError(ErrorCode.coordinator_not_available, "there is no controller to allocate producer ids")
 
 
 def ask(
@@ -48,7 +48,7 @@ def ask(
     event: _Event,
     refuse: Callable[[ErrorCode], Any],
 ) -> Deferred:
-    """Have an id's coordinator decide about an event; what it says comes by the deferred."""
+    """Submit an event to its id's coordinator."""
     return coordinators.submit(
         event.transactional_id, lambda machine, token, now: decide(machine, event, token, now), refuse
     )
@@ -57,10 +57,10 @@ def ask(
 async def outcomes_of(
     answers: Sequence[Any], *, within_s: float | None = None, late: Any = None
 ) -> list[Any]:
-    """Return the coordinators' answers, each in place of its deferred; what is none stands for itself.
+    """Return the coordinators' replies in place of their deferreds; other items are returned unchanged.
 
-    In place of those that are not there `within_s` stands `late`. Most may be there already, so
-    other requests have their turn in between.
+    A deferred without a reply after `within_s` yields `late`. Other tasks get their turn between two replies,
+    as most may be complete already.
     """
     deferreds = [answer for answer in answers if isinstance(answer, Deferred)]
     timer = None
@@ -90,14 +90,14 @@ async def ask_as_producer(
     event: _ProducerEvent,
     new_producer_id: NewProducerId,
 ) -> ProducerOutcome:
-    """Have a producer's coordinator decide about it; if that takes a new id, obtain one and ask again."""
+    """Submit a producer's event; if it needs a new producer id, allocate one and submit it again."""
     outcome = await ask(coordinators, decide, event, ProducerOutcome)
     while outcome is NEEDS_PRODUCER_ID:
         try:
             event = event._replace(new_producer_id=await in_task(new_producer_id(ALLOCATION_TIMEOUT_MS)))
         except KafkaError as error:
             logger.warning("No producer id for %s: %s", event.transactional_id, error)
-            # What the controller could not do now it can do later; clients retry this code.
+            # The controller may succeed later; clients retry this code.
             return ProducerOutcome(ErrorCode.coordinator_load_in_progress)
         outcome = await ask(coordinators, decide, event, ProducerOutcome)
     assert isinstance(outcome, ProducerOutcome)

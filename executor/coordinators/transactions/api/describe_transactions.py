@@ -1,6 +1,6 @@
-"""DescribeTransactions 0: where the transactions of these ids stand (KIP-664).
+"""DescribeTransactions 0: states of the transactions of these ids (KIP-664).
 
-Of one that is decided only the partitions are told that have no marker yet: these are what it waits for.
+A decided transaction lists only the partitions without a marker, which its completion awaits.
 
 Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 """
@@ -30,19 +30,17 @@ _EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DescribeTransactionsHandler:
-    """Answers whoever looks after transactions."""
-
     def __init__(
         self,
         coordinators: CoordinatorRuntime,
         missing: Callable[[str], Set[TopicPartition] | None],
     ) -> None:
-        """`missing` says which partitions lack the marker of what was decided; None if none is to be sent."""
+        """`missing` returns the partitions without an id's marker; None if none is being sent."""
         self._coordinators = coordinators
         self._missing = missing
 
     async def handle(self, request: Request) -> Response:
-        """Ask the coordinators side by side, and return what those here know of each id."""
+        """Submit all ids, then await the coordinators' replies."""
         body: Any = request.body
         asked: list[tuple[str, Deferred | ErrorCode]] = []
         for transactional_id in body.transactional_ids:
@@ -60,7 +58,7 @@ class DescribeTransactionsHandler:
         return unthrottled(DescribeTransactionsResponse, transaction_states=tuple(states))
 
     def _without_marker(self, transactional_id: str, known: Any) -> Any:
-        """Return what is known of an id; of a decided transaction only partitions that lack their marker."""
+        """Restrict a decided transaction to the partitions that lack their marker."""
         if not isinstance(known, TransactionMetadata) or not known.state.is_prepared:
             return known
         missing = self._missing(transactional_id)

@@ -1,7 +1,7 @@
 """EndTxn, versions 0 to 5: commit or abort. From version 5 on the client speaks version 2 of transactions.
 
-Such a client is told its next epoch with the answer, which leaves when the decision is committed; that the
-partitions have their markers is not waited for.
+Such a client gets its next epoch in the response, which is sent when the decision is committed, before the
+partitions have their markers.
 
 Source: Kafka's KafkaApis.handleEndTxnRequest.
 """
@@ -30,14 +30,11 @@ _NOBODY: Final = ProducerStamp(-1, -1)
 
 
 class EndTxnHandler:
-    """Answers producers that commit or abort."""
-
     def __init__(self, coordinators: CoordinatorRuntime, new_producer_id: NewProducerId) -> None:
         self._coordinators = coordinators
         self._new_producer_id = new_producer_id
 
     async def handle(self, request: Request) -> Response:
-        """Return whether the transaction is decided so."""
         body: Any = request.body
         if not body.transactional_id:
             return _response(ProducerOutcome(ErrorCode.invalid_request), request.api_version)

@@ -1,12 +1,10 @@
-"""InitProducerId, versions 0 to 5: who a producer is from now on.
+"""InitProducerId, versions 0 to 5: assigns a producer id and epoch.
 
-Without a transactional id it is somebody new, each time it asks. With one, its coordinator says who.
+Without a transactional id each request gets a new producer id. With one, its coordinator decides.
 
-Version 6 (KIP-939) is not stable in Kafka 4.3. What it says by a flag, that the producer's transactions wait
-for a decision of somebody else's however long that takes, a client here says by the time-out that means so in
+Version 6 (KIP-939) is not stable in Kafka 4.3. Its flag says that the producer's transactions await the
+decision of an external coordinator for any time. A client here requests this by the time-out that means it in
 Kafka's records: 2147483647 ms. It is refused unless transaction.two.phase.commit.enable is set.
-
-Source: Kafka's KafkaApis.handleInitProducerIdRequest.
 """
 
 import logging
@@ -42,13 +40,13 @@ class InitProducerIdHandler:
         self._new_producer_id = new_producer_id
 
     async def handle(self, request: Request) -> Response:
-        """Return the producer's id and epoch, or why it has none."""
+        """Return the producer's id and epoch, or an error."""
         body: Any = request.body
         if body.transactional_id is None:
             return await self._fresh()
         if not body.transactional_id:
             return init_producer_id_response(ErrorCode.invalid_request)
-        # Before version 3 nobody says as whom he wants to go on.
+        # Requests before version 3 name no expected producer.
         expected = ProducerStamp(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
         if (expected.producer_id == -1) != (expected.producer_epoch == -1):
             return init_producer_id_response(ErrorCode.invalid_request)
@@ -68,6 +66,6 @@ class InitProducerIdHandler:
             producer_id = await in_task(self._new_producer_id(ALLOCATION_TIMEOUT_MS))
         except KafkaError as error:
             logger.warning("No producer id: %s", error)
-            # What the controller could not do now it can do later; clients retry this code.
+            # The controller may succeed later; clients retry this code.
             return init_producer_id_response(ErrorCode.coordinator_load_in_progress)
         return init_producer_id_response(ErrorCode.none, producer_id)

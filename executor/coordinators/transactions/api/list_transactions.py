@@ -1,10 +1,10 @@
-"""ListTransactions, versions 0 to 2: the transactions that are coordinated here (KIP-664, KIP-994, KIP-1152).
+"""ListTransactions, versions 0 to 2: transactions of this broker's coordinators (KIP-664, KIP-994, KIP-1152).
 
-All of them are told, or none: of a coordinator that is given away or loaded meanwhile nobody could say what
-is left out, and clients ask again. So they do while a partition has no coordinator anywhere.
+The response is complete or an error: the transactions of a coordinator that moves or loads meanwhile would be
+missing unnoticed, and clients retry. The same holds while a partition has no coordinator anywhere.
 
-The filters of younger versions pass everything in older ones. A duration
-is longer than asked for, and an id that has had no transaction passes every one of them, as in Kafka.
+Filters that a version does not have accept all transactions. A duration filter accepts longer ones, and an id
+without a transaction passes every duration filter, as in Kafka.
 
 Source: Kafka's TransactionStateManager.listTransactionStates.
 """
@@ -34,13 +34,10 @@ _BY_NAME: Final = {state.state_name: state for state in TransactionState}
 
 
 class ListTransactionsHandler:
-    """Answers whoever looks for transactions."""
-
     def __init__(self, coordinators: CoordinatorRuntime) -> None:
         self._coordinators = coordinators
 
     async def handle(self, request: Request) -> Response:
-        """Return the transactions of all coordinators here that pass the filters."""
         if not self._coordinators.is_complete():
             return _response(ErrorCode.coordinator_not_available)
         partitions = self._coordinators.partitions
@@ -65,7 +62,8 @@ class ListTransactionsHandler:
             left = iter(outcome)
             while chunk := tuple(islice(left, _AT_ONCE)):
                 if body.transactional_id_pattern:
-                    # RE2 takes milliseconds for an id, with some patterns, in which it lets the loop go on.
+                    # RE2 takes milliseconds for an id with some patterns, and releases the interpreter
+                    # meanwhile.
                     listed += await asyncio.to_thread(_listed, chunk, passes)
                     continue
                 listed += _listed(chunk, passes)
@@ -76,10 +74,10 @@ class ListTransactionsHandler:
 
 
 def _filter(body: Any) -> Callable[[str, TransactionMetadata], bool]:
-    """Return what says whether a transaction is asked for.
+    """Return the predicate of the request's filters.
 
     Raises:
-        ValueError: the pattern is no regular expression, or one that would take too long to read.
+        ValueError: the pattern is no regular expression, or exceeds a bound.
     """
     states = {_BY_NAME[name] for name in body.state_filters if name in _BY_NAME}
     producer_ids = frozenset(body.producer_id_filters)

@@ -1,1 +1,1 @@
-"""What the transaction coordinator decides. Pure."""
+"""Decisions of the transaction coordinator. Pure."""

@@ -1,12 +1,11 @@
-"""What comes of a producer's commit or abort: EndTxn, in both versions of transactions.
+"""Outcome of a producer's EndTxn, in both versions of transactions.
 
-Which transaction is meant is told by the epoch. In version 2 (KIP-890) that is exact, since each has its own:
-a commit that was sent again after its transaction ended is answered as the first time, and one that comes
-later still is fenced. In version 1 all transactions of a producer share an epoch, and the answer goes by how
-the last one ended.
+The epoch identifies the transaction. In version 2 (KIP-890) that is exact, since each has its own: a repeated
+commit of a completed transaction gets the first response again, and a later one is fenced. In version 1 all
+transactions of a producer share an epoch, and the outcome depends on how the last one ended.
 
-In one thing this is milder than Kafka: who ends a transaction in its new epoch while the markers of the one
-before are on their way is to try again, where Kafka fences it.
+One rule is milder than Kafka's: a producer that ends a transaction in its new epoch, while the markers of the
+previous one are being written, must retry, where Kafka fences it.
 
 Source: Kafka's TransactionCoordinator.endTransaction and endTransactionWithTV1.
 """
@@ -34,7 +33,7 @@ _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_
 def end(
     event: EndTransaction, known: TransactionMetadata, wall_ms: TimestampMs
 ) -> TransactionMetadata | ProducerOutcome | NeedsProducerId:
-    """Return the transaction as it is decided now, or an answer without one."""
+    """Return the transaction with its decision, or an outcome without one."""
     if event.transaction_version >= EPOCH_BUMP_VERSION:
         return _end(event, known, wall_ms)
     return _end_without_bump(event, known, wall_ms)
@@ -59,7 +58,7 @@ def _end(
 ) -> TransactionMetadata | ProducerOutcome | NeedsProducerId:
     producer_id, producer_epoch = event.producer
     if known.state.is_prepared and event.producer == known.given_producer:
-        # It was told how its transaction ends, and is already about to end the next one.
+        # It knows how its previous transaction ends, and ends the next one already.
         return ProducerOutcome(ErrorCode.concurrent_transactions)
     went_over = (
         known.previous_producer_id == producer_id
@@ -68,14 +67,14 @@ def _end(
     )
     if known.producer_id != producer_id and not went_over:
         return ProducerOutcome(ErrorCode.invalid_producer_id_mapping)
-    # One of version 1 that ended in the next epoch is another producer's, which has that epoch.
+    # An ended transaction of version 1 in the next epoch is another producer's, which has that epoch.
     has_ended = known.bumps_epoch and (known.state.is_prepared or known.state in _COMPLETE)
     if has_ended and (went_over or known.producer_epoch == producer_epoch + 1):
         if _ended_as(event, known):
             return ProducerOutcome(ErrorCode.none, known.given_producer)
         return _unless_ending(event, known)
     if known.producer_epoch != producer_epoch or known.state.is_prepared:
-        # Of one that is already ending nobody has the epoch in which the markers are written.
+        # While a transaction ends, no client has the epoch in which the markers are written.
         return ProducerOutcome(ErrorCode.producer_fenced)
     if event.committed and known.state is not TransactionState.ONGOING:
         return ProducerOutcome(ErrorCode.invalid_txn_state)
@@ -92,7 +91,7 @@ def _ended_as(event: EndTransaction, known: TransactionMetadata) -> bool:
 
 
 def _unless_ending(event: EndTransaction, known: TransactionMetadata) -> ProducerOutcome:
-    """Return that the transaction is ending the way that is asked for, or that it is not."""
+    """Return the error of a transaction that is already ending the requested way, or of another state."""
     ending = TransactionState.PREPARE_COMMIT if event.committed else TransactionState.PREPARE_ABORT
     if known.state is ending:
         return ProducerOutcome(ErrorCode.concurrent_transactions)

@@ -1,8 +1,8 @@
-"""What a transaction coordinator is asked, and its answers, in no API's words and no version's.
+"""Events and outcomes of the transaction coordinator, independent of API and version.
 
-A producer id that may be needed comes with the event: ids are handed out in blocks by the controller, and
-waiting for one is no machine's business. Few events need one, so none is taken in advance: who is answered
-with `NEEDS_PRODUCER_ID` asks again with one.
+A producer id that may be needed comes with the event: the controller allocates ids in blocks, and a machine
+cannot wait for one. Few events need one, so none is allocated in advance: a caller that gets
+`NEEDS_PRODUCER_ID` submits the event again with one.
 """
 
 from collections.abc import Mapping, Set
@@ -15,17 +15,17 @@ from sparklog.protocol.types import ProducerId, TopicPartition
 
 
 class InitProducer(NamedTuple):
-    """A producer asks for its id and epoch, and that whoever had the transactional id before be fenced."""
+    """A producer requests its id and epoch; earlier producers of the transactional id are fenced."""
 
     transactional_id: str
     timeout_ms: int
     expected: ProducerStamp | None = None
-    """As whom the producer wants to go on; one that begins has none."""
+    """Producer id and epoch that the client wants to keep; None for a new client."""
     new_producer_id: ProducerId | None = None
 
 
 class AddPartitions(NamedTuple):
-    """Partitions are to be part of the producer's transaction before anything is written to them."""
+    """Adds partitions to the producer's transaction before records are written to them."""
 
     transactional_id: str
     producer: ProducerStamp
@@ -34,7 +34,7 @@ class AddPartitions(NamedTuple):
 
 
 class VerifyPartitions(NamedTuple):
-    """A partition's leader asks whether the partition is part of the producer's transaction."""
+    """A leader's check that partitions are part of the producer's transaction."""
 
     transactional_id: str
     producer: ProducerStamp
@@ -42,8 +42,6 @@ class VerifyPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """A producer commits or aborts."""
-
     transactional_id: str
     producer: ProducerStamp
     committed: bool
@@ -52,7 +50,7 @@ class EndTransaction(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """Somebody wants to know where an id stands."""
+    """A request for the state of an id."""
 
     transactional_id: str
 
@@ -66,7 +64,7 @@ class MarkersWritten(NamedTuple):
 
 
 class SendMarkers(NamedTuple):
-    """An effect: send markers to the partitions until each has one, then say `MarkersWritten`."""
+    """An effect: send markers to the partitions until each has one, then decide `MarkersWritten`."""
 
     transactional_id: str
     producer: ProducerStamp
@@ -76,7 +74,7 @@ class SendMarkers(NamedTuple):
 
 
 class AbortWithNewProducerId(NamedTuple):
-    """An effect: the transaction has timed out, and to abort it needs a producer id."""
+    """An effect: a transaction has timed out, and its abort needs a producer id."""
 
     transactional_id: str
 
@@ -91,7 +89,7 @@ NEEDS_PRODUCER_ID: Final = NeedsProducerId.NEEDS_PRODUCER_ID
 
 
 class ProducerOutcome(NamedTuple):
-    """An error, or what the producer is from now on, if that is to be told."""
+    """An error, or the producer's id and epoch, which are None if the client does not receive them."""
 
     error_code: ErrorCode
     producer: ProducerStamp | None = None

@@ -1,13 +1,13 @@
-"""Who a producer is once it has asked for its id and epoch: InitProducerId with a transactional id.
+"""InitProducerId with a transactional id: the producer's id and epoch.
 
-Each producer that begins gets the next epoch, by which all before it are fenced; where the epochs of a
-producer id are used up it gets a new id and epoch 0. One that was there already (KIP-360) says who it is, and
-is given the next epoch only if nobody came after it. A transaction that is open is aborted first, in an epoch
-that nobody is given: the producer is to ask again.
+A new producer gets the next epoch, which fences all earlier ones; after the last epoch of a producer id it
+gets a new id and epoch 0. A producer that continues (KIP-360) names its id and epoch, and gets the next epoch
+only if no later producer exists. An open transaction is aborted first, in an epoch that no client gets: the
+producer must retry.
 
-In one thing this is stricter than Kafka, which aborts the transaction that is open for anyone who names its
-producer id: here a producer of an older epoch is fenced at once. Otherwise a request that was delayed until
-its sender had begun its next transaction would abort that.
+One rule is stricter than Kafka's, which aborts the open transaction for any client that names its producer
+id: here a producer of an older epoch is fenced at once. Otherwise a request that was delayed until its sender
+had begun its next transaction would abort that.
 
 Source: Kafka's TransactionCoordinator.prepareInitProducerIdTransit; KIP-360, KIP-588.
 """
@@ -30,11 +30,11 @@ from sparklog.protocol.types import ProducerEpoch, TimestampMs
 
 
 class Initialized(NamedTuple):
-    """The id is given to the producer."""
+    """Assigns the transactional id to the producer."""
 
     metadata: TransactionMetadata
     last_epoch: ProducerEpoch | None
-    """In which the producer was before: who asks again as of it is to be told the same."""
+    """Former epoch of the producer: a retry in that epoch gets the same outcome."""
 
 
 def initialize(
@@ -45,9 +45,9 @@ def initialize(
     transaction_version: int,
     wall_ms: TimestampMs,
 ) -> Initialized | TransactionMetadata | ProducerOutcome | NeedsProducerId:
-    """Return who the producer is now; or the transaction that is aborted first; or why there is neither.
+    """Return the producer's new state, or the transaction to abort first, or an error.
 
-    `last_epoch` is that from which the producer went over to its present one, if that is known.
+    `last_epoch` is the epoch before the producer's present one, if known.
     """
     if known is None:
         if event.new_producer_id is None:
@@ -76,7 +76,7 @@ def initialize(
     if expected_epoch not in (None, known.producer_epoch):
         if expected_epoch != last_epoch:
             return ProducerOutcome(ErrorCode.producer_fenced)
-        # It was given the present epoch, and did not hear of it.
+        # It was assigned the present epoch, and did not receive the response.
         same = known.initialized(known.producer_id, known.producer_epoch, event.timeout_ms, wall_ms)
         return Initialized(same, last_epoch)
     if known.is_exhausted:
@@ -89,7 +89,7 @@ def initialize(
 
 
 def _may_be(event: InitProducer, known: TransactionMetadata) -> bool:
-    """Whether the producer may be the one that has the id, as far as its producer id says."""
+    """Whether the client's producer id matches the holder of the transactional id."""
     expected = event.expected
     if expected is None or expected.producer_id in (known.producer_id, known.given_producer.producer_id):
         return True

@@ -1,17 +1,17 @@
-"""What a coordinator knows of one transactional id, and how one such state follows another.
+"""State of one transactional id, and its transitions.
 
-The states, and from which of them each may be entered, are Kafka's:
+States and transitions are Kafka's:
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit
                      -> PrepareAbort  -> CompleteAbort     and from Empty and Complete: Empty, Ongoing
 
-The decision about a transaction is the Prepare record: once it is committed, markers are sent for as long as
-it takes, and nothing else may happen to the id. Complete says that every partition has its marker. With
-version 2 of transactions (KIP-890) the producer's epoch rises with each Prepare, so that nothing sent before
-can touch what comes after; where no epoch is left, Prepare names the producer id that Complete goes over to
-(`next_producer_id`). A transaction that never had a partition may be aborted too: its client cannot know.
+The Prepare record decides a transaction: once it is committed, markers are sent for as long as it takes, and
+the id cannot change otherwise. Complete means that every partition has its marker. With version 2 of
+transactions (KIP-890) the producer's epoch rises with each Prepare, so that no earlier request can affect a
+later transaction; if no epoch is left, Prepare names the producer id that Complete changes to
+(`next_producer_id`). A transaction without partitions may be aborted too: its client cannot know.
 
-Values, made one from the other; each is a record of `__transaction_state`.
+States are immutable, each derived from its predecessor and equal to a record of `__transaction_state`.
 
 Source: Kafka's TransactionMetadata, TransactionState and TransactionLog; KIP-98, KIP-360, KIP-890.
 """
@@ -37,16 +37,16 @@ from sparklog.protocol.types import (
 
 LAST_EPOCH: Final = 2**15 - 1
 EXHAUSTED_EPOCH: Final = LAST_EPOCH - 1
-"""The last one that a client is given: one more is kept, so that its producer can always be fenced."""
+"""The last epoch for clients: the next one is reserved, so that the producer can always be fenced."""
 EPOCH_BUMP_VERSION: Final = 2
 """From this level of `transaction.version` on the epoch rises with every transaction (KIP-890)."""
 
 
 class TransactionState(IntEnum):
-    """Where a transactional id stands, by the number in its record.
+    """State of a transactional id, by the number in its record.
 
-    Dead and PrepareEpochFence stand in no record and are no state of an id here: what they are for in Kafka,
-    a tombstone or an abort that waits to be appended, is one decision. They can be asked for by name.
+    Dead and PrepareEpochFence occur in no record and are no state of an id here: in Kafka they stand for a
+    tombstone or an abort before its append, which is a single decision here. Filters may name them.
     """
 
     EMPTY = 0
@@ -69,12 +69,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided how the transaction ends, and not every partition knows."""
+        """Whether the transaction is decided, and not all partitions have their marker."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no transaction: the id may be given to a producer, begin one, or expire."""
+        """Whether there is no transaction: the id may be assigned to a producer, begin one, or expire."""
         return self in _IDLE
 
 
@@ -94,38 +94,36 @@ _VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, tuple[TransactionState, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionMetadata:
-    """One transactional id."""
-
     producer_id: ProducerId
     previous_producer_id: ProducerId | None = None
-    """Before the last transition: another one only where that went over to a new id."""
+    """Producer id before the last transition; it differs only if that changed the id."""
     next_producer_id: ProducerId | None = None
-    """Of a prepared transaction: what its completion goes over to."""
+    """Producer id after the completion of a prepared transaction; None if it stays."""
     producer_epoch: ProducerEpoch
     timeout_ms: int
     state: TransactionState
     partitions: Set[TopicPartition] = frozenset()
     start_ms: TimestampMs | None = None
-    """Of the transaction, which may be over; None while there has been none since the producer began."""
+    """Start of the current or last transaction; None while the producer has had none."""
     last_update_ms: TimestampMs
     client_transaction_version: int = 0
-    """The version of transactions that its client speaks, for the markers and for who completes it."""
+    """Version of transactions that the client speaks; markers and completion depend on it."""
 
     @property
     def producer(self) -> ProducerStamp:
-        """As whom it is known to its partitions."""
+        """Producer id and epoch in the partitions."""
         return ProducerStamp(self.producer_id, self.producer_epoch)
 
     @property
     def given_producer(self) -> ProducerStamp:
-        """As whom its client writes next: while a completion goes over to a new id, that already."""
+        """Producer id and epoch of the client's next records: those after the completion, if known."""
         if self.bumps_epoch and self.next_producer_id is not None:
             return ProducerStamp(self.next_producer_id, 0)
         return self.producer
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left that could be given to a client."""
+        """Whether the producer id has no epoch left for a client."""
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
     @property
@@ -134,19 +132,18 @@ class TransactionMetadata:
         return self.client_transaction_version >= EPOCH_BUMP_VERSION
 
     def has_timed_out(self, wall_ms: TimestampMs) -> bool:
-        """Whether a transaction has been open for too long."""
+        """Whether a transaction is open for longer than its time-out."""
         if self.state is not TransactionState.ONGOING or self.timeout_ms == NO_TRANSACTION_TIMEOUT_MS:
             return False
         return self.start_ms is not None and self.start_ms + self.timeout_ms < wall_ms
 
     def has_expired(self, wall_ms: TimestampMs, expiration_ms: int) -> bool:
-        """Whether the id may be forgotten."""
         return self.state.is_idle and self.last_update_ms <= wall_ms - expiration_ms
 
     def initialized(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch, timeout_ms: int, wall_ms: TimestampMs
     ) -> "TransactionMetadata":
-        """Return it given to a producer."""
+        """Return the state after an assignment to a producer."""
         return self._after(
             TransactionState.EMPTY,
             producer_id=producer_id,
@@ -160,7 +157,7 @@ class TransactionMetadata:
     def with_partitions(
         self, partitions: Iterable[TopicPartition], transaction_version: int, wall_ms: TimestampMs
     ) -> "TransactionMetadata":
-        """Return it with partitions in its transaction, which begins if none is going on."""
+        """Return the state with these partitions added; a transaction begins if none is open."""
         return self._after(
             TransactionState.ONGOING,
             partitions=frozenset(self.partitions).union(partitions),
@@ -176,7 +173,7 @@ class TransactionMetadata:
         wall_ms: TimestampMs,
         next_producer_id: ProducerId | None = None,
     ) -> "TransactionMetadata":
-        """Return it with its transaction decided; with version 2 in the next epoch."""
+        """Return the state with the transaction decided; with version 2 in the next epoch."""
         bumps = transaction_version >= EPOCH_BUMP_VERSION
         return self._after(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
@@ -190,12 +187,12 @@ class TransactionMetadata:
     def fenced(
         self, transaction_version: int, wall_ms: TimestampMs, next_producer_id: ProducerId | None = None
     ) -> "TransactionMetadata":
-        """Return it with its transaction aborted and its producer shut out, whatever version that speaks."""
+        """Return the state with the transaction aborted and the epoch bumped, in either version."""
         aborted = self.prepared(False, transaction_version, wall_ms, next_producer_id)
         return replace(aborted, producer_epoch=min(self.producer_epoch + 1, LAST_EPOCH))
 
     def completed(self, wall_ms: TimestampMs) -> "TransactionMetadata":
-        """Return it when all partitions have their markers."""
+        """Return the state when all partitions have their markers."""
         commits = self.state is TransactionState.PREPARE_COMMIT
         producer_id, producer_epoch = self.given_producer
         return self._after(
@@ -212,7 +209,6 @@ class TransactionMetadata:
         return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
 
     def to_value(self) -> TransactionLogValue:
-        """Return the record of this state."""
         by_topic: defaultdict[str, list[int]] = defaultdict(list)
         for topic, partition in sorted(self.partitions):
             by_topic[topic].append(partition)
@@ -238,7 +234,7 @@ class TransactionMetadata:
 
     @classmethod
     def from_value(cls, value: TransactionLogValue) -> Self:
-        """Return the state that a record tells.
+        """Return the state of a record.
 
         Raises:
             ValueError: there is no such state.

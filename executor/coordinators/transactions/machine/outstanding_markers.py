@@ -1,19 +1,19 @@
-"""Which partitions have no marker yet of the transactions that are decided, and what is sent to whom next.
+"""Partitions without the marker of a decided transaction, and the requests to their leaders.
 
-One request at a time to a broker, with the markers of all transactions that wait for it; what is decided
-meanwhile goes with the next. A marker is tried for ever: its partition's leader may be down, and a
-transaction half of whose partitions know its end is none. It ends in one of three ways:
+A broker gets one request at a time, with the markers of all transactions that wait for it; later decisions go
+with the next. A marker is retried for ever: its partition's leader may be down, and a transaction must end in
+all of its partitions. It ends in one of three ways:
 
 - the partition has it, or can have none (its topic is deleted);
-- another coordinator has this transaction now, who sees to the rest (TRANSACTION_COORDINATOR_FENCED,
-  INVALID_PRODUCER_EPOCH): nothing more is sent, and nothing is said to be complete;
-- this broker's coordinator has to do with the id no more: `forget`.
+- another coordinator owns the transaction and writes the rest (TRANSACTION_COORDINATOR_FENCED,
+  INVALID_PRODUCER_EPOCH): no more is sent, and the transaction does not count as completed;
+- this broker's coordinator no longer owns the id: `forget`.
 
-What failed rests for a while, longer each time, unless the partition gets another leader before.
+A failed marker pauses for a while, longer each time, unless the partition's leader changes before.
 
 Order for the caller: `add`, `forget`, `metadata_changed` at any time; afterwards, and after `answered` and
-`wake`, take `next_request` of each of `ready_brokers`, send it, and hand in what came of it. `completed` are
-those with nothing left, with the coordinator that was given, to be taken by the caller.
+`wake`, take `next_request` of each of `ready_brokers`, send it, and pass the response to `answered`. The
+caller also takes `completed`: transactions without missing markers, with their coordinators.
 
 Pure. Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
 """
@@ -38,9 +38,9 @@ from sparklog.protocol.types import BrokerId, LeaderEpoch, TopicPartition
 logger = logging.getLogger(__name__)
 
 MOST_MARKERS: Final = 500
-"""In one request: what waits behind them on the other side is to have its turn."""
+"""Markers in one request, bounded so that other requests get their turn on the receiver."""
 MOST_PARTITIONS: Final = 10_000
-"""In one request, of all its markers: what names very many is refused, however often it is sent."""
+"""Partitions in one request, over all markers: the receiver would refuse a larger one each time."""
 BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=1_000)
 
 _FENCED: Final = (ErrorCode.transaction_coordinator_fenced, ErrorCode.invalid_producer_epoch)
@@ -48,15 +48,14 @@ _NEVER: Final = (ErrorCode.unsupported_for_message_format, ErrorCode.unsupported
 
 
 class Coordinator(Protocol):
-    """Who decided: the leadership of a partition of `__transaction_state`."""
+    """Coordinator of the decision: a leadership of a partition of `__transaction_state`."""
 
     @property
-    def partition_index(self) -> int:
-        """The partition."""
+    def partition_index(self) -> int: ...
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """By which partitions tell it from those before and after it."""
+        """Orders it among the partition's other coordinators."""
 
 
 class _Transaction:
@@ -84,7 +83,7 @@ class _Resting(NamedTuple):
     transaction: _Transaction
     partition: TopicPartition
     asked: BrokerId | None
-    """Whom it was sent to; None if nobody led the partition."""
+    """Broker that failed to write it; None if the partition had no leader."""
 
 
 class OutstandingMarkers:
@@ -103,43 +102,43 @@ class OutstandingMarkers:
 
     @property
     def leaderless_count(self) -> int:
-        """How many markers rest because nobody led their partition."""
+        """Number of markers that pause because their partition had no leader."""
         return sum(resting.asked is None for resting in self._resting)
 
     def missing(self, partition: int, transactional_id: str) -> Set[TopicPartition] | None:
-        """Return which partitions lack the marker of what was decided about an id by that coordinator.
+        """Return the partitions without the marker of an id's decision by that coordinator.
 
-        None if none is to be sent: the decision is only just being told, or all have theirs.
+        None if no marker is being sent: the decision has not arrived yet, or all partitions have theirs.
         """
         transaction = self._transactions.get((partition, transactional_id))
         return None if transaction is None else frozenset(transaction.missing)
 
     @property
     def ready_brokers(self) -> Iterator[BrokerId]:
-        """Yield those to whom something is to be sent now."""
+        """Yield the brokers with waiting markers and no request in flight."""
         for broker_id, waiting in list(self._waiting.items()):
             if waiting and broker_id not in self._under_way:
                 yield broker_id
 
     @property
     def next_due_ms(self) -> int | None:
-        """When to `wake`; None while nothing rests."""
+        """Time of the next `wake`; None if no marker pauses."""
         return min((resting.due_ms for resting in self._resting), default=None)
 
     def add(self, coordinator: Coordinator, markers: SendMarkers, now_ms: int) -> None:
-        """Have markers sent; if it was decided about the id before, that is out of date."""
+        """Queue markers; an earlier decision about the id becomes obsolete."""
         transaction = _Transaction(coordinator, markers)
         self._transactions[transaction.key] = transaction
         self._queue(transaction, sorted(transaction.missing), now_ms)
         self._settle(transaction)
 
     def forget(self, partition: int) -> None:
-        """Send nothing more of what the coordinator of this partition has decided: another one may."""
+        """Drop the markers of the coordinator of this partition, which may have moved."""
         for key in [key for key in self._transactions if key[0] == partition]:
             del self._transactions[key]
 
     def metadata_changed(self, image: MetadataImage, now_ms: int) -> None:
-        """Follow the leaders of what waits and rests."""
+        """Redirect waiting and pausing markers to the new leaders."""
         if image is self._image:
             return
         self._image = image
@@ -166,7 +165,7 @@ class OutstandingMarkers:
                 self._settle(each.transaction)
 
     def wake(self, now_ms: int) -> None:
-        """Try again what has rested for long enough."""
+        """Queue the markers whose pause is over."""
         resting, self._resting = self._resting, []
         for each in resting:
             if each.due_ms > now_ms:
@@ -176,7 +175,7 @@ class OutstandingMarkers:
                 self._settle(each.transaction)
 
     def next_request(self, broker_id: BrokerId) -> WriteTxnMarkersRequest | None:
-        """Return what to send to one of `ready_brokers`, which then is ready when it has answered."""
+        """Return the next request for one of `ready_brokers`, which becomes ready again with its response."""
         assert broker_id not in self._under_way, "one request at a time"
         waiting = self._waiting.get(broker_id, {})
         under_way: dict[_Transaction, tuple[TopicPartition, ...]] = {}
@@ -199,7 +198,7 @@ class OutstandingMarkers:
         )
 
     def answered(self, broker_id: BrokerId, response: Any, now_ms: int) -> None:
-        """Take in what a broker answered, None if nothing came back."""
+        """Process a broker's response; None if the request failed."""
         under_way = self._under_way.pop(broker_id)
         errors = {} if response is None else _errors(response)
         for transaction, partitions in under_way.items():
@@ -228,15 +227,15 @@ class OutstandingMarkers:
     def _took(
         self, transaction: _Transaction, partition: TopicPartition, error_code: ErrorCode | None
     ) -> bool:
-        """Return whether there is nothing more to send to the partition."""
+        """Process a partition's error code; return False if the marker must be retried."""
         if error_code is ErrorCode.none or error_code in _NEVER:
             transaction.missing.discard(partition)
             return True
         transactional_id = transaction.markers.transactional_id
         if error_code in _FENCED:
             logger.warning(
-                "Transaction of %s: %s refuses the marker of the coordinator of epoch %d with %s; its next "
-                "coordinator is to complete it",
+                "Transaction of %s: %s refuses the marker of coordinator epoch %d with %s; the next "
+                "coordinator completes it",
                 transactional_id,
                 partition,
                 transaction.coordinator.leader_epoch,
@@ -251,7 +250,7 @@ class OutstandingMarkers:
         return False
 
     def _queue(self, transaction: _Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> None:
-        """Have markers go to the leaders of partitions as the metadata says; some may be no more."""
+        """Queue markers for the leaders of their partitions; deleted partitions need none."""
         if not self._is_outstanding(transaction):
             return
         for partition in partitions:

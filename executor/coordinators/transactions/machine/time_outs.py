@@ -1,8 +1,8 @@
-"""When a coordinator looks for transactions that have timed out, and for ids that nobody uses any more.
+"""Schedule of aborts by time-out, of the expiration of unused ids, and of retried completions.
 
-Aborts look at the open transactions at each interval, expiry at all ids, of which there may be a million.
-Both do so in portions, one a tick: many are looked at and few are aborted, for what is due is appended in the
-same turn of the loop.
+Aborts scan the open transactions at each interval, expiration all ids, of which there may be a million. Both
+proceed in portions, one a tick: many ids are examined and few aborted, as a portion's records are appended in
+one turn of the loop.
 
 Source: Kafka's TransactionStateManager; the keys transaction.* and transactional.id.expiration.ms.
 """
@@ -14,15 +14,13 @@ from typing import Any, Final, NamedTuple
 from sparklog.protocol.types import NO_TRANSACTION_TIMEOUT_MS
 
 DECIDED_AT_A_TIME: Final = 50
-"""So many transactions a tick are ended, each by a batch of its own: some milliseconds."""
+"""The most transactions that a tick ends, each by a batch of its own: some milliseconds."""
 _EXAMINED_AT_A_TIME: Final = 1_000
 _PAUSE_MS: Final = 1
 _COMPLETION_BACKOFF_MS: Final = 100
 
 
 class TransactionLimits(NamedTuple):
-    """What is configured."""
-
     max_timeout_ms: int
     """transaction.max.timeout.ms"""
     expiration_ms: int
@@ -46,10 +44,10 @@ class TransactionLimits(NamedTuple):
 
 
 class _Walk:
-    """Goes through ids at intervals, some of them at a time."""
+    """Scans ids at intervals, in portions."""
 
     def __init__(self, interval_ms: int, most: int) -> None:
-        """`most` is how many may be found at a time."""
+        """`most` limits the ids found in a portion."""
         self.due_ms: int | None = None
         self._interval_ms = interval_ms
         self._most = most
@@ -61,7 +59,7 @@ class _Walk:
     def next_portion(
         self, ids: Iterable[str], is_wanted: Callable[[str], bool], monotonic_ms: int
     ) -> list[str]:
-        """Return those of the next ids that are wanted, if it is time; while some are left, it is soon."""
+        """Return the wanted ids of the next portion, if it is due; `due_ms` is soon while some are left."""
         if self.due_ms is None or monotonic_ms < self.due_ms:
             return []
         if self._left is None:
@@ -83,29 +81,28 @@ class _Walk:
 
 
 class Schedule:
-    """What is due when, by the monotonic clock."""
+    """Times of the next aborts, expirations and completions, by the monotonic clock."""
 
     def __init__(self, limits: TransactionLimits) -> None:
         self._aborts = _Walk(limits.abort_interval_ms, DECIDED_AT_A_TIME)
         self._expiry = _Walk(limits.expiration_interval_ms, _EXAMINED_AT_A_TIME)
         self._uncompleted: dict[str, tuple[Any, int]] = {}
-        """What has all its markers and could not be completed, and when to try again: the soonest first."""
+        """Transactions whose completion failed, and the time of the retry; the soonest first."""
         self._next_portion_ms = 0
 
     def begin(self, monotonic_ms: int) -> None:
-        """Count the intervals from now on; until then nothing is due."""
+        """Start the intervals; until then nothing is due."""
         self._aborts.begin(monotonic_ms)
         self._expiry.begin(monotonic_ms)
 
     @property
     def next_due_ms(self) -> int | None:
-        """When something is due next."""
         due = (self._aborts.due_ms, self._expiry.due_ms, self._completions_due_ms)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     @property
     def uncompleted_count(self) -> int:
-        """How many have all their markers and could not be completed yet."""
+        """Number of transactions with all markers that are not completed yet."""
         return len(self._uncompleted)
 
     @property
@@ -114,12 +111,12 @@ class Schedule:
         return None if first is None else max(first[1], self._next_portion_ms)
 
     def complete_later(self, transactional_id: str, producer: Any, monotonic_ms: int) -> None:
-        """Note what is complete and could not be appended; others that fail meanwhile do not put it off."""
+        """Retry a completion that could not be appended; later failures do not delay it."""
         self._uncompleted.pop(transactional_id, None)
         self._uncompleted[transactional_id] = producer, monotonic_ms + _COMPLETION_BACKOFF_MS
 
     def to_complete(self, monotonic_ms: int) -> list[tuple[str, Any]]:
-        """Take out what to try again now; while some of it is left, the next tick is due soon."""
+        """Take the completions to retry now; while some are left, the next tick is due soon."""
         if monotonic_ms < self._next_portion_ms:
             return []
         due = takewhile(lambda item: item[1][1] <= monotonic_ms, self._uncompleted.items())
@@ -140,5 +137,4 @@ class Schedule:
     def to_forget(
         self, transactions: Iterable[str], has_expired: Callable[[str], bool], monotonic_ms: int
     ) -> list[str]:
-        """Return the next ids that have expired."""
         return self._expiry.next_portion(transactions, has_expired, monotonic_ms)

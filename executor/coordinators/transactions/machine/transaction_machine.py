@@ -1,16 +1,16 @@
-"""One partition of `__transaction_state`: the transactional ids that belong to it, and what happens to each.
+"""One partition of `__transaction_state`: its transactional ids and their transactions.
 
-An id's transactions are decided one after the other by the records in the log; this decides which record is
-next. The rule that makes a transaction atomic: the Prepare record decides, and until Complete is in the log
-nothing but its completion may happen to the id. Everybody else is told CONCURRENT_TRANSACTIONS meanwhile.
+The records of an id are decided one after the other; this machine decides the next record. The rule that
+makes a transaction atomic: the Prepare record decides it, and until Complete is in the log only its
+completion may change the id. Other requests get CONCURRENT_TRANSACTIONS meanwhile.
 
-Kafka tells them so too while a record is being appended. Here a record counts from when it is in the log, and
-answers that rest on it wait until it is committed (`decision`): a request that comes meanwhile is decided
-about with the record, and answered after it.
+Kafka returns that error also while a record is being appended. Here a record counts from its append, and
+replies that depend on it wait until it is committed (`decision`): a request in between is decided with the
+record, and answered after it.
 
-Volatile: from which epoch each producer came (`_bumped_from`), so that a producer that did not get its new
-epoch may ask again (KIP-360). It holds only together with the epoch it led to, so it needs no undoing where
-the record did not get into the log; after a change of coordinators such a producer is fenced, as in Kafka.
+Volatile: the former epoch of each producer (`_bumped_from`), so that a producer that did not receive its new
+epoch may retry (KIP-360). It holds only together with the epoch it led to, so it needs no undoing if the
+record was not appended; after a change of coordinators such a producer is fenced, as in Kafka.
 
 Source: Kafka's TransactionCoordinator and TransactionStateManager (4.3.1).
 """
@@ -53,9 +53,9 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import ProducerEpoch, ProducerId
 
 _TOMBSTONES_BYTES: Final = 16_384
-"""Of transactional ids in one batch of tombstones, at which the next begins; as Kafka has it."""
+"""Bytes of transactional ids in a batch of tombstones after which the next begins; as in Kafka."""
 _RELEASED_AT_ONCE: Final = 512
-"""Ids that are let go of in one turn of the loop."""
+"""Ids released in one turn of the loop."""
 
 
 class _Bump(NamedTuple):
@@ -64,20 +64,18 @@ class _Bump(NamedTuple):
 
 
 class TransactionMachine:
-    """The coordinator's machine for one partition."""
-
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
         self._transactions: dict[str, TransactionMetadata] = {}
         self._ongoing: dict[str, None] = {}
-        """Those of `_transactions` that may time out."""
+        """Ids of `_transactions` that may time out."""
         self._bumped_from: dict[str, _Bump] = {}
         self._transaction_version = 0
-        """The cluster's."""
+        """Level of the cluster's feature."""
         self._schedule = Schedule(limits)
 
     def release(self) -> Iterator[None]:
-        """Let go of all ids, a slice at a time; nothing is asked of it any more."""
+        """Release all ids in slices; the machine is not used afterwards."""
         self._ongoing = {}
         while self._transactions:
             for _ in range(min(len(self._transactions), _RELEASED_AT_ONCE)):
@@ -85,10 +83,9 @@ class TransactionMachine:
                 self._bumped_from.pop(transactional_id, None)
             yield
 
-    # What is in the log.
+    # Records of the log.
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
-        """Apply a record that is in the log."""
         assert isinstance(record.key, TransactionLogKey), record
         transactional_id = record.key.transactional_id
         if record.value is None:
@@ -104,10 +101,10 @@ class TransactionMachine:
             self._ongoing.pop(transactional_id, None)
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
-        """Nothing in this topic is part of a transaction."""
+        """Do nothing: no record of this topic is transactional."""
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Go on with what is decided and may not be known to all of its partitions."""
+        """Send the markers of prepared transactions."""
         self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
         self._schedule.begin(now.monotonic_ms)
         prepared = [
@@ -119,12 +116,12 @@ class TransactionMachine:
             yield Decision(effects=prepared)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """The cluster may be at another version of transactions."""
+        """Take over the cluster's version of transactions."""
         self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
         return ()
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
-        """Try again to complete what has all its markers; whatever else failed is asked for again, or due."""
+        """Schedule a retry of a failed completion; clients or intervals retry other decisions."""
         for key, value in decision.records:
             if isinstance(key, TransactionLogKey) and isinstance(value, TransactionLogValue):
                 known = self._transactions.get(key.transactional_id)
@@ -132,10 +129,10 @@ class TransactionMachine:
                     self._schedule.complete_later(key.transactional_id, known.producer, now.monotonic_ms)
         return None
 
-    # What producers and partitions ask.
+    # Requests of producers and partitions.
 
     def init_producer(self, event: InitProducer, token: Token, now: Now) -> Decision:
-        """Give the id to the producer; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
+        """Assign the id to the producer; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
         transactional_id = event.transactional_id
         if not self._limits.allow_timeout(transactional_id, event.timeout_ms):
             return _refused(token, ErrorCode.invalid_transaction_timeout)
@@ -153,8 +150,8 @@ class TransactionMachine:
             reply = ProducerOutcome(ErrorCode.none, outcome.metadata.producer)
             return Decision([_record(transactional_id, outcome.metadata)], [Reply(token, reply)])
         if isinstance(outcome, TransactionMetadata):
-            assert known is not None, "what is not known has no transaction"
-            # The producer asks again, and is given an epoch once the transaction is out of its way.
+            assert known is not None, "an unknown id has no transaction"
+            # The producer retries, and gets an epoch once the transaction is completed.
             refusal = Reply(token, ProducerOutcome(ErrorCode.concurrent_transactions))
             return self._prepare(transactional_id, known, outcome, refusal)
         return Decision(replies=[Reply(token, outcome)])
@@ -170,7 +167,7 @@ class TransactionMachine:
         return Decision([_record(event.transactional_id, ongoing)], [Reply(token, ErrorCode.none)])
 
     def verify_partitions(self, event: VerifyPartitions, token: Token, now: Now) -> Decision:
-        """Say which partitions are part of a transaction; the reply is `PartitionErrors`."""
+        """Check which partitions are part of a transaction; the reply is `PartitionErrors`."""
         known = self._known(event.transactional_id, event.producer)
         if isinstance(known, ErrorCode):
             errors = dict.fromkeys(event.partitions, known)
@@ -196,7 +193,7 @@ class TransactionMachine:
         return self._prepare(event.transactional_id, known, outcome, reply)
 
     def markers_written(self, event: MarkersWritten, now: Now) -> Decision:
-        """Complete a transaction; nobody waits for a reply."""
+        """Complete a transaction, without a reply."""
         transactional_id = event.transactional_id
         known = self._transactions.get(transactional_id)
         if known is None or not known.state.is_prepared or known.producer != event.producer:
@@ -208,27 +205,26 @@ class TransactionMachine:
         return Decision([_record(transactional_id, completed)])
 
     def describe(self, event: Describe, token: Token, now: Now) -> Decision:
-        """Tell what is known of an id; the reply is its `TransactionMetadata`, or None."""
+        """Return the state of an id; the reply is its `TransactionMetadata`, or None."""
         return Decision(replies=[Reply(token, self._transactions.get(event.transactional_id))])
 
     def list_all(self, token: Token, now: Now) -> Decision:
-        """Tell what is known of all; the reply is a list of pairs."""
+        """Return the states of all ids; the reply is a list of pairs."""
         return Decision(replies=[Reply(token, list(self._transactions.items()))])
 
     @property
     def uncompleted_count(self) -> int:
-        """How many have all their markers and could not be completed yet."""
+        """Number of transactions with all markers that are not completed yet."""
         return self._schedule.uncompleted_count
 
-    # What becomes due.
+    # Timers.
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `tick` is wanted next."""
         return self._schedule.next_due_ms
 
     def tick(self, now: Now) -> Iterator[Decision]:
-        """Abort what has been open for too long, and forget ids that nobody has used for long."""
+        """Retry completions, abort timed-out transactions, and delete expired ids."""
         for transactional_id, producer in self._schedule.to_complete(now.monotonic_ms):
             yield self.markers_written(MarkersWritten(transactional_id, producer), now)
 
@@ -256,7 +252,7 @@ class TransactionMachine:
     def abort_timed_out(
         self, transactional_id: str, new_producer_id: ProducerId | None, now: Now
     ) -> Decision:
-        """Abort a transaction that has timed out and shut its producer out; nobody waits for a reply."""
+        """Abort a transaction that has timed out and fence its producer, without a reply."""
         known = self._transactions.get(transactional_id)
         if known is None or not known.has_timed_out(now.wall_ms):
             return NOTHING
@@ -271,12 +267,12 @@ class TransactionMachine:
 
     @property
     def _effective_version(self) -> int:
-        """Return what the coordinator itself ends a transaction with: below version 2 there is only 0."""
+        """Version with which the coordinator itself ends a transaction: 0 below version 2."""
         version = self._transaction_version
         return version if version >= EPOCH_BUMP_VERSION else 0
 
     def _known(self, transactional_id: str, producer: ProducerStamp) -> TransactionMetadata | ErrorCode:
-        """Return an id that this producer may do something with, or why it may not."""
+        """Return the state of an id that this producer may change, or the error."""
         known = self._transactions.get(transactional_id)
         if known is not None and producer == known.given_producer:
             return ErrorCode.concurrent_transactions if known.state.is_prepared else known
@@ -290,7 +286,7 @@ class TransactionMachine:
         if from_epoch is not None:
             self._bumped_from[transactional_id] = _Bump(to, from_epoch)
         else:
-            # A bump that did not get into the log may have led to the same epoch.
+            # A bump whose record was not appended may have led to the same epoch.
             self._bumped_from.pop(transactional_id, None)
 
     def _prepare(

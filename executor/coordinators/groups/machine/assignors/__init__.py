@@ -1,7 +1,7 @@
-"""Who of a consumer group reads what: the assignors that the coordinator runs (KIP-848). Pure.
+"""Assignors of the coordinator: partitions of a consumer group's members (KIP-848). Pure.
 
-An assignor is a function from what is subscribed, and to whom what was assigned before, to the next target
-assignment. `ASSIGNORS` has them by the names that `group.consumer.assignors` and clients give.
+An assignor is a function from the subscriptions and the former target assignment to the next one. `ASSIGNORS`
+has them by the names that `group.consumer.assignors` and clients give.
 """
 
 from collections.abc import Mapping
@@ -22,4 +22,4 @@ __all__ = ["ASSIGNORS", "Assignment", "Assignor", "GroupSpecification", "MemberS
 ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {"uniform": assign_uniform, "range": assign_range}
 )
-"""Those that Kafka has built in; the first one configured is for members that name none."""
+"""Kafka's built-in assignors; the first one configured is for members that name none."""

@@ -1,8 +1,8 @@
 """The assignor `range`: contiguous partitions of each topic, one range a subscriber.
 
-Members whose topics have equally many partitions get the same numbers of each, as joins want it. Static
-members come first, by instance id, so that dynamic ones that come and go move them little. It knows no
-earlier assignment: what stays does so because the order does.
+Members whose topics have equally many partitions get the same numbers of each, as joins need it. Static
+members come first, by instance id, so that dynamic ones that come and go move them little. It ignores the
+former assignment: members keep partitions because their order is stable.
 
 Source: Kafka's RangeAssignor; KIP-848.
 """

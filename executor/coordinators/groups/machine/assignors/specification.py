@@ -1,7 +1,7 @@
-"""What an assignor is given, and what it returns.
+"""Input and output of an assignor.
 
-Racks are not part of it: Kafka 4.3's server-side assignors take no notice of them either. They count for when
-a group is assigned anew (`metadata_hash`), not for how.
+Racks are not part of it: Kafka 4.3's server-side assignors ignore them too. A rack change only triggers a new
+assignment (`metadata_hash`).
 
 Source: Kafka's GroupSpec and MemberSubscription.
 """
@@ -20,7 +20,7 @@ NOTHING: Final[Assignment] = MappingProxyType({})
 
 
 class MemberSpecification(NamedTuple):
-    """A member: the topics that it subscribes to and that exist, and its target assignment so far."""
+    """A member: the existing topics that it subscribes to, and its former target assignment."""
 
     instance_id: str | None
     subscribed_topic_ids: Set[UUID]

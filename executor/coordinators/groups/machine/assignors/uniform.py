@@ -1,10 +1,10 @@
-"""The assignor `uniform`: members differ by one partition at most, and keep what they have.
+"""The assignor `uniform`: members differ by one partition at most, and keep their partitions if possible.
 
-Where all subscribe to the same topics, each member has a quota; what it has within that stays, the rest goes
-to members below theirs. The quota's odd partitions belong first to those that have them already. Where
-subscriptions differ, `uniform_heterogeneous` does it.
+If all subscribe to the same topics, each member has a quota; it keeps its partitions within the quota, and
+the others go to members below theirs. Members with a surplus partition have priority for the remainder of the
+division. For different subscriptions see `uniform_heterogeneous`.
 
-Equal input gives equal output, whatever the order of its mappings.
+Equal input gives equal output, independent of the order of its mappings.
 
 Source: Kafka's UniformAssignor and UniformHomogeneousAssignmentBuilder; KIP-848.
 """
@@ -20,7 +20,7 @@ from sparklog.executor.coordinators.groups.machine.assignors.uniform_heterogeneo
 
 
 def assign_uniform(group: GroupSpecification) -> dict[str, Assignment]:
-    """Return the assignment of every member; what does not change is the mapping that went in.
+    """Return the assignment of every member; an unchanged one is the same mapping as before.
 
     >>> from uuid import UUID
     >>> from sparklog.executor.coordinators.groups.machine.assignors.specification import MemberSpecification
@@ -47,8 +47,8 @@ def _assign_homogeneous(group: GroupSpecification) -> dict[str, Assignment]:
         room = quota + (odd_partitions > 0)
         kept[member_id], room = _keep(group.members[member_id].assignment, unassigned, room)
         if odd_partitions:
-            # One that does not fill the odd place leaves it to a later member, which may have to give up a
-            # partition otherwise; the last ones have nobody to leave it to.
+            # A member that does not fill its odd place leaves it to a later member, which may have to give up
+            # a partition otherwise; the last members have no later one.
             if room and len(group.members) - index > odd_partitions:
                 room -= 1
             else:
@@ -66,7 +66,7 @@ def _assign_homogeneous(group: GroupSpecification) -> dict[str, Assignment]:
 
 
 def _keep(assignment: Assignment, unassigned: dict[UUID, set[int]], room: int) -> tuple[Assignment, int]:
-    """Take what a member keeps out of `unassigned`; return it, and how many more it has room for."""
+    """Remove a member's kept partitions from `unassigned`; return them, and its remaining room."""
     kept: dict[UUID, frozenset[int]] = {}
     for topic_id in sorted(assignment):
         if topic_id in unassigned and room:

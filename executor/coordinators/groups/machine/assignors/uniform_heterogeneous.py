@@ -1,10 +1,10 @@
-"""The assignor `uniform` where members subscribe to different topics.
+"""The assignor `uniform` for members with different subscriptions.
 
-Members keep what they still subscribe to. What nobody has goes, topic by topic, to the subscriber with the
-fewest partitions; topics with many partitions a subscriber come first, since they leave the least choice.
-Then partitions move, topic by topic, from the subscriber with the most to the one with the fewest, until
-those two differ by one at most. Rounds over all topics are bounded: chains of overlapping subscriptions may
-end almost, not perfectly, balanced.
+Members keep the partitions of topics they still subscribe to. Partitions without an owner go, topic by topic,
+to the subscriber with the fewest partitions; topics with many partitions a subscriber come first, since they
+leave the least choice. Then partitions move, topic by topic, from the subscriber with the most to the one
+with the fewest, until those two differ by one at most. Rounds over all topics are bounded: chains of
+overlapping subscriptions may end almost, not perfectly, balanced.
 
 Source: Kafka's UniformHeterogeneousAssignmentBuilder; KIP-848.
 """
@@ -20,11 +20,10 @@ from sparklog.executor.coordinators.groups.machine.assignors.specification impor
 )
 
 MAX_BALANCING_ROUNDS: Final = 16
-"""As Kafka has it: a round about halves what is out of balance."""
+"""As in Kafka: a round about halves the imbalance."""
 
 
 def assign_heterogeneous(group: GroupSpecification) -> dict[str, Assignment]:
-    """Return the assignment of every member."""
     work = _Work(group)
     work.assign_the_unassigned()
     work.balance()
@@ -60,7 +59,7 @@ class _Work:
         return -self._group.partition_counts[topic_id] / subscriber_count, subscriber_count, topic_id
 
     def assign_the_unassigned(self) -> None:
-        """Give every partition without an owner to the subscriber with the fewest partitions."""
+        """Assign every partition without an owner to the subscriber with the fewest partitions."""
         for topic_id in self._topic_ids:
             owners = self._owners[topic_id]
             unassigned = [partition for partition, owner in enumerate(owners) if owner is None]
@@ -74,7 +73,7 @@ class _Work:
                     heappush(by_load, (load + 1, index))
 
     def balance(self) -> None:
-        """Move partitions until no topic's subscribers differ by more than one, or the rounds are over."""
+        """Move partitions until no topic's subscribers differ by more than one, or the rounds are used up."""
         for _ in range(MAX_BALANCING_ROUNDS):
             moved = [self._balance_topic(topic_id) for topic_id in self._topic_ids]
             if not any(moved):
@@ -98,7 +97,7 @@ class _Work:
         while most:
             negative_load, giver = heappop(most)
             if -negative_load != loads[giver]:
-                # It was given some since. Takers never rise above givers, so its turn may wait.
+                # It received partitions since. Takers never rise above givers, so its turn may wait.
                 heappush(most, (-loads[giver], giver))
                 continue
             while fewest[0][0] != loads[fewest[0][1]]:
@@ -117,11 +116,11 @@ class _Work:
         return moved
 
     def assignments(self) -> dict[str, Assignment]:
-        """Return who has what; what does not change is the mapping that went in."""
+        """Return each member's assignment; an unchanged one is the same mapping as before."""
         partitions_of: list[dict[UUID, list[int]]] = [defaultdict(list) for _ in self._member_ids]
         for topic_id, owners in self._owners.items():
             for partition, owner in enumerate(owners):
-                assert owner is not None, "every topic here has a subscriber, who got it"
+                assert owner is not None, "every topic here has a subscriber"
                 partitions_of[owner][topic_id].append(partition)
         assigned: dict[str, Assignment] = {}
         for member_id, partitions in zip(self._member_ids, partitions_of, strict=True):

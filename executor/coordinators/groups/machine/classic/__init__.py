@@ -1,1 +1,1 @@
-"""Groups whose members agree among themselves, by JoinGroup and SyncGroup: the classic protocol."""
+"""Groups of the classic protocol: members agree among themselves by JoinGroup and SyncGroup."""

@@ -1,7 +1,7 @@
 """The classic groups of a partition: the `Membership` of the classic protocol.
 
-During a load the last record of each group is kept, and the groups are made of these at its end: a group may
-have thousands of records in the log, and only the last one counts.
+A load keeps the last record of each group, and makes the groups of these at its end: a group may have
+thousands of records in the log, and only the last one counts.
 """
 
 import logging
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicGroups:
-    """What the classic protocol does for the groups of a partition (`membership.Membership`)."""
+    """The classic protocol of a partition's groups (`membership.Membership`)."""
 
     group_type: Final = GroupType.CLASSIC
 
@@ -52,7 +52,7 @@ class ClassicGroups:
         initial_rebalance_delay_ms: int,
         max_size: int,
     ) -> None:
-        """`groups` are all of the partition, `kept` those but simple ones; limits are Kafka's keys."""
+        """`groups` are all of the partition, `kept` finds those not simple; limits are Kafka's keys."""
         self._groups = groups
         self._kept = kept
         self._max_size = max_size
@@ -64,19 +64,15 @@ class ClassicGroups:
         self.replays: Mapping[type[Any], Replay] = {GroupMetadataKey: self._replay}
 
     def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
-        """Take in a member."""
         return self._joins.join(request, token, now)
 
     def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
-        """Tell a member its assignment."""
         return self._syncs.sync(request, token, now)
 
     def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
-        """Prolong a session."""
         return self._syncs.heartbeat(request, token, now)
 
     def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
-        """Remove members."""
         return self._syncs.leave(request, token, now)
 
     def _replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
@@ -86,7 +82,7 @@ class ClassicGroups:
             else:
                 self._loading[key.group] = value
             return
-        # A simple one would be forgotten again with all that the record says of it.
+        # A simple group would be dropped again, with the contents of the record.
         group = self._kept(key.group)
         if value is None:
             if isinstance(group, ClassicGroup):
@@ -97,7 +93,7 @@ class ClassicGroups:
             self._groups[key.group] = loaded_group(key.group, value)
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Make the groups of their last records, and give each member a whole session."""
+        """Make the groups of their last records, and start each member's session in full."""
         loading, self._loading = self._loading or {}, None
         oversized = []
         for group_id, value in loading.items():
@@ -107,23 +103,25 @@ class ClassicGroups:
             if len(group.members) > self._max_size:
                 oversized.append(group)
         for group in oversized:
-            logger.info("%s has more members than group.max.size", group)
+            logger.info("%s has more members than group.max.size and is rebalanced", group)
             out = Outcome()
             self._rebalances.prepare(group, now, out)
             yield out.decision()
 
     def release(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """Have all who wait join again: the group becomes one of another type, if that can be written."""
+        """Make all waiting members rejoin: the group is converted to another type, if that can be written."""
         for member in group.members.values():
-            self._rebalances.prolong_session(group, member, now)  # it may have run out while it waited
+            self._rebalances.prolong_session(
+                group, member, now
+            )  # it may have expired while the member waited
             self._rebalances.answer_join(group, member, join_error(ErrorCode.rebalance_in_progress), out)
             response = sync_response(ErrorCode.rebalance_in_progress)
             self._rebalances.answer_sync(group, member, response, now, out)
 
     def converted(self, group_id: str, rebalance: bool, now: Now) -> Decision | None:
-        """Go on with a group that was of another type until its record was replayed.
+        """Start sessions of a group that a replayed record has converted from another type.
 
-        With `rebalance` its members join again: what they have is not what they shall have.
+        With `rebalance` its members rejoin, as their assignment differs from the target.
         """
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.STABLE:
@@ -135,11 +133,11 @@ class ClassicGroups:
         return out.decision()
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """Do nothing: clients of the classic protocol follow topics themselves."""
+        """Do nothing: clients of the classic protocol watch topics themselves."""
         return ()
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
-        """Rebalance a group whose assignment was not written; those who waited for it have been told."""
+        """Rebalance a group whose assignment was not written; the waiting members are already answered."""
         for key, value in decision.records:
             group = self._groups.get(getattr(key, "group", ""))
             if (
@@ -153,7 +151,7 @@ class ClassicGroups:
         return None
 
     def offsets_committed(self, group: Group, member_id: str, now: Now) -> None:
-        """Prolong the member's session; not while its assignment is awaited, when it cannot have one."""
+        """Prolong the member's session, except while the group awaits the leader's assignment."""
         if isinstance(group, ClassicGroup) and group.state in (
             ClassicGroupState.STABLE,
             ClassicGroupState.PREPARING_REBALANCE,
@@ -168,9 +166,9 @@ class ClassicGroups:
 
 
 def _take_over(group: ClassicGroup, value: GroupMetadataValue) -> None:
-    """Do what the record of a living group says: its assignment, or that a static member has another id.
+    """Apply the record of a loaded group: an assignment, or the new id of a static member.
 
-    That a group was created, or that nobody is left in it, it knows already.
+    The creation of a group and the departure of its last member are applied when decided.
     """
     if group.state is ClassicGroupState.COMPLETING_REBALANCE and value.members:
         for stored in value.members:

@@ -1,10 +1,10 @@
-"""Which topics a group of the classic protocol reads: the beginning of its members' metadata.
+"""Topics that a group of the classic protocol reads: the beginning of its members' metadata.
 
-The coordinator looks into members' metadata for this alone, to keep offsets of topics that are read. The
-first version is a prefix of all later ones: int16 version, then an array of strings.
+The coordinator parses members' metadata only for this, to keep offsets of subscribed topics. The first
+version is a prefix of all later ones: int16 version, then an array of strings.
 
-Everybody waits while it is read, and a member may send as many names as fit into a request: beyond
-`MAX_NAMES` it is not known what the group reads, and so no offset of it goes.
+Parsing blocks the loop, and a member may send as many names as fit into a request: beyond `MAX_NAMES` the
+group's topics count as unknown, and none of its offsets expire or can be deleted.
 
 Source: Kafka's ConsumerProtocol and ConsumerProtocolSubscription.json.
 """
@@ -17,11 +17,11 @@ _HEAD: Final = struct.Struct(">hi")
 _VERSION_BYTES: Final = 2
 _LENGTH: Final = struct.Struct(">h")
 MAX_NAMES: Final = 20_000
-"""Names that are read, of a whole group: some 10 ms. What members say alike is read once."""
+"""The most names parsed for a group: some 10 ms. Consecutive equal subscriptions are parsed once."""
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> Set[str] | None:
-    """Return the topics of all subscriptions; None if one of them is none, or there are too many names.
+    """Return the topics of all subscriptions; None if one is malformed, or there are too many names.
 
     >>> one = b"\\0\\1" b"\\0\\0\\0\\2" b"\\0\\1a" b"\\0\\1b" b"\\xff\\xff\\xff\\xff"
     >>> other = b"\\0\\0" b"\\0\\0\\0\\1" b"\\0\\1c"

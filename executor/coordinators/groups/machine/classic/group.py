@@ -1,14 +1,14 @@
-"""One classic group: its members, its generation, and where it is on the way to the next one.
+"""One classic group: its members, its generation, and its state in the transition to the next one.
 
     Empty ---------> PreparingRebalance ---------> CompletingRebalance ---------> Stable
       ^                 |   ^     ^    all joined       |      |    the leader's     |
       +-----------------+   |     +---------------------+      |    assignment is    |
-        nobody is left      |       somebody joins or leaves   |    replayed         |
+        no member is left   |       a member joins or leaves   |    replayed         |
                             +----------------------------------+---------------------+
 
-Kept here: the bookkeeping that goes with each change of a member. Who may do what, and what follows, is in
-`joining`, `rebalance` and `syncing`. Before the leader's assignment all of this is volatile, as in Kafka: a
-coordinator that takes over finds the last generation that was assigned, and members join again.
+This keeps the books of members and generations; requests and their consequences are in `joining`,
+`rebalance` and `syncing`. Before the leader's assignment a generation is volatile, as in Kafka: after a
+failover the coordinator has the last assigned generation, and members rejoin.
 
 Source: Kafka's ClassicGroup and ClassicGroupState.
 """
@@ -31,14 +31,14 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class ClassicGroupState(StrEnum):
-    """Kafka's names of the states, as the describing APIs tell them."""
+    """Kafka's names of the states, as in the responses of the describing APIs."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-    """Only of a group that does not exist, where an answer has to say something."""
+    """Only in the description of a group that does not exist."""
 
 
 class ClassicGroup:
@@ -60,41 +60,38 @@ class ClassicGroup:
         self.state = ClassicGroupState.EMPTY
         self.previous_state: ClassicGroupState | None = None
         self.state_timestamp_ms = state_timestamp_ms
-        """Since when it is in its state, by the wall clock; None where the log does not say."""
+        """Time of the last transition by the wall clock; None if the log does not have it."""
         self.generation = generation
         self.protocol_type = protocol_type
-        """None until somebody joins: of a simple group, to which offsets are only committed, always."""
+        """None until a member joins: always for a simple group, which has offsets only."""
         self.protocol_name = protocol_name
-        """The protocol of this generation, which all members speak."""
+        """The protocol of this generation, which all members support."""
         self.leader_id = leader_id
         self.members: dict[str, ClassicMember] = {}
         self.static_member_ids: dict[str, str] = {}
         """Group instance id to member id."""
         self.pending_join_members: set[str] = set()
-        """Who was told an id and is to join with it (KIP-394)."""
+        """Ids given to members that have yet to join with them (KIP-394)."""
         self.pending_sync_members: set[str] = set()
-        """Who has been told of this generation and has not asked for its assignment yet."""
+        """Members that know this generation and have not requested their assignment yet."""
         self.new_member_added = False
-        """Whether the first rebalance of a group is to wait for more."""
+        """Whether the first rebalance of the group waits for more members."""
         self.subscribed_topics: Set[str] | None = None
-        """What consumers of this generation read; None where that is unknown."""
+        """Topics that consumers of this generation read; None if unknown."""
         self.awaiting_join_count = 0
         self._supported: Counter[str] = Counter()
 
     def __str__(self) -> str:
-        """Name it in the log."""
         return f"group {self.group_id} (generation {self.generation}, {self.state})"
 
     # ---- what every group is asked (group.Group) -------------------------------------------------------
 
     @property
     def state_name(self) -> str:
-        """Kafka's name of the state."""
         return str(self.state)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
         return self.state is ClassicGroupState.EMPTY
 
     @property
@@ -103,7 +100,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Say whether this is a member, and the one that holds its instance id."""
+        """Check that this is a member, and the holder of its instance id if it has one."""
         if group_instance_id is not None:
             holder = self.static_member_ids.get(group_instance_id)
             if holder is None:
@@ -121,9 +118,9 @@ class ClassicGroup:
         is_transactional: bool,
         api_version: int,
     ) -> CommitValidation:
-        """Say whether this member of this generation may commit; a stranger may while the group is empty.
+        """Check member and generation of a commit; without a member it is valid while the group is empty.
 
-        Transactional commits of clients before KIP-447 say neither member nor generation, and are taken.
+        Transactional commits of clients before KIP-447 have neither member nor generation, and are accepted.
         """
         if generation_or_member_epoch < 0 and self.is_empty:
             return ErrorCode.none
@@ -140,25 +137,27 @@ class ClassicGroup:
         return ErrorCode.none
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Anybody may read."""
+        """Accept every client."""
         return ErrorCode.none
 
     def validate_offset_delete(self) -> ErrorCode:
-        """Only of consumers it is known which topics they read."""
+        """Refuse if members' topics are unknown: only consumers have subscriptions."""
         return ErrorCode.none if self.is_empty or self.speaks_consumer_protocol else ErrorCode.non_empty_group
 
     def validate_delete(self) -> ErrorCode:
-        """Only an empty group may be deleted."""
         return ErrorCode.none if self.is_empty else ErrorCode.non_empty_group
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members read the topic, or may, because their subscriptions cannot be read."""
+        """Whether members read the topic, or may, because their subscriptions are unknown."""
         if self.subscribed_topics is None:
             return self.speaks_consumer_protocol
         return topic in self.subscribed_topics
 
     def offset_expiration_base_ms(self, commit_timestamp_ms: TimestampMs) -> TimestampMs | None:
-        """KIP-211: since the group is empty; since the commit, of a simple group or what nobody reads."""
+        """Return when the group became empty, or the commit's time for simple groups and unread topics.
+
+        Source: KIP-211.
+        """
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.is_empty:
@@ -167,23 +166,22 @@ class ClassicGroup:
         return commit_timestamp_ms if knows_topics and self.state is ClassicGroupState.STABLE else None
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """Return the record that deletes the group."""
         return (CoordinatorRecord(GroupMetadataKey(group=self.group_id), None),)
 
     # ---- members ---------------------------------------------------------------------------------------
 
     @property
     def all_members_joined(self) -> bool:
-        """Whether nobody is waited for any more."""
+        """Whether all members have rejoined, and no new id is pending."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join_members
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long members may take to join again: as long as the slowest one."""
+        """Time for members to rejoin: the longest of their rebalance time-outs."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports_protocols(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
-        """Whether a member with these protocols has one in common with all who are here."""
+        """Whether a member with these protocols has one in common with all members."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in protocol_names)
         return self.protocol_type == protocol_type and any(
@@ -191,7 +189,7 @@ class ClassicGroup:
         )
 
     def add(self, member: ClassicMember, protocol_type: str, awaiting_join: Any | None = None) -> None:
-        """Take in a member that has something in common with the others."""
+        """Add a member that has a protocol in common with the others."""
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_member_ids, "a static member is replaced"
             self.static_member_ids[member.group_instance_id] = member.member_id
@@ -205,7 +203,7 @@ class ClassicGroup:
         self.pending_join_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, be it pending or not; what it waited for was answered before."""
+        """Remove a member, or a pending member id; its open requests were answered before."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._supported.subtract(name for name, _ in member.protocols)
@@ -224,7 +222,7 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take over what a member says when it joins again."""
+        """Replace a member's protocols and time-outs when it rejoins."""
         self._supported.subtract(name for name, _ in member.protocols)
         self._supported.update(name for name, _ in protocols)
         member.protocols = protocols
@@ -232,12 +230,12 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def await_join(self, member: ClassicMember, token: Any | None) -> None:
-        """Note that a member waits for the others, or no more."""
+        """Set or clear the token of a member's JoinGroup."""
         self.awaiting_join_count += (token is not None) - (member.awaiting_join is not None)
         member.awaiting_join = token
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
-        """Give a static member that has come back its new id, everything else of it is as it was."""
+        """Give a returning static member its new id and keep the rest of its state."""
         old_member_id = self.static_member_ids[group_instance_id]
         member = self.members.pop(old_member_id)
         member.member_id = new_member_id
@@ -252,13 +250,12 @@ class ClassicGroup:
     # ---- generations -----------------------------------------------------------------------------------
 
     def transition_to(self, state: ClassicGroupState, wall_ms: TimestampMs) -> None:
-        """Enter another state."""
         self.previous_state = self.state
         self.state = state
         self.state_timestamp_ms = wall_ms
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is one who has joined; return whether there is one."""
+        """Ensure that the leader has joined; return False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is None:
@@ -270,13 +267,13 @@ class ClassicGroup:
         return True
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members prefer of those that all speak."""
+        """Return the protocol with the most votes among those that all members support."""
         candidates = {name for name, count in self._supported.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def begin_generation(self, wall_ms: TimestampMs) -> None:
-        """Count one on, with the members who are here now."""
+        """Start the next generation with the present members."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()
@@ -286,7 +283,7 @@ class ClassicGroup:
         self.pending_sync_members.clear()
 
     def read_subscriptions(self) -> Set[str] | None:
-        """Return which topics the members read, by the protocol of this generation; None if unknown."""
+        """Return the topics that the members read, by the protocol of this generation; None if unknown."""
         if not self.speaks_consumer_protocol:
             return None
         if not self.members:

@@ -1,11 +1,11 @@
-"""JoinGroup in a classic group: who is taken in, and whether that begins a rebalance.
+"""JoinGroup in a classic group: admission of members, and the rebalance that may follow.
 
-A dynamic member is told its id first and joins with it then, so that a client that gives up and tries again
-leaves no members behind that nobody knows (KIP-394). A static member that comes back under its instance id
-takes the place of the one that had it, who is fenced from then on; while the group is stable and the choice
-of the protocol stands, nobody else notices (KIP-345, KIP-814).
+A dynamic member first receives its id and then joins with it, so that a client that gives up and retries
+leaves no unknown members behind (KIP-394). A static member that returns under its instance id replaces the
+former holder, which is fenced from then on; if the group is stable and the selected protocol unchanged, the
+other members are not rebalanced (KIP-345, KIP-814).
 
-Source: Kafka's GroupMetadataManager, classicGroupJoin and what it calls; KIP-429 needs nothing here.
+Source: Kafka's GroupMetadataManager, classicGroupJoin and its callees; KIP-429 needs nothing here.
 """
 
 import logging
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Joins:
-    """Takes members into the classic groups of a partition."""
+    """Adds members to the classic groups of a partition."""
 
     def __init__(
         self, groups: MutableMapping[str, Group], timers: Timers, rebalances: Rebalances, *, max_size: int
@@ -51,12 +51,12 @@ class Joins:
         self._max_size = max_size
 
     def join(self, request: JoinGroup, token: Token, now: Now) -> Decision:
-        """Take in a member; the group is a classic one, an empty one of another type, or there is none."""
+        """Let a member join; the group is a classic one, an empty one of another type, or does not exist."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
-            self._groups[request.group_id] = group  # a simple one is kept from now on
+            self._groups[request.group_id] = group  # a simple group is stored from now on
             return self._join(group, request, token, now)
-        if request.member_id:  # of a group that has gone
+        if request.member_id:  # of a deleted group
             return refuse_join(token, ErrorCode.unknown_member_id, request.member_id)
         tombstones = () if group is None else group.tombstones()
         self._timers.soon(partial(self._join_created, request, token))
@@ -66,7 +66,7 @@ class Joins:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._join(group, request, token, now)
-        return refuse_join(token, ErrorCode.coordinator_not_available)  # its record was not appended
+        return refuse_join(token, ErrorCode.coordinator_not_available)  # the group's record was not appended
 
     def _join(self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now) -> Decision:
         if not self._has_room(group, request.member_id):
@@ -81,7 +81,7 @@ class Joins:
         if request.group_instance_id is not None:
             return self._join_static(group, request, token, now)
         if request.needs_known_member_id:
-            logger.info("%s: a member is to join as %s", group, request.new_member_id)
+            logger.info("%s: new member must rejoin with the id %s", group, request.new_member_id)
             group.pending_join_members.add(request.new_member_id)
             self._rebalances.expect_member(
                 group.group_id, request.new_member_id, now, request.session_timeout_ms
@@ -90,7 +90,7 @@ class Joins:
         return self._add(group, request, request.new_member_id, token, now)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """Count whom to count: those who have joined again, of a group that is above its limit already."""
+        """Check group.max.size; in a rebalance only rejoined members count."""
         member = group.members.get(member_id)
         if group.state is ClassicGroupState.EMPTY:
             return True
@@ -134,7 +134,7 @@ class Joins:
         member = group.members[member_id]
         is_as_before = member.protocols == request.protocols
         if (group.state is ClassicGroupState.COMPLETING_REBALANCE and is_as_before) or (
-            # A leader that joins a stable group wants it rebalanced, for reasons that it alone sees.
+            # A leader that joins a stable group requests a rebalance, for reasons of its client.
             group.state is ClassicGroupState.STABLE and is_as_before and group.leader_id != member_id
         ):
             return Decision(
@@ -150,7 +150,7 @@ class Joins:
     def _wait(
         self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, token: Token, out: Outcome
     ) -> None:
-        """Have the member wait for the others; who asked in its name before is to ask again."""
+        """Let the member wait for the others; an earlier open JoinGroup fails: REBALANCE_IN_PROGRESS."""
         self._rebalances.answer_join(
             group, member, join_error(ErrorCode.rebalance_in_progress, member.member_id), out
         )
@@ -165,7 +165,13 @@ class Joins:
         old_member_id = group.static_member_ids.get(instance_id)
         if old_member_id is None:
             return self._add(group, request, request.new_member_id, token, now)
-        logger.info("%s: %s is now %s, no more %s", group, instance_id, request.new_member_id, old_member_id)
+        logger.info(
+            "%s: static member %s returns as %s and replaces %s",
+            group,
+            instance_id,
+            request.new_member_id,
+            old_member_id,
+        )
         member = group.members[old_member_id]
         if group.state is ClassicGroupState.STABLE and self._keeps_protocol(group, member, request):
             return self._replace_unnoticed(group, member, request, token)
@@ -184,7 +190,7 @@ class Joins:
         return out.decision()
 
     def _keeps_protocol(self, group: ClassicGroup, member: ClassicMember, request: JoinGroup) -> bool:
-        """Say whether the same protocol would be chosen with what the member says now."""
+        """Whether the group would select the same protocol with the member's new ones."""
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         selected = group.select_protocol()
@@ -194,7 +200,7 @@ class Joins:
     def _replace_unnoticed(
         self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, token: Token
     ) -> Decision:
-        """Write the generation with the member's new id; it is replaced when that is replayed."""
+        """Write the generation with the member's new id; the replay replaces the member."""
         assert group.protocol_name is not None, "a stable group has a protocol"
         protocol_name = group.protocol_name
         leader_id = request.new_member_id if group.leader_id == member.member_id else group.leader_id
@@ -219,7 +225,7 @@ class Joins:
     def _replaced(
         self, request: JoinGroup, old_member_id: str, old_leader_id: str | None, token: Token, now: Now
     ) -> Decision:
-        """Answer a static member when its new id is replayed."""
+        """Answer a static member after the replay of its new id."""
         group = self._groups.get(request.group_id)
         member_id = request.new_member_id
         if not isinstance(group, ClassicGroup) or member_id not in group.members:
@@ -236,7 +242,7 @@ class Joins:
                 skip_assignment=group.leader_id == member_id,
             )
         else:
-            # An old client that is told that it leads would assign anew, and nobody would hear of it: it is
-            # told of the leader that was, which is nobody else either.
+            # An old client that learns that it leads would compute an assignment that is never distributed,
+            # so it gets the id of the former leader, which no member has any more.
             response = join_response(group, member_id, leader_id=old_leader_id)
         return Decision(replies=(Reply(token, response),))

@@ -1,4 +1,4 @@
-"""A member of a classic group, and what it waits for. Source: Kafka's ClassicGroupMember."""
+"""A member of a classic group, and its open requests. Source: Kafka's ClassicGroupMember."""
 
 from collections.abc import Container
 from typing import Any
@@ -7,9 +7,8 @@ from typing import Any
 class ClassicMember:
     """One member.
 
-    A member that waits for an answer to JoinGroup or SyncGroup need not send heartbeats; a new one need not
-    either, but its JoinGroup is given up after a time (`is_new`): its client cannot be told from one that has
-    gone and will join again under another id.
+    A member with an open JoinGroup or SyncGroup need not send heartbeats. A new one need not either, but its
+    JoinGroup has a time-out (`is_new`): its client may have gone and rejoin under another id.
     """
 
     __slots__ = (
@@ -46,21 +45,21 @@ class ClassicMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
-        """Name and metadata of each, as it prefers them."""
+        """Name and metadata of each, in the member's order of preference."""
         self.assignment = assignment
         self.awaiting_join: Any | None = None
-        """The token of its JoinGroup, while that waits."""
+        """Token of its open JoinGroup."""
         self.awaiting_sync: Any | None = None
-        """The token of its SyncGroup, while that waits."""
+        """Token of its open SyncGroup."""
         self.is_new = False
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether it is alive because it waits for an answer."""
+        """Whether an open request keeps its session alive."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
-        """Return what it said for this protocol.
+        """Return its metadata for this protocol.
 
         Raises:
             KeyError: it does not speak it.

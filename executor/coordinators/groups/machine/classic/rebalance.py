@@ -1,11 +1,11 @@
-"""From one generation of a classic group to the next: who is waited for, and for how long.
+"""Rebalances of a classic group: the members awaited between two generations, and for how long.
 
-A rebalance begins when somebody joins, leaves, or fails; it ends when all who are known have joined again, or
-after the longest of their rebalance time-outs. The first one of a group waits for more members to come
-(`group.initial.rebalance.delay.ms`, prolonged while they do). Then all are told of the new generation, and
-the leader is waited for to bring the assignment, as long again.
+A rebalance begins when a member joins, leaves or fails; it ends when all members have rejoined, or after the
+longest of their rebalance time-outs. The first one of a group waits for more members
+(`group.initial.rebalance.delay.ms`, prolonged while members join). Then all receive the new generation, and
+the leader has as long again to send the assignment.
 
-What is scheduled names the group by its id and looks it up again: it may have gone, or changed its type.
+Timers name the group by id and look it up when they run: it may be deleted, or have another type.
 
 Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and around them).
 """
@@ -31,11 +31,10 @@ from sparklog.protocol.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""After how long the JoinGroup of a new member is given up, as Kafka does: its client may have gone."""
+"""Time-out of a new member's JoinGroup, as in Kafka: its client may have gone."""
 
 
 def join_error(error_code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    """Return a refusal to join."""
     return unthrottled(
         JoinGroupResponse,
         error_code=error_code,
@@ -47,14 +46,14 @@ def join_error(error_code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
 
 
 def refuse_join(token: Token, error_code: ErrorCode, member_id: str = "") -> Decision:
-    """Decide that somebody is not taken in."""
+    """Refuse a JoinGroup at once."""
     return Decision(replies=(Reply(token, join_error(error_code, member_id)),), at_once=True)
 
 
 def join_response(
     group: ClassicGroup, member_id: str, *, leader_id: str | None, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """Return what a member is told of the group's generation; the leader is told all members."""
+    """Return the response for the group's generation; only the leader's lists the members."""
     is_leader = leader_id == member_id
     protocol_name = group.protocol_name
     return unthrottled(
@@ -82,7 +81,7 @@ def join_response(
 def sync_response(
     error_code: ErrorCode, group: ClassicGroup | None = None, assignment: bytes = b""
 ) -> SyncGroupResponse:
-    """Return an assignment, or why there is none."""
+    """Return an assignment, or the error without one."""
     return unthrottled(
         SyncGroupResponse,
         error_code=error_code,
@@ -93,7 +92,7 @@ def sync_response(
 
 
 class Rebalances:
-    """What the groups of one partition wait for."""
+    """Timers and open requests of the groups of one partition."""
 
     def __init__(
         self, groups: Mapping[str, Group], timers: Timers, *, initial_rebalance_delay_ms: int
@@ -107,13 +106,13 @@ class Rebalances:
     def prolong_session(
         self, group: ClassicGroup, member: ClassicMember, now: Now, timeout_ms: int | None = None
     ) -> None:
-        """Wait for the next sign of life, for the session time-out if nothing else is given."""
+        """Restart the session timer, by default with the session time-out."""
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
         self.expect_member(group.group_id, member.member_id, now, timeout_ms)
 
     def expect_member(self, group_id: str, member_id: str, now: Now, timeout_ms: int) -> None:
-        """Wait for a member, or for one to be that was told its id."""
+        """Start the session timer of a member, or of an id with which a member has yet to join."""
         self._timers.schedule(
             ("session", group_id, member_id),
             now.monotonic_ms + timeout_ms,
@@ -121,17 +120,16 @@ class Rebalances:
         )
 
     def forget_session(self, group: ClassicGroup, member_id: str) -> None:
-        """Wait for the member no more."""
         self._timers.cancel(("session", group.group_id, member_id))
 
     def answer_join(self, group: ClassicGroup, member: ClassicMember, response: object, out: Outcome) -> None:
-        """Answer a member that waits for the others, if it does."""
+        """Answer the member's JoinGroup, if it is open."""
         if member.awaiting_join is not None:
             out.reply(member.awaiting_join, response)
             group.await_join(member, None)
 
     def remove(self, group: ClassicGroup, member_id: str, out: Outcome) -> None:
-        """Let a member go; if its JoinGroup waits, it is told to join anew."""
+        """Remove a member; its open requests fail with UNKNOWN_MEMBER_ID, so that it joins as a new one."""
         member = group.members.get(member_id)
         if member is not None:
             self.answer_join(group, member, join_error(ErrorCode.unknown_member_id), out)
@@ -147,14 +145,14 @@ class Rebalances:
             return None
         out = Outcome()
         if member_id in group.pending_join_members:
-            logger.info("%s: %s was told its id and did not join with it in time", group, member_id)
+            logger.info("%s: %s did not rejoin with its new id in time", group, member_id)
             group.remove(member_id)
             self.complete_join_if_all_joined(group, now, out)
             return out.decision()
         member = group.members.get(member_id)
         if member is None or member.needs_no_heartbeat:
             return None
-        logger.info("%s: %s sent no heartbeat in time and is removed", group, member_id)
+        logger.info("%s: session of member %s expired, member removed", group, member_id)
         self.remove(group, member_id, out)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self.complete_join_if_all_joined(group, now, out)
@@ -165,14 +163,14 @@ class Rebalances:
     # ---- a rebalance -----------------------------------------------------------------------------------
 
     def prepare_or_complete(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """Begin a rebalance for who has joined or left; or end the one that waited for them."""
+        """Begin a rebalance after a member joined or left, or end the one that waited for it."""
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self.complete_join_if_all_joined(group, now, out)
         else:
             self.prepare(group, now, out)
 
     def prepare(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """Have all members join again."""
+        """Begin a rebalance: all members must rejoin."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self.fail_syncs(group, ErrorCode.rebalance_in_progress, now, out)
         self._stop_waiting_for_syncs(group)
@@ -188,14 +186,14 @@ class Rebalances:
             self._wait_for_joins(group, now)
 
     def complete_join_if_all_joined(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """End a rebalance for which nobody else is waited; a group's first one waits for its delay."""
+        """End a rebalance that all members have joined; a group's first one waits for its delay."""
         is_first = group.previous_state is ClassicGroupState.EMPTY
         is_joining = group.state is ClassicGroupState.PREPARING_REBALANCE
         if is_joining and not is_first and group.all_members_joined:
             self._complete_join(group, now, out)
 
     def fail_syncs(self, group: ClassicGroup, error_code: ErrorCode, now: Now, out: Outcome) -> None:
-        """Tell all who wait for an assignment that this generation has none."""
+        """Fail all open SyncGroups: this generation has no assignment."""
         for member in group.members.values():
             member.assignment = b""
             self.answer_sync(group, member, sync_response(error_code), now, out)
@@ -203,14 +201,14 @@ class Rebalances:
     def answer_sync(
         self, group: ClassicGroup, member: ClassicMember, response: object, now: Now, out: Outcome
     ) -> None:
-        """Answer a member that waits for its assignment, if it does; from now on it is to send heartbeats."""
+        """Answer the member's SyncGroup, if it is open, and restart its session."""
         if member.awaiting_sync is not None:
             out.reply(member.awaiting_sync, response)
             member.awaiting_sync = None
             self.prolong_session(group, member, now)
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """A member has asked for its assignment; wait for it no more."""
+        """Record that a member has requested its assignment."""
         group.pending_sync_members.discard(member_id)
         if not group.pending_sync_members:
             self._timers.cancel(("sync", group.group_id))
@@ -251,7 +249,7 @@ class Rebalances:
         return out.decision()
 
     def _complete_join(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """Go on with those who have joined; static members stay until their sessions run out."""
+        """Begin the generation with rejoined members; static ones stay until their sessions expire."""
         self._timers.cancel(("join", group.group_id))
         late = [
             member.member_id
@@ -259,17 +257,17 @@ class Rebalances:
             if member.awaiting_join is None and member.group_instance_id is None
         ]
         if late:
-            logger.info("%s: removed who did not join again in time: %s", group, ", ".join(late))
+            logger.info("%s: removed members that did not rejoin in time: %s", group, ", ".join(late))
         for member_id in late:
             self.remove(group, member_id, out)
         if not group.elect_joined_leader() and group.members:
-            # Static members alone, none of whom has joined: until one does, or all their sessions are over.
-            logger.info("%s: nobody has joined again yet", group)
+            # Only static members, and none has rejoined: wait until one does, or their sessions expire.
+            logger.info("%s: no member has rejoined yet", group)
             self._wait_for_joins(group, now)
             return
         group.begin_generation(now.wall_ms)
         if not group.members:
-            logger.info("%s has nobody left", group)
+            logger.info("%s has no members left", group)
             out.records.append(generation_record(group, (), leader_id=group.leader_id))
             return
         logger.info("%s has %d members", group, len(group.members))
@@ -290,7 +288,7 @@ class Rebalances:
         self._timers.cancel(("sync", group.group_id))
 
     def _syncs_over(self, group_id: str, generation: int, now: Now) -> Decision | None:
-        """Remove who was told of the generation and did not ask for its assignment."""
+        """Remove members that received the generation and did not request their assignment."""
         group = self._groups.get(group_id)
         if (
             not isinstance(group, ClassicGroup)
@@ -300,7 +298,7 @@ class Rebalances:
         ):
             return None
         late = sorted(group.pending_sync_members)
-        logger.info("%s: removed who did not ask for an assignment in time: %s", group, ", ".join(late))
+        logger.info("%s: removed members that did not send SyncGroup in time: %s", group, ", ".join(late))
         out = Outcome()
         for member_id in late:
             self.remove(group, member_id, out)

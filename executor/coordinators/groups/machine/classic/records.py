@@ -1,7 +1,7 @@
-"""A classic group as its record, GroupMetadata: one generation with what its members are assigned.
+"""The record of a classic group, GroupMetadata: one generation with its members' assignments.
 
-Of each member the record has the metadata of the chosen protocol alone, so a group that was loaded knows no
-other; members say all of theirs when they join again.
+A member's record has only the metadata of the selected protocol, so a loaded group supports no other; members
+send all of theirs when they rejoin.
 
 Source: Kafka's GroupCoordinatorRecordHelpers and GroupMetadataManager.replay.
 """
@@ -20,7 +20,7 @@ from sparklog.protocol.types import TimestampMs, or_minus_one, unless_minus_one
 
 
 def created_group(group_id: str, wall_ms: TimestampMs) -> CoordinatorRecord:
-    """Return the record of a group in which nobody has been yet."""
+    """Return the record of a new group without members."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group_id),
         GroupMetadataValue(
@@ -35,7 +35,6 @@ def created_group(group_id: str, wall_ms: TimestampMs) -> CoordinatorRecord:
 
 
 def member_metadata(member: ClassicMember, protocol_name: str, assignment: bytes) -> MemberMetadata:
-    """Return a member as the record has it."""
     return MemberMetadata(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -51,7 +50,6 @@ def member_metadata(member: ClassicMember, protocol_name: str, assignment: bytes
 def generation_record(
     group: ClassicGroup, members: tuple[MemberMetadata, ...], *, leader_id: str | None
 ) -> CoordinatorRecord:
-    """Return the record of the group's generation, with these members."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(
@@ -66,7 +64,7 @@ def generation_record(
 
 
 def assigned_generation(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """Return the record of the group's generation with these assignments; others have an empty one."""
+    """Return the record of the group's generation with these assignments; the other members' are empty."""
     assert group.protocol_name is not None, "a generation with members has a protocol"
     protocol_name = group.protocol_name
     return generation_record(
@@ -80,7 +78,7 @@ def assigned_generation(group: ClassicGroup, assignments: Mapping[str, bytes]) -
 
 
 def loaded_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Return the group that the record describes: stable if it has members, and else empty."""
+    """Return the group of a record: stable if it has members, otherwise empty."""
     group = ClassicGroup(
         group_id,
         generation=value.generation,

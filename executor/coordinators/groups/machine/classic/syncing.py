@@ -1,7 +1,7 @@
-"""SyncGroup, Heartbeat and LeaveGroup in a classic group: members after they were told of a generation.
+"""SyncGroup, Heartbeat and LeaveGroup in a classic group.
 
-The leader's SyncGroup brings the assignment. It is one record; when that is replayed the group is stable, and
-all who wait are told what is theirs. Source: Kafka's GroupMetadataManager (classicGroupSync and the like).
+The leader's SyncGroup brings the assignment, which is one record. After its replay the group is stable, and
+all waiting members receive their part. Source: Kafka's GroupMetadataManager (classicGroupSync and the like).
 """
 
 import logging
@@ -42,7 +42,7 @@ _HEARTBEATS: Final = {
 
 
 def leave_response(members: tuple[LeavingMember, ...], error_code: ErrorCode) -> LeaveGroupResponse:
-    """Return the same for all who want to leave."""
+    """Return the same error for all leaving members."""
     return unthrottled(
         LeaveGroupResponse,
         error_code=ErrorCode.none,
@@ -66,7 +66,7 @@ class Syncs:
         self._rebalances = rebalances
 
     def sync(self, request: SyncGroup, token: Token, now: Now) -> Decision:
-        """Tell a member what it is assigned, now or when the leader has said it."""
+        """Answer with a member's assignment, at once or when the leader has sent it."""
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup) or group.is_empty:
             return _refuse_sync(token, ErrorCode.unknown_member_id)
@@ -84,13 +84,13 @@ class Syncs:
         self._rebalances.synced(group, request.member_id)
         member = group.members[request.member_id]
         if group.state is ClassicGroupState.STABLE:
-            # Kafka's group is stable when its assignment is committed, and its sessions begin then. Here
-            # the answer may wait for that, and who waits for it sends no heartbeats.
+            # Kafka's group becomes stable, and its sessions begin, when the assignment is committed. Here the
+            # response may wait for that, and the waiting member sends no heartbeats.
             self._rebalances.prolong_session(group, member, now)
             response = sync_response(ErrorCode.none, group, member.assignment)
             return Decision(replies=(Reply(token, response),))
         out = Outcome()
-        if member.awaiting_sync is not None:  # who asked in its name before has given up
+        if member.awaiting_sync is not None:  # the client that sent the earlier one has given up
             out.reply(member.awaiting_sync, sync_response(ErrorCode.rebalance_in_progress))
         member.awaiting_sync = token
         if group.leader_id == request.member_id:
@@ -100,7 +100,7 @@ class Syncs:
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: Outcome) -> None:
         forgotten = [member_id for member_id in group.members if member_id not in assignments]
         if forgotten:
-            logger.warning("%s: its leader assigns nothing to %s", group, ", ".join(forgotten))
+            logger.warning("%s: leader's assignment lacks the members %s", group, ", ".join(forgotten))
         out.records.append(assigned_generation(group, assignments))
         self._counts.completed_rebalances += 1
         for member in group.members.values():
@@ -108,13 +108,13 @@ class Syncs:
             self._rebalances.answer_sync(group, member, response, now, out)
 
     def assignment_failed(self, group: ClassicGroup, now: Now) -> Decision:
-        """The assignment of this generation could not be written: have the members join again."""
+        """Rebalance a group whose assignment could not be written."""
         out = Outcome()
         self._rebalances.prepare(group, now, out)
         return out.decision()
 
     def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
-        """Prolong a session; what a member must know of its group it is told by the error."""
+        """Prolong a session; the error code informs the member of a rebalance."""
         return Decision(replies=(Reply(token, _HEARTBEATS[self._heartbeat(request, now)]),), at_once=True)
 
     def _heartbeat(self, request: Heartbeat, now: Now) -> ErrorCode:
@@ -132,7 +132,7 @@ class Syncs:
         return ErrorCode.none
 
     def leave(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
-        """Remove members; the others share what they had."""
+        """Remove members; the others rebalance."""
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
             return Decision(
@@ -160,7 +160,7 @@ class Syncs:
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Outcome) -> ErrorCode:
         member_id: str | None = leaving.member_id
-        if not member_id:  # an admin removes a static member, whose member id he does not know
+        if not member_id:  # an admin removes a static member without its member id
             instance_id = leaving.group_instance_id
             member_id = None if instance_id is None else group.static_member_ids.get(instance_id)
             if member_id is None:
@@ -175,7 +175,7 @@ class Syncs:
 
 
 def _differs(said: str | None, known: str | None) -> bool:
-    """Say whether a protocol is another one; old clients say none."""
+    """Whether two protocols differ; old clients give none."""
     return said is not None and known is not None and said != known
 
 

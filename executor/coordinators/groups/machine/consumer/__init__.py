@@ -1,1 +1,4 @@
-"""Groups of the consumer protocol (KIP-848): the coordinator assigns, members report what they own. Pure."""
+"""Groups of the consumer protocol (KIP-848): the coordinator assigns, members report their partitions.
+
+Pure.
+"""

@@ -1,9 +1,9 @@
-"""What one request does to a consumer group, whichever protocol the member speaks.
+"""Effect of one request on a consumer group, in either protocol of the member.
 
-In this order: what the member says of itself is noted (`update`); if that or the topics changed, the group's
-epoch rises; if the target assignment is older than that, the next one is found (`assign`); and the member
-takes one step towards it (`reconcile`). All of it are records of one decision: nothing of it holds before
-they are replayed, so each step is told what the earlier ones made of the member.
+In this order: the member's new metadata are recorded (`update`); if these or the topics changed, the group
+epoch rises; if the target assignment is older than that, the next one is computed (`assign`); and the member
+takes one step towards it (`reconcile`). All records belong to one decision and hold only after their replay,
+so each step gets the member that the earlier ones produced.
 
 Source: Kafka's GroupMetadataManager.consumerGroupHeartbeat and classicGroupJoinToConsumerGroup.
 """
@@ -42,17 +42,17 @@ logger = logging.getLogger(__name__)
 
 
 class _Regex(Enum):
-    """What became of a member's regular expression."""
+    """Change of a member's regular expression."""
 
     AS_BEFORE = auto()
     UNRESOLVED = auto()
-    """It is another one; what it means is found out, and then the group's epoch rises."""
+    """A new one, not resolved yet; the group epoch rises with its resolution."""
     RESOLVED = auto()
-    """It is another one, or none, and it is known what that means."""
+    """A new one that is already resolved, or none."""
 
 
 class Advance:
-    """One decision about one group, while it is made; its records may not even be replayed yet."""
+    """One decision about one group in the making; the group's own records may not be replayed yet."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Advance:
         now: Now,
         may_describe: MayDescribe | None,
     ) -> None:
-        """`may_describe` says which topics whoever has asked for it may know of; None: of all."""
+        """`may_describe` selects the topics that the client may describe; None for all."""
         self._surroundings = surroundings
         self._may_describe = may_describe
         self._settings = surroundings.settings
@@ -76,7 +76,7 @@ class Advance:
     # ---- the member, and the group's epoch -------------------------------------------------------------
 
     def replace(self, former: ConsumerMember, member: ConsumerMember) -> None:
-        """Give a static member's place to the one it has come back as."""
+        """Give a static member's place to its successor with another member id."""
         group_id = self.group.group_id
         self.records += records.member_tombstones(group_id, former.member_id)
         self.records.append(records.member_record(group_id, member))
@@ -85,7 +85,7 @@ class Advance:
         self.records.append(records.current_assignment_record(group_id, member))
 
     def update(self, before: ConsumerMember, after: ConsumerMember) -> None:
-        """Note what the member says of itself, and let the group's epoch rise if the assignment may change.
+        """Record the member's metadata, and raise the group epoch if the assignment may change.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION.
@@ -155,7 +155,7 @@ class Advance:
     # ---- the target assignment -------------------------------------------------------------------------
 
     def assign(self, before: ConsumerMember, after: ConsumerMember) -> None:
-        """Find the target assignment of the group's epoch, unless there is one or it is too early."""
+        """Compute the target assignment of the group epoch, unless it exists or is too early."""
         group, settings = self.group, self._settings
         if group.assignment_epoch >= self.group_epoch:
             return
@@ -175,15 +175,17 @@ class Advance:
                 )
             return
         found = search.find()
-        logger.info("group %s is assigned by %s in epoch %d", group.group_id, assignor, self.group_epoch)
-        # Of a static member that is replaced, its successor's target is in this decision's records already.
+        logger.info(
+            "group %s: new target assignment by %s for epoch %d", group.group_id, assignor, self.group_epoch
+        )
+        # A replaced static member's target is already recorded for its successor in this decision.
         self.records += target_records(
             group.group_id, search, found, search.members, search.targets, self._now.wall_ms
         )
         self._target = self.group_epoch, found[after.member_id]
 
     def target(self, member: ConsumerMember) -> tuple[int, Assignment]:
-        """Return the epoch of the target assignment there is now, and the member's part in it."""
+        """Return the epoch of the present target assignment, and the member's part of it."""
         if self._target is not None:
             return self._target
         group = self.group
@@ -194,7 +196,7 @@ class Advance:
     # ---- the member's step -----------------------------------------------------------------------------
 
     def reconcile(self, member: ConsumerMember, reported: ReportedPartitions | None) -> ConsumerMember:
-        """Take the member one step towards the target assignment; return what it is then.
+        """Take the member one step towards the target assignment; return its new state.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH, the member is in a state that this version does not know.
@@ -219,7 +221,7 @@ class Advance:
                 self._surroundings.leaving.sessions.expect_revocation(self.group.group_id, updated, self._now)
         return updated
 
-    # ---- what was found out beside the loop ------------------------------------------------------------
+    # ---- results from outside of the loop --------------------------------------------------------------
 
     def _assigned(self, search: TargetSearch, found: dict[str, Assignment], now: Now) -> Decision:
         group = self._surroundings.groups.get(self.group.group_id)
@@ -227,13 +229,13 @@ class Advance:
             group.assignment_epoch < search.group_epoch <= group.group_epoch
         ):
             return NO_DECISION
-        logger.info("group %s is assigned in epoch %d", group.group_id, search.group_epoch)
+        logger.info("group %s: new target assignment for epoch %d", group.group_id, search.group_epoch)
         return Decision(
             target_records(group.group_id, search, found, group.members, group.targets, now.wall_ms)
         )
 
     def _resolved(self, version: int, wall_ms: int, found: dict[str, frozenset[str]], now: Now) -> Decision:
-        """Write down what the regular expressions mean; the group's epoch rises if that is something else."""
+        """Record the topics of regular expressions; the group epoch rises if they have changed."""
         group = self._surroundings.groups.get(self.group.group_id)
         if not isinstance(group, ConsumerGroup):
             return NO_DECISION

@@ -1,7 +1,7 @@
-"""What is being found out beside the loop, at most one of a kind for a group.
+"""Computations outside of the loop, at most one of a kind for each group.
 
-A result is dropped if its group has gone meanwhile, or if it was never begun, because the decision that asked
-for it could not be appended.
+A result is dropped if its group was deleted meanwhile, or if the computation did not begin, because the
+decision that requested it could not be appended.
 """
 
 import logging
@@ -16,17 +16,17 @@ Then: TypeAlias = Callable[[Any, Now], Decision]
 
 
 class BesideTheLoop:
-    """The searches of the groups of a partition."""
+    """The computations of a partition's groups."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], Beside] = {}
 
     def is_running(self, group_id: str, what: str) -> bool:
-        """Whether somebody has asked for it already."""
+        """Whether a computation of this kind is running for the group."""
         return (group_id, what) in self._running
 
     def begin(self, group_id: str, what: str, function: Callable[[], Any], then: Then) -> Beside:
-        """Return the effect that has `then` decide about what `function` finds."""
+        """Return an effect that runs `function` and lets `then` decide about the result."""
         key = group_id, what
 
         def done(result: Any, now: Now) -> Decision:
@@ -34,7 +34,7 @@ class BesideTheLoop:
                 return NOTHING
             del self._running[key]
             if isinstance(result, Exception):
-                logger.error("%s of group %s failed, and is tried again", what, group_id, exc_info=result)
+                logger.error("%s of group %s failed, it will be retried", what, group_id, exc_info=result)
                 return NOTHING
             return then(result, now)
 
@@ -43,13 +43,13 @@ class BesideTheLoop:
         return effect
 
     def abandon(self, effects: Iterable[Any]) -> None:
-        """What a decision asked for will not be done."""
+        """Forget effects of a decision that was not appended."""
         for effect in effects:
             for key, running in tuple(self._running.items()):
                 if running is effect:
                     del self._running[key]
 
     def forget(self, group_id: str) -> None:
-        """A group has gone."""
+        """Drop the computations of a deleted group."""
         for key in [key for key in self._running if key[0] == group_id]:
             del self._running[key]

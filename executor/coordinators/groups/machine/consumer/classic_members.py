@@ -1,9 +1,9 @@
-"""Members of the classic protocol in a consumer group: what JoinGroup, SyncGroup and Heartbeat mean there.
+"""Members of the classic protocol in a consumer group: their JoinGroup, SyncGroup and Heartbeat.
 
-Such a member follows the same target assignment by joining again: a heartbeat tells it to
-(REBALANCE_IN_PROGRESS) when there is a newer target, when it has to give partitions up, and when some that it
-waits for are free. Its generation is its member epoch; nobody leads, and each is told its own assignment by
-its own SyncGroup. What it owns is in the subscription that it joins with.
+Such a member follows the same target assignment by rejoining: a heartbeat requests that
+(REBALANCE_IN_PROGRESS) when there is a newer target, when it has to give up partitions, and when partitions
+that it waits for are free. Its generation is its member epoch; there is no leader, and each member gets its
+own assignment by its SyncGroup. Its owned partitions are in the subscription of its JoinGroup.
 
 Source: Kafka's GroupMetadataManager.classicGroupJoinToConsumerGroup and its neighbours; KIP-848, upgrade.
 """
@@ -56,7 +56,7 @@ class ClassicMembers:
     # ---- JoinGroup -------------------------------------------------------------------------------------
 
     def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
-        """Take in a member, or take one that joins again a step further."""
+        """Let a member join, or take a rejoining one a step further."""
         member_id = request.member_id or request.new_member_id
         try:
             group = self._group(request.group_id)
@@ -95,7 +95,7 @@ class ClassicMembers:
             after = _joined(before, request, subscription)
             advance.update(before, after)
             downgrades = replaced is not None and may_downgrade_replacing(group, replaced, self._settings)
-            # Without one the classic group has the target for its assignment: others may not have it yet.
+            # Without a rebalance the classic group's assignment is the target, which others may not have yet.
             rebalance = downgrades and (
                 group.assignment_epoch < advance.group_epoch
                 or not all(
@@ -141,7 +141,7 @@ class ClassicMembers:
     def _find_or_create(
         self, advance: Advance, request: JoinGroup, member_id: str
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """Return the member as it was, and who holds its instance id, be it itself."""
+        """Return the member as it was, and the holder of its instance id, which may be the member itself."""
         group = advance.group
         holder = group.static_member(request.group_instance_id)
         if request.group_instance_id is None:
@@ -158,7 +158,6 @@ class ClassicMembers:
     # ---- SyncGroup, Heartbeat, LeaveGroup --------------------------------------------------------------
 
     def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
-        """Tell a member its assignment."""
         try:
             group = self._group(request.group_id)
             member, classic = self._find(group, request.member_id, request.group_instance_id)
@@ -191,7 +190,7 @@ class ClassicMembers:
         return Decision(replies=(Reply(token, response),))
 
     def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
-        """Prolong a session, and tell the member to join again if that takes it further."""
+        """Prolong a session, and make the member rejoin if that takes it further."""
         try:
             group = self._group(request.group_id)
             member, classic = self._find(group, request.member_id, request.group_instance_id)
@@ -202,7 +201,7 @@ class ClassicMembers:
         error_code = ErrorCode.none
         if (
             member.member_epoch < group.assignment_epoch
-            # Kafka leaves this out, and what was the last other member's to nobody: who is left must ask.
+            # Kafka lacks this condition, and the last other member's partitions stay unassigned.
             or (group.assignment_epoch < group.group_epoch and group.all_speak_classic_except(()))
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
@@ -212,7 +211,7 @@ class ClassicMembers:
         return Decision(replies=(Reply(token, unthrottled(HeartbeatResponse, error_code=error_code)),))
 
     def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
-        """Remove members, of either protocol: admins do it this way."""
+        """Remove members of either protocol, as admins do."""
         group = self._group(request.group_id)
         leaving: dict[str, ConsumerMember] = {}
         responses = []
@@ -232,7 +231,7 @@ class ClassicMembers:
         response = unthrottled(LeaveGroupResponse, error_code=ErrorCode.none, members=tuple(responses))
         return Decision(self._leaving.remove(group, tuple(leaving.values()), now), (Reply(token, response),))
 
-    # ---- who is meant ----------------------------------------------------------------------------------
+    # ---- lookup ----------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> ConsumerGroup:
         group = self._surroundings.groups[group_id]
@@ -289,7 +288,7 @@ def _check_generation(member: ConsumerMember, generation: int) -> None:
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a partition that the member shall have is still another's."""
+    """Whether another member still owns a partition of this member's target."""
     return any(
         partition not in member.assigned_partitions.get(topic_id, ())
         and group.owner(topic_id, partition) is not None
@@ -299,5 +298,5 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _answer(token: Token, response: object) -> Decision:
-    """Refuse: what an error says rests on nothing that has yet to be committed."""
+    """Refuse at once: an error depends on no uncommitted record."""
     return Decision(replies=(Reply(token, response),), at_once=True)

@@ -1,7 +1,7 @@
-"""Whether a member of a consumer group may commit an offset: by its epoch, or by the partition's (KIP-1251).
+"""Validation of a consumer group member's commit, by its epoch or by the partition's (KIP-1251).
 
-A commit may be under way while the member's epoch rises. So an older epoch is good for a partition that the
-member has had since: nobody else can have committed in between.
+A commit may be in flight while the member's epoch rises. So an older epoch is valid for a partition that the
+member has owned since: no other member can have committed in between.
 
 Source: Kafka's ConsumerGroup.validateOffsetCommit.
 """
@@ -14,7 +14,7 @@ from sparklog.protocol.errors import ErrorCode
 
 
 def validate_commit(member: ConsumerMember, member_epoch: int) -> CommitValidation:
-    """Say whether a member may commit with this epoch, and for which partitions."""
+    """Check whether a member may commit with this epoch, and for which partitions."""
     if member_epoch == member.member_epoch:
         return ErrorCode.none
     refusal = ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation

@@ -33,7 +33,7 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class ConsumerGroups:
-    """What the consumer protocol does for the groups of a partition (`membership.Membership`)."""
+    """The consumer protocol of a partition's groups (`membership.Membership`)."""
 
     group_type: Final = GroupType.CONSUMER
 
@@ -55,27 +55,22 @@ class ConsumerGroups:
         self._heartbeats = Heartbeats(self._surroundings, release)
 
     def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
-        """Decide about a member of the consumer protocol."""
         return self._heartbeats.heartbeat(request, token, now)
 
     def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
-        """Take in a member of the classic protocol."""
         return self._classic_members.join_group(request, token, now)
 
     def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
-        """Tell a member of the classic protocol its assignment."""
         return self._classic_members.sync_group(request, token, now)
 
     def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
-        """Prolong the session of a member of the classic protocol."""
         return self._classic_members.heartbeat(request, token, now)
 
     def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
-        """Remove members of the classic protocol."""
         return self._classic_members.leave_group(request, token, now)
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Give every member a whole session."""
+        """Start every member's session in full."""
         self._surroundings.settings.image = image
         self._surroundings.topics_created_at = image.end_offset
         for group_id in self._replay.group_ids:
@@ -85,13 +80,13 @@ class ConsumerGroups:
         return ()
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """Have groups look at their topics with the next heartbeat of one of their members."""
+        """Let groups check their changed topics at the next heartbeat of a member."""
         self._surroundings.settings.image = image
         if delta.created_topics:
             self._surroundings.topics_created_at = image.end_offset
         self._surroundings.hashes.forget(delta.deleted_topics)
         changed = map(image.topics.by_id.get, delta.changed_topics)
-        names = [topic.name for topic in changed if topic is not None]  # else it has gone since
+        names = [topic.name for topic in changed if topic is not None]  # else deleted since
         for name in (*names, *delta.deleted_topics.values()):
             for group_id in self._replay.subscribers[name]:
                 group = self._groups.get(group_id)
@@ -100,14 +95,14 @@ class ConsumerGroups:
         return ()
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
-        """Ask again for what will not come, and wait again for whom it did not remove."""
+        """Forget effects that will not run, and restart sessions of members that were not removed."""
         self._surroundings.beside.abandon(decision.effects)
         self._surroundings.leaving.append_failed(decision, now)
         return None
 
     def offsets_committed(self, group: Group, member_id: str, now: Now) -> None:
-        """A commit prolongs no session here: heartbeats alone do, as in Kafka."""
+        """Do nothing: only heartbeats prolong a session here, as in Kafka."""
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Return a group as ConsumerGroupDescribe tells it."""
+        """Return a group for the response of ConsumerGroupDescribe."""
         return described_group(group_id, self._groups, self._surroundings.settings)

@@ -1,7 +1,7 @@
-"""What consumers of the classic protocol put into their metadata and assignments, bytes to everybody else.
+"""Metadata and assignments of classic consumers, which are opaque bytes to all other code.
 
-Both begin with an int16 version. A version that is newer than the newest known one is read as that: later
-versions only add fields at the end.
+Both begin with an int16 version. A version above the highest known one is read as that: later versions only
+add fields at the end.
 
 Source: Kafka's ConsumerProtocol, ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json.
 """
@@ -26,7 +26,7 @@ from sparklog.protocol.codec.guard import MalformedRequestError, decode_entity
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 MAX_MEMORY_BYTES: Final = 2 << 20
-"""What is read of one member may take as objects: some 30,000 topics, while everybody waits."""
+"""Memory limit of one member's decoded metadata: some 30,000 topics; decoding blocks the loop."""
 _VERSION: Final = Struct(">h")
 _ASSIGNMENTS: Final = (assignment_v0, assignment_v1, assignment_v2, assignment_v3)
 _SUBSCRIPTIONS: Final = (
@@ -38,14 +38,14 @@ _SUBSCRIPTIONS: Final = (
 
 
 class MalformedConsumerProtocolError(KafkaError):
-    """A member's metadata or assignment is none of a consumer's."""
+    """A member's metadata or assignment is not of the consumer protocol."""
 
     def __init__(self, what: str) -> None:
         super().__init__(ErrorCode.inconsistent_group_protocol, f"malformed {what} of the consumer protocol")
 
 
 class Subscription(NamedTuple):
-    """What a member subscribes to, and what it says it owns."""
+    """Subscribed topics and owned partitions of a member."""
 
     topics: frozenset[str]
     owned_partitions: Mapping[str, Collection[int]]
@@ -53,10 +53,10 @@ class Subscription(NamedTuple):
 
 
 def read_subscription(metadata: bytes) -> Subscription:
-    """Return what a member's metadata say.
+    """Return the subscription in a member's metadata.
 
     Raises:
-        MalformedConsumerProtocolError: they are none of a consumer's.
+        MalformedConsumerProtocolError: they are not of the consumer protocol.
     """
     read = _read(metadata, _SUBSCRIPTIONS, "subscription")
     return Subscription(
@@ -67,10 +67,10 @@ def read_subscription(metadata: bytes) -> Subscription:
 
 
 def read_assignment(assignment: bytes) -> tuple[Mapping[str, Collection[int]], bool]:
-    """Return what a member was assigned, and whether its assignor had something else to tell it.
+    """Return a member's assignment, and whether its assignor added user data.
 
     Raises:
-        MalformedConsumerProtocolError: it is none of a consumer's.
+        MalformedConsumerProtocolError: it is not of the consumer protocol.
     """
     entities = tuple(module.ConsumerProtocolAssignment for module in _ASSIGNMENTS)
     read = _read(assignment, entities, "assignment")
@@ -78,10 +78,10 @@ def read_assignment(assignment: bytes) -> tuple[Mapping[str, Collection[int]], b
 
 
 def write_assignment(assignment: Assignment, topics: TopicsImage, metadata: bytes) -> bytes:
-    """Return an assignment in the version of a member's `metadata`; topics that are gone are left out.
+    """Return an assignment in the version of a member's `metadata`; deleted topics are left out.
 
     Raises:
-        MalformedConsumerProtocolError: the metadata are none of a consumer's.
+        MalformedConsumerProtocolError: the metadata are not of the consumer protocol.
     """
     version = _version(metadata, "subscription")
     module = _ASSIGNMENTS[version]

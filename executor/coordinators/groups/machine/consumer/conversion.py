@@ -1,12 +1,12 @@
-"""A group with members changes its protocol: to that of KIP-848 when a member joins that speaks it, and back.
+"""Conversion of a group with members: to the consumer protocol with the first member of it, and back.
 
-Back is when the last one that speaks it has gone.
+A group is converted back when its last member of the consumer protocol has left.
 
-Nobody stops reading for it. A classic group becomes a consumer group in which all are at what they were
-assigned last; who joined changes that. A consumer group becomes a classic one with what its members have; if
-that is not its target assignment, they are told to join again.
+Members keep reading. A classic group becomes a consumer group whose members have their last assignment; the
+joining member changes it. A consumer group becomes a classic one with its members' partitions; if these
+differ from the target assignment, the members must rejoin.
 
-Records alone change what a group is: the tombstones of the one, then those of the other, in one batch.
+Only records convert a group: the tombstones of one type and the records of the other, in one batch.
 
 Source: Kafka's ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup; KIP-848, upgrade.
 """
@@ -44,10 +44,10 @@ logger = logging.getLogger(__name__)
 
 
 def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes) -> list[CoordinatorRecord]:
-    """Return what makes a consumer group of a classic one, without the tombstone of the latter.
+    """Return the records that convert a classic group, without its tombstone.
 
     Raises:
-        KafkaError: GROUP_ID_NOT_FOUND, it can't be one or must not; says why.
+        KafkaError: GROUP_ID_NOT_FOUND, the group cannot be converted; the message has the reason.
     """
     if not settings.migration_policy.upgrades:
         raise _cannot_upgrade(group, "online upgrade is disabled")
@@ -56,7 +56,7 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
     if len(group.members) > settings.keys.group_consumer_max_size:
         raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
     image = settings.image
-    # Of a group that waits for its first generation: nobody is told epoch 0, which is who joins.
+    # Before its first generation the group has 0, which no member epoch may be: 0 means joining.
     epoch = max(group.generation, INITIAL_EPOCH)
     try:
         assigned = {member.member_id: _assigned(group, member) for member in group.members.values()}
@@ -93,11 +93,12 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
 
 
 def _has_all(taken: Set[tuple[str, int]], topics: Set[str], image: TopicsImage) -> bool:
-    """Whether everything that the members subscribe to is assigned to them.
+    """Whether all partitions that the members subscribe to are assigned to them.
 
-    A cooperative group may be between two rebalances, the second of which its leader will not bring about any
-    more. As there is no hash of what was assigned then, all is assigned anew at once. In Kafka it is nobody's
-    until something changes, which a static member that changes over in its old place is not.
+    A cooperative group may be between two rebalances, and its leader will not trigger the second one any
+    more. As there is no hash of the topics then assigned, the group gets a new assignment at once. In Kafka
+    such partitions stay unassigned until something changes, and a static member that changes the protocol in
+    its old place does not count as a change.
     """
     return all(
         (name, partition) in taken
@@ -128,12 +129,12 @@ def _upgraded(
     taken: Set[tuple[str, int]],
     topics: TopicsImage,
 ) -> ConsumerMember:
-    """Return the member as one of the consumer group; `taken` are the partitions that anybody is assigned.
+    """Return the member as one of the consumer group; `taken` are all assigned partitions.
 
-    A cooperative one may still read what it had when it joined and is not assigned any more (KIP-429): it
-    joins again when it has given that up. Kafka takes it for nobody's at once.
+    A cooperative member may still read partitions that it owned when it joined and that are no longer
+    assigned to it (KIP-429): it rejoins after it has given them up. Kafka considers them free at once.
     """
-    # Before its first generation a group has no protocol, and a member may have come with others since.
+    # Before its first generation a group has no protocol, and a member may have rejoined with others.
     metadata = dict(member.protocols).get(group.protocol_name or "", member.protocols[0][1])
     subscription = read_subscription(metadata)
     still_owned = {
@@ -174,7 +175,7 @@ def _by_topic_id(
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], settings: Settings) -> bool:
-    """Whether without these there are members, and all of them speak the classic protocol."""
+    """Whether members remain without these, and all of them speak the classic protocol."""
     left = len(group.members) - len(leaving)
     return (
         0 < left <= settings.keys.group_max_size
@@ -184,7 +185,7 @@ def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], set
 
 
 def may_downgrade_replacing(group: ConsumerGroup, replaced: ConsumerMember, settings: Settings) -> bool:
-    """Whether all members speak the classic protocol once a member that does has replaced this one."""
+    """Whether all members speak the classic protocol once one of them has replaced this member."""
     return (
         replaced.classic is None
         and group.all_speak_classic_except((replaced,))
@@ -202,14 +203,14 @@ def downgrade_records(
     *,
     rebalance: bool,
 ) -> list[CoordinatorRecord]:
-    """Return what makes a classic group of a consumer group without those who leave.
+    """Return the records that convert a consumer group, without the leaving members.
 
-    `joining` has taken the place of the one static member that leaves, by records before these. Before a
-    `rebalance` each is assigned what it has. Kafka assigns the targets: whoever has to give something up may
-    not know it yet when the next member of the consumer protocol makes a consumer group of this.
+    `joining` replaces the one static member that leaves, by records before these. Before a `rebalance` each
+    member is assigned its present partitions. Kafka assigns the targets: a member that has to give up
+    partitions may not know it yet when the next member of the consumer protocol converts the group again.
 
     Raises:
-        KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are none of a consumer's.
+        KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are not of the consumer protocol.
     """
     gone = {member.member_id for member in leaving}
     staying = {
@@ -252,7 +253,7 @@ def downgrade_records(
 
 
 def _held(member: ConsumerMember) -> dict[UUID, frozenset[int]]:
-    """Return what a member has, be it assigned or pending revocation."""
+    """Return a member's partitions, both assigned and pending revocation."""
     assigned, pending = member.assigned_partitions, member.partitions_pending_revocation
     return {
         topic_id: frozenset(assigned.get(topic_id, ())) | frozenset(pending.get(topic_id, ()))
@@ -261,7 +262,7 @@ def _held(member: ConsumerMember) -> dict[UUID, frozenset[int]]:
 
 
 def _downgraded(member: ConsumerMember) -> ClassicMember:
-    assert member.classic is not None, "only members of the classic protocol are left"
+    assert member.classic is not None, "all remaining members speak the classic protocol"
     return ClassicMember(
         member.member_id,
         member.instance_id,
@@ -277,5 +278,5 @@ def _downgraded(member: ConsumerMember) -> ClassicMember:
 
 def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
     message = f"Cannot upgrade classic group {group.group_id} to consumer group because {why}."
-    logger.info("%s", message)  # its members see an error that says less
+    logger.info("%s", message)  # the members' error code has no reason
     return KafkaError(ErrorCode.group_id_not_found, message)

@@ -14,7 +14,7 @@ from sparklog.protocol.errors import ErrorCode
 
 
 def undescribed_group(group_id: str, error_code: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """Return why a group is not described."""
+    """Return the error in place of a group's description."""
     return DescribedGroup(
         error_code=error_code,
         error_message=message,
@@ -28,7 +28,6 @@ def undescribed_group(group_id: str, error_code: ErrorCode, message: str | None 
 
 
 def described_group(group_id: str, groups: Mapping[str, Group], settings: Settings) -> DescribedGroup:
-    """Return the group as it is."""
     group = groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         message = (
@@ -57,7 +56,7 @@ def _described_member(group: ConsumerGroup, member: ConsumerMember, topics: Topi
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.subscribed_topic_names)),
         subscribed_topic_regex=member.subscribed_topic_regex,
-        # What it has yet to give up it may still be reading.
+        # The member may still read partitions pending revocation.
         assignment=_assignment((member.assigned_partitions, member.partitions_pending_revocation), topics),
         target_assignment=_assignment((group.targets.get(member.member_id, {}),), topics),
         member_type=1 if member.classic is None else 0,

@@ -1,11 +1,11 @@
-"""One consumer group, as its records have made it; only `replay` changes it.
+"""One consumer group, as its records have made it; only replay changes it.
 
-A group has three epochs. The group epoch rises whenever the assignment may have to change: a subscription, a
-member, or what is known of the topics. The assignment epoch is the group epoch that the target assignment was
-found for. Each member follows with its own (`member`).
+A group has three epochs. The group epoch rises whenever the assignment may have to change: with a
+subscription, a member, or the topics' metadata. The assignment epoch is the group epoch of the target
+assignment. Each member follows with its own (`member`).
 
-A partition has one owner: a member that has it, be it assigned or pending revocation. `owners` is derived of
-what the members' records say; a target that names somebody else waits until it is free.
+A partition has one owner: the member with the partition assigned or pending revocation. `owners` is derived
+from the members' records; a target of another member waits until the partition is free.
 
 Source: Kafka's ConsumerGroup and ModernGroup.
 """
@@ -27,23 +27,21 @@ from sparklog.protocol.types import Offset, TimestampMs
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 INITIAL_EPOCH: Final = 1
-"""Of a group that nobody has joined; the first member makes it 2."""
+"""Epoch of a group without members so far; the first member makes it 2."""
 
 
 class ConsumerGroupState(StrEnum):
-    """Kafka's names of the states."""
-
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """The target assignment is older than the group,"""
+    """The target assignment is older than the group epoch,"""
     RECONCILING = "Reconciling"
-    """not all members have what it says,"""
+    """some members do not have their target yet,"""
     STABLE = "Stable"
-    """or all do."""
+    """or all members have it."""
 
 
 class ResolvedRegularExpression(NamedTuple):
-    """The topics that a regular expression meant: in the image that ended at `version`, and when."""
+    """Topics that a regular expression matches: in the image that ended at `version`, and when."""
 
     topics: frozenset[str]
     version: Offset
@@ -51,21 +49,20 @@ class ResolvedRegularExpression(NamedTuple):
 
 
 class TopicSubscribers:
-    """Which groups of a partition subscribe to which topics: whom a change of a topic concerns."""
+    """Groups of a partition by subscribed topic, for changes of the topic."""
 
     def __init__(self) -> None:
         self._group_ids: dict[str, dict[str, None]] = {}
 
     def __getitem__(self, topic: str) -> Collection[str]:
-        """Return the groups that subscribe to a topic."""
         return self._group_ids.get(topic, ())
 
     def add(self, topic: str, group_id: str) -> None:
-        """A group has its first subscription to a topic."""
+        """Add a group with its first subscription to a topic."""
         self._group_ids.setdefault(topic, {})[group_id] = None
 
     def remove(self, topic: str, group_id: str) -> None:
-        """A group has lost its last one."""
+        """Remove a group without a subscription to the topic."""
         group_ids = self._group_ids.get(topic, {})
         group_ids.pop(group_id, None)
         if not group_ids:
@@ -85,7 +82,7 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.assignment_epoch = INITIAL_EPOCH
         self.assignment_timestamp_ms: TimestampMs = 0
-        """When the target assignment was found; 0 before the first."""
+        """Time of the target assignment; 0 before the first."""
         self.members: dict[str, ConsumerMember] = {}
         self.static_member_ids: dict[str, str] = {}
         self.targets: dict[str, Assignment] = {}
@@ -93,21 +90,21 @@ class ConsumerGroup:
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.regex_subscribers: Counter[str] = Counter()
         self.topic_subscriptions: Counter[str] = Counter()
-        """By name: how many members name a topic, and how many regular expressions mean it."""
+        """Number of members that name a topic plus regular expressions that match it, by topic name."""
         self.classic_member_count = 0
         self.has_partition_metadata_record = False
-        """Whether the log has what Kafka before 4.1 wrote in place of the metadata hash."""
+        """Whether the log has the record that Kafka before 4.1 wrote instead of the metadata hash."""
         self._server_assignors: Counter[str] = Counter()
         self._classic_protocols: Counter[str] = Counter()
         # Volatile:
         self.checked_in_epoch: int | None = None
-        """The group epoch that the newest metadata led to; None where they are to be looked at."""
+        """Group epoch of the last check of the metadata; None if they have to be checked."""
 
     # ---- what every group is asked (group.Group) -------------------------------------------------------
 
     @property
     def state(self) -> ConsumerGroupState:
-        """How far members are behind the group; looked at when somebody asks."""
+        """Progress of the members towards the group epoch; computed on each access."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.group_epoch > self.assignment_epoch:
@@ -117,12 +114,10 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """Kafka's name of the state."""
         return str(self.state)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
         return not self.members
 
     def validate_offset_commit(
@@ -134,7 +129,7 @@ class ConsumerGroup:
         is_transactional: bool,
         api_version: int,
     ) -> CommitValidation:
-        """Say whether this member of this epoch may commit; a stranger may while the group is empty."""
+        """Check member and epoch of a commit; without a member it is valid while the group is empty."""
         if generation_or_member_epoch < 0 and self.is_empty:
             return ErrorCode.none
         says_nothing = generation_or_member_epoch == -1 and not member_id and group_instance_id is None
@@ -148,7 +143,7 @@ class ConsumerGroup:
         return validate_commit(member, generation_or_member_epoch)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Say whether this member of this epoch may read; who says neither may."""
+        """Check member and epoch of a fetch; a request with neither is valid."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.none
         member = self.members.get(member_id or "")
@@ -159,11 +154,10 @@ class ConsumerGroup:
         return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
 
     def validate_offset_delete(self) -> ErrorCode:
-        """Those of topics that nobody subscribes to may always be deleted."""
+        """Accept: offsets of topics without a subscriber may always be deleted."""
         return ErrorCode.none
 
     def validate_delete(self) -> ErrorCode:
-        """Only an empty group may be deleted."""
         return ErrorCode.none if self.is_empty else ErrorCode.non_empty_group
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -171,21 +165,19 @@ class ConsumerGroup:
         return topic in self.topic_subscriptions
 
     def offset_expiration_base_ms(self, commit_timestamp_ms: TimestampMs) -> TimestampMs | None:
-        """Retention runs from the commit; what is subscribed to does not expire."""
+        """Retention runs from the commit; offsets of subscribed topics do not expire."""
         return commit_timestamp_ms
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """Return the records that delete the group."""
         return records.group_tombstones(self.group_id, tuple(self.members), tuple(self.resolved))
 
     # ---- what decisions ask ----------------------------------------------------------------------------
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Return the member that holds an instance id."""
         return None if instance_id is None else self.members.get(self.static_member_ids.get(instance_id, ""))
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:
-        """Return who has a partition."""
+        """Return the id of the member that owns a partition."""
         return self.owners.get(topic_id, {}).get(partition)
 
     def preferred_assignor(
@@ -207,7 +199,7 @@ class ConsumerGroup:
         *,
         forgotten: Collection[str] = (),
     ) -> set[str]:
-        """Return all topics, once `before` have become `after` and regular expressions are forgotten."""
+        """Return all topics, once `before` have become `after` and regular expressions are dropped."""
         changes: Counter[str] = Counter()
         for member in before:
             changes.subtract(member.subscribed_topic_names)
@@ -225,7 +217,6 @@ class ConsumerGroup:
         return topics
 
     def member_topics(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the topics a member subscribes to."""
         return member_topics(member, self.resolved)
 
     def supports_classic_protocols(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
@@ -235,14 +226,14 @@ class ConsumerGroup:
         )
 
     def all_speak_classic_except(self, members: Collection[ConsumerMember]) -> bool:
-        """Whether only members of the classic protocol are left without `members`."""
+        """Whether all members except `members` speak the classic protocol."""
         classic = sum(member.classic is not None for member in members)
         return self.classic_member_count - classic == len(self.members) - len(members)
 
     # ---- replaying -------------------------------------------------------------------------------------
 
     def put_member(self, member: ConsumerMember) -> None:
-        """Take in a member, or what has become of it."""
+        """Add a member, or replace its former state."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         self._count(member, 1)
@@ -257,7 +248,6 @@ class ConsumerGroup:
             self.static_member_ids[member.instance_id] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Forget a member."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -266,7 +256,7 @@ class ConsumerGroup:
                 del self.static_member_ids[member.instance_id]
 
     def resolve(self, regex: str, resolved: ResolvedRegularExpression | None) -> None:
-        """Note what a regular expression means, or forget it."""
+        """Set the topics of a regular expression; None removes it."""
         before = self.resolved.pop(regex, None)
         if resolved is not None:
             self.resolved[regex] = resolved
@@ -275,7 +265,7 @@ class ConsumerGroup:
             self._count_topics(before.topics, -1)
 
     def unsubscribe(self) -> None:
-        """The group goes: metadata of its topics are nothing to it any more."""
+        """Remove a deleted group from the subscribers of its topics."""
         for topic in self.topic_subscriptions:
             self._subscribers.remove(topic, self.group_id)
 
@@ -301,7 +291,7 @@ class ConsumerGroup:
     def _disown(self, member: ConsumerMember) -> None:
         for topic_id, partition in _owned_by(member):
             owners = self.owners.get(topic_id, {})
-            # Of a member that was replaced, its successor may have been replayed already.
+            # A replaced member's successor may have been replayed already.
             if owners.get(partition) == member.member_id:
                 del owners[partition]
                 if not owners:
@@ -311,7 +301,7 @@ class ConsumerGroup:
 def member_topics(
     member: ConsumerMember, resolved: Mapping[str, ResolvedRegularExpression]
 ) -> frozenset[str]:
-    """Return the topics a member subscribes to; a regular expression that is not resolved means none."""
+    """Return the topics a member subscribes to; an unresolved regular expression adds none."""
     meant = resolved.get(member.subscribed_topic_regex)
     if meant is None:
         return member.subscribed_topic_names
@@ -334,7 +324,7 @@ def _owned_by(member: ConsumerMember) -> Iterator[tuple[UUID, int]]:
 
 
 def _add(counts: Counter[str], names: Iterable[str], change: int) -> None:
-    """Count names; what nobody has any more is not kept."""
+    """Change the counts of names; counts of zero are removed."""
     for name in names:
         count = counts[name] + change
         if count > 0:

@@ -1,10 +1,10 @@
 """ConsumerGroupHeartbeat: the one request by which a member joins, reports, gets its assignment, and leaves.
 
-A member says everything when it joins and after an error, and else only what has changed; it is told its
-assignment when it said everything or when that has changed. An epoch of 0 joins, -1 leaves, and -2 says that
-a static member will be back.
+A member sends all fields when it joins and after an error, otherwise only changed ones; the response has its
+assignment after a full request or when the assignment has changed. An epoch of 0 joins, -1 leaves, and -2
+announces that a static member will return.
 
-Errors carry Kafka's texts: they end up in users' logs.
+Error messages are Kafka's: they end up in users' logs.
 
 Source: KIP-848; Kafka's GroupMetadataManager.consumerGroupHeartbeat and GroupCoordinatorService.
 """
@@ -49,7 +49,7 @@ CLIENT_GENERATED_MEMBER_ID_VERSION: Final = 1
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """What a member says; what it does not say is None, and as it was."""
+    """Fields of a member's heartbeat; None for an unchanged one."""
 
     group_id: str
     member_id: str
@@ -58,7 +58,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
     client_host: str
     api_version: int
     new_member_id: str
-    """For one of version 0 that has none; made outside, for machines have no randomness."""
+    """The id for a member of version 0 without one; generated outside, for machines have no randomness."""
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int | None = None
@@ -67,11 +67,11 @@ class ConsumerGroupHeartbeat(NamedTuple):
     server_assignor: str | None = None
     owned_partitions: ReportedPartitions | None = None
     may_describe: MayDescribe | None = None
-    """Which topics it may know of; None: of all."""
+    """Topics that it may describe; None for all."""
 
     @property
     def says_everything(self) -> bool:
-        """Whether it is to be told its assignment in any case."""
+        """Whether the response has the assignment in any case."""
         return (
             self.rebalance_timeout_ms is not None
             and (self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None)
@@ -80,7 +80,6 @@ class ConsumerGroupHeartbeat(NamedTuple):
 
 
 def heartbeat_error(error_code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
-    """Return a refusal."""
     return unthrottled(
         ConsumerGroupHeartbeatResponse,
         error_code=error_code,
@@ -91,19 +90,18 @@ def heartbeat_error(error_code: ErrorCode, message: str | None = None) -> Consum
 
 
 class Heartbeats:
-    """Serves the members of a partition's consumer groups that speak its protocol."""
+    """Serves the members of a partition's consumer groups that speak the consumer protocol."""
 
     def __init__(
         self, surroundings: Surroundings, release: Callable[[ClassicGroup, Now, Outcome], None]
     ) -> None:
-        """`release` has all who wait in a classic group that becomes a consumer group join again."""
+        """`release` makes the waiting members of a classic group rejoin when it is converted."""
         self._surroundings = surroundings
         self._settings = surroundings.settings
         self._leaving = surroundings.leaving
         self._release = release
 
     def heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
-        """Decide about one heartbeat."""
         try:
             self._check(request)
             if request.member_epoch in (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH):
@@ -113,7 +111,7 @@ class Heartbeats:
             response = heartbeat_error(error.error_code, error.message)
             return Decision(replies=(Reply(token, response),), at_once=True)
 
-    # ---- what is said must make sense ------------------------------------------------------------------
+    # ---- validation ------------------------------------------------------------------------------------
 
     def _check(self, request: ConsumerGroupHeartbeat) -> None:
         epoch = request.member_epoch
@@ -173,7 +171,7 @@ class Heartbeats:
         except KafkaError:
             self._surroundings.beside.abandon(advance.effects)
             raise
-        # Not before nothing can be refused any more: who waits there is answered by this decision alone.
+        # Only when no error can follow: this decision alone answers the members waiting there.
         former = self._surroundings.groups.get(request.group_id)
         if isinstance(former, ClassicGroup) and not former.is_empty:
             self._upgrade(former, now, out)
@@ -192,7 +190,7 @@ class Heartbeats:
         return Decision((*out.records, *advance.records), out.replies, advance.effects)
 
     def _find_group(self, request: ConsumerGroupHeartbeat, out: Outcome) -> ConsumerGroup:
-        """Return the group, or what it will be once records are replayed that go into `out`."""
+        """Return the group, or its future state after the replay of records that go into `out`."""
         group_id = request.group_id
         joins = request.member_epoch == 0
         group = self._surroundings.groups.get(group_id)
@@ -212,12 +210,12 @@ class Heartbeats:
         return replayed_alone(group_id, made)
 
     def _upgrade(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        logger.info("%s: a member of the consumer protocol joins, and the group changes to it", group)
+        logger.info("%s: converted to a consumer group by a joining member", group)
         self._release(group, now, out)
         self._surroundings.timers.soon(partial(self._upgraded, group.group_id))
 
     def _upgraded(self, group_id: str, now: Now) -> None:
-        """Give members that the classic protocol has waited for so far the sessions that they asked for."""
+        """Start the sessions of classic members that were waiting before the conversion."""
         group = self._surroundings.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             for member in group.members.values():
@@ -228,7 +226,7 @@ class Heartbeats:
     def _static_member(
         self, advance: Advance, request: ConsumerGroupHeartbeat, member_id: str
     ) -> ConsumerMember:
-        """Return the member of an instance id, in the place of its former self if it has come back."""
+        """Return the member of an instance id; a returning member replaces its former self."""
         instance_id = request.instance_id
         holder = advance.group.static_member(instance_id)
         if request.member_epoch != 0:
@@ -291,7 +289,7 @@ class Heartbeats:
             heartbeat_interval=timedelta(),
         )
         if request.instance_id is not None and request.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-            logger.info("group %s: static member %s will be back", group.group_id, member.member_id)
+            logger.info("group %s: static member %s leaves temporarily", group.group_id, member.member_id)
             made = [records.current_assignment_record(group.group_id, _away(member))]
         else:
             logger.info("group %s: %s leaves", group.group_id, member.member_id)
@@ -316,10 +314,10 @@ def find_member(group: ConsumerGroup, member_id: str, *, create: bool = False) -
 
 
 def check_holder(holder: ConsumerMember | None, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """Return who holds an instance id.
+    """Return the holder of an instance id.
 
     Raises:
-        KafkaError: UNKNOWN_MEMBER_ID, nobody does; FENCED_INSTANCE_ID, somebody else does.
+        KafkaError: UNKNOWN_MEMBER_ID, there is none; FENCED_INSTANCE_ID, it is another member.
     """
     if holder is None:
         raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
@@ -333,9 +331,10 @@ def check_holder(holder: ConsumerMember | None, member_id: str, instance_id: str
 
 
 def _check_epoch(member: ConsumerMember, received_epoch: int, reported: ReportedPartitions | None) -> None:
-    """Refuse a member that is not where the coordinator has it.
+    """Refuse a member whose epoch differs from the coordinator's.
 
-    One that comes with the epoch before, and owns nothing that is not its own, has not heard the last answer.
+    A member with the previous epoch that owns only its own partitions is valid: it did not receive the last
+    response.
     """
     if received_epoch in (0, member.member_epoch):
         return
@@ -356,7 +355,7 @@ def _check_epoch(member: ConsumerMember, received_epoch: int, reported: Reported
 
 
 def _away(member: ConsumerMember) -> ConsumerMember:
-    """Return a static member while it is away: what it has was assigned in epoch 0, whatever its next id."""
+    """Return a static member during its absence: its partitions count as assigned in epoch 0."""
     return replace(
         member,
         member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,

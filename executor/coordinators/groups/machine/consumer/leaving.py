@@ -1,7 +1,8 @@
-"""Members go: by their own wish, because they gave no sign of life, or removed by an admin.
+"""Removal of members: on request, after a time-out, or by an admin.
 
-Their records go, and the group's epoch rises, so that the next heartbeat shares what they had. If those who
-are left all speak the classic protocol, the group becomes a classic one instead (`conversion`).
+Their records are deleted, and the group epoch rises, so that the next heartbeat redistributes their
+partitions. If all remaining members speak the classic protocol, the group is converted to a classic one
+instead (`conversion`).
 
 Source: Kafka's GroupMetadataManager.consumerGroupFenceMembers.
 """
@@ -27,7 +28,7 @@ from sparklog.protocol.errors import KafkaError
 logger = logging.getLogger(__name__)
 
 Downgraded = Callable[[str, bool, Now], Decision | None]
-"""(group id, whether to rebalance it, now): go on with a group that has become a classic one."""
+"""(group id, whether to rebalance it, now): continue a group that has become a classic one."""
 
 
 class Leaving:
@@ -51,7 +52,7 @@ class Leaving:
     def remove(
         self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now: Now
     ) -> list[CoordinatorRecord]:
-        """Return what removes these members."""
+        """Return the records that remove these members."""
         if not leaving:
             return []
         self.sessions.end(group.group_id, [member.member_id for member in leaving])
@@ -86,13 +87,13 @@ class Leaving:
         *,
         rebalance: bool,
     ) -> list[CoordinatorRecord]:
-        """Return what makes the group a classic one; its protocol goes on when that is replayed.
+        """Return the records that convert the group to a classic one, which continues after their replay.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND, the group can't become one.
+            KafkaError: GROUP_ID_NOT_FOUND, the group cannot be converted.
         """
         logger.info(
-            "group %s: all members speak the classic protocol now, and so will the group", group.group_id
+            "group %s: converted to a classic group, as all members speak that protocol", group.group_id
         )
         made = downgrade_records(
             group, leaving, joining, self._settings.image.topics, now.wall_ms, rebalance=rebalance
@@ -102,7 +103,7 @@ class Leaving:
         return made
 
     def append_failed(self, decision: Decision, now: Now) -> None:
-        """Wait again for whoever was removed by a decision that was not appended."""
+        """Restart sessions of members whose removal was not appended."""
         for record in decision.records:
             key = record.key
             if isinstance(key, ConsumerGroupMemberMetadataKey) and record.value is None:
@@ -111,7 +112,7 @@ class Leaving:
                     self.begin_sessions(group, now)
 
     def begin_sessions(self, group: ConsumerGroup, now: Now) -> None:
-        """Give every member a whole session: by a new coordinator, or after a failure of this one."""
+        """Start every member's session in full: after a load or a failed append."""
         timeout_ms = self._settings.session_timeout_ms(group.group_id)
         for member in group.members.values():
             self.sessions.prolong(group.group_id, member.member_id, timeout_ms, now)

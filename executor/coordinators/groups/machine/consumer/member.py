@@ -1,13 +1,13 @@
-"""A member of a consumer group: what it said about itself, and what it owns. Immutable.
+"""A member of a consumer group: its metadata and its partitions. Immutable.
 
-A member's epoch says which target assignment it has been taken to. Its state says what keeps it from the
-newest one:
+A member's epoch is that of the target assignment it has been taken to. Its state tells why it does not have
+the newest one:
 
-    STABLE                  it has all of the target of its epoch
-    UNREVOKED_PARTITIONS    it is told to give partitions up, and stays in its epoch until it says it has
+    STABLE                  it has exactly the target of its epoch
+    UNREVOKED_PARTITIONS    it has to give up partitions, and stays in its epoch until it reports that
     UNRELEASED_PARTITIONS   it is in the newest epoch, and waits for partitions that others still own
 
-What it owns are the assigned partitions and those pending revocation: it may still be reading the latter.
+It owns the assigned partitions and those pending revocation, which it may still be reading.
 
 Source: Kafka's ConsumerGroupMember and MemberState.
 """
@@ -24,7 +24,7 @@ from sparklog.executor.coordinators.records.consumer_offsets import ClassicMembe
 LEAVE_GROUP_MEMBER_EPOCH: Final = -1
 """The epoch with which a member leaves."""
 LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2
-"""The epoch with which a static member goes to come back: it keeps its partitions for a session."""
+"""The epoch with which a static member leaves temporarily: it keeps its partitions for a session."""
 
 OwnedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Topic id to partition to the epoch in which the member was assigned it."""
@@ -33,13 +33,13 @@ NO_PARTITIONS: Final[OwnedPartitions] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """The numbers that records have."""
+    """Numbers of the states in records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
     UNKNOWN = 127
-    """Written by a newer coordinator; the member has to begin anew."""
+    """Written by a newer coordinator; the member has to rejoin."""
 
     @classmethod
     def _missing_(cls, value: object) -> "MemberState":
@@ -61,19 +61,19 @@ class ConsumerMember:
     client_host: str = ""
     subscribed_topic_names: frozenset[str] = frozenset()
     subscribed_topic_regex: str = ""
-    """Empty: it has none."""
+    """Empty for none."""
     server_assignor: str | None = None
     assigned_partitions: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
     partitions_pending_revocation: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
     classic: ClassicMemberMetadata | None = None
-    """Of a member that speaks the classic protocol alone."""
+    """Metadata of a member of the classic protocol, else None."""
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all of the target assignment of that epoch, and nothing else."""
+        """Whether it has exactly the target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
-        """Return in which epoch it was assigned a partition that it owns; None if it does not own it."""
+        """Return the epoch in which an owned partition was assigned to it; None if it does not own it."""
         for owned in (self.assigned_partitions, self.partitions_pending_revocation):
             epoch = owned.get(topic_id, {}).get(partition)
             if epoch is not None:

@@ -1,10 +1,10 @@
-"""A hash over the topics that a group subscribes to: when it changes, the group is assigned anew (KIP-1101).
+"""Hash over a group's subscribed topics: a change triggers a new assignment (KIP-1101).
 
-Of each topic that exists go in its id, name, number of partitions and the racks of their replicas; of a
-group, its topics' hashes in the order of their names. The bytes are Kafka's, so that a group that another
-coordinator wrote is not assigned anew for nothing.
+A topic's hash covers id, name, number of partitions and the racks of their replicas; a group's hash covers
+those of its existing topics in the order of their names. The bytes are Kafka's, so that a group written by
+another coordinator does not get a needless new assignment.
 
-Source: Kafka's Utils.computeTopicHash and computeGroupHash; hash4j's HashStream64 for how strings go in
+Source: Kafka's Utils.computeTopicHash and computeGroupHash; hash4j's HashStream64 for the encoding of strings
 (UTF-16, then their length).
 """
 
@@ -25,9 +25,9 @@ _LONG: Final = Struct("<Q")
 
 
 class TopicHashes:
-    """The hashes of topics, kept while nothing of the topic changes.
+    """The hashes of topics, cached while the topic is unchanged.
 
-    A broker that comes back in another rack counts when its partitions change the next time, as in Kafka.
+    A broker's move to another rack counts at the next change of the topic, as in Kafka.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class TopicHashes:
         return _signed(xxh3_64_intdigest(b"".join(hashes))) if hashes else 0
 
     def forget(self, topic_ids: Iterable[UUID]) -> None:
-        """Topics were deleted."""
+        """Remove deleted topics."""
         for topic_id in topic_ids:
             self._hashes.pop(topic_id, None)
 
@@ -57,7 +57,7 @@ class TopicHashes:
 
 
 def hash_topic(topic: TopicImage, brokers: Mapping[BrokerId, BrokerRegistration]) -> int:
-    """Return the hash of one topic, unsigned."""
+    """Return the unsigned hash of one topic."""
     parts = [
         _VERSION_OF_THE_BYTES,
         _LONG.pack(topic.topic_id.int >> 64),

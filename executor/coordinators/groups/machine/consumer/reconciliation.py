@@ -1,9 +1,9 @@
-"""One step of a member towards its target assignment: it gives up first, and then it gets.
+"""One step of a member towards its target assignment: revocations first, then new partitions.
 
-The rule: a partition has one owner. So a member that has to give partitions up stays in its epoch until it
-has said that it does not own them any more, and a partition that another member owns is left out until then.
+The rule: a partition has one owner. So a member that has to give up partitions stays in its epoch until it
+reports that it no longer owns them, and a partition of another owner is left out until then.
 
-A topic that the member no longer subscribes to counts as not assigned, whatever the target says: the target
+A topic that the member no longer subscribes to counts as not assigned, even if the target has it: the target
 may be older than the subscription.
 
 Source: Kafka's CurrentAssignmentBuilder.
@@ -24,7 +24,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 ReportedPartitions: TypeAlias = Mapping[UUID, Collection[int]]
-"""What a member says it owns."""
+"""Partitions that a member reports as owned."""
 
 
 def reconcile(
@@ -39,10 +39,10 @@ def reconcile(
 ) -> ConsumerMember:
     """Return the member after the next step; itself if there is none to take now.
 
-    `reported` is None if the member does not say what it owns, which says nothing of what it gave up.
+    `reported` is None if the member does not report its partitions, which reports no revocation either.
 
     Raises:
-        KafkaError: FENCED_MEMBER_EPOCH, the member's state is one that this version does not know.
+        KafkaError: FENCED_MEMBER_EPOCH, the member's state is unknown to this version.
     """
     step = _Step(member, assignment_epoch, target, subscribed_topic_ids, reported, owner)
     match member.state:
@@ -78,7 +78,7 @@ class _Step:
         self._owner = owner
 
     def still_owns(self, partitions: OwnedPartitions) -> bool:
-        """Whether the member says that it owns some of these, or says nothing."""
+        """Whether the member reports some of these as owned, or reports nothing."""
         return self._reported is None or any(
             partition in partitions.get(topic_id, ())
             for topic_id, reported in self._reported.items()
@@ -86,7 +86,7 @@ class _Step:
         )
 
     def drop_unsubscribed(self) -> ConsumerMember:
-        """Have the member give up topics that it does not subscribe to, and nothing else."""
+        """Revoke partitions of topics that the member does not subscribe to, and no others."""
         member = self._member
         dropped = {
             topic_id: partitions
@@ -114,7 +114,7 @@ class _Step:
         return replace(member, previous_member_epoch=member.member_epoch, assigned_partitions=kept)
 
     def take(self) -> ConsumerMember:
-        """Take the member as far as it can go towards the target assignment."""
+        """Take the member as far as possible towards the target assignment."""
         member = self._member
         kept: dict[UUID, Mapping[int, int]] = {}
         to_revoke: dict[UUID, Mapping[int, int]] = {}
@@ -157,6 +157,6 @@ class _Step:
         return self._target.get(topic_id, frozenset()) if subscribed else frozenset()
 
     def _is_free(self, topic_id: UUID, partition: int) -> bool:
-        """Whether nobody has it; what the member itself has just given up is free for it again."""
+        """Whether it has no owner; a partition that the member has just given up is free for it."""
         given_up = partition in self._member.partitions_pending_revocation.get(topic_id, ())
         return given_up or self._owner(topic_id, partition) is None

@@ -1,6 +1,6 @@
-"""The records of a consumer group, made of what they say. Source: Kafka's GroupCoordinatorRecordHelpers.
+"""Builders of a consumer group's records. Source: Kafka's GroupCoordinatorRecordHelpers.
 
-Names and partitions are written in order, so that the same state makes the same bytes.
+Names and partitions are sorted, so that equal states have equal bytes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,6 @@ from sparklog.protocol.types import Offset, TimestampMs
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Return what a member said about itself."""
     return CoordinatorRecord(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupMemberMetadataValue(
@@ -47,7 +46,6 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
 
 
 def epoch_record(group_id: str, group_epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """Return the group's epoch."""
     return CoordinatorRecord(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=metadata_hash),
@@ -55,12 +53,11 @@ def epoch_record(group_id: str, group_epoch: int, metadata_hash: int) -> Coordin
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Return what removes the record that the metadata hash has replaced."""
+    """Return the tombstone of the record that the metadata hash has replaced."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def target_assignment_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
-    """Return what a member shall have."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -75,7 +72,7 @@ def target_assignment_record(group_id: str, member_id: str, target: Assignment) 
 def assignment_epoch_record(
     group_id: str, assignment_epoch: int, timestamp_ms: TimestampMs
 ) -> CoordinatorRecord:
-    """Return for which group epoch the target assignment is, and since when."""
+    """Return the record of the target assignment's group epoch and time."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(
@@ -85,7 +82,7 @@ def assignment_epoch_record(
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Return what a member has, and in which epoch it is."""
+    """Return the record of a member's epoch, state and partitions."""
     return CoordinatorRecord(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -101,7 +98,6 @@ def current_assignment_record(group_id: str, member: ConsumerMember) -> Coordina
 def regular_expression_record(
     group_id: str, regex: str, topics: Iterable[str], version: Offset, timestamp_ms: TimestampMs
 ) -> CoordinatorRecord:
-    """Return the topics that a regular expression means."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(
@@ -111,14 +107,13 @@ def regular_expression_record(
 
 
 def regular_expression_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Return what forgets a regular expression."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
     )
 
 
 def member_tombstones(group_id: str, member_id: str) -> Sequence[CoordinatorRecord]:
-    """Return what removes a member: what it has, what it shall have, itself."""
+    """Return the tombstones of a member's current assignment, its target assignment and itself."""
     return [
         CoordinatorRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
@@ -133,7 +128,7 @@ def member_tombstones(group_id: str, member_id: str) -> Sequence[CoordinatorReco
 def group_tombstones(
     group_id: str, member_ids: Sequence[str], regexes: Sequence[str]
 ) -> Sequence[CoordinatorRecord]:
-    """Return what removes a group, in the order that Kafka's coordinator insists on when it reads them."""
+    """Return a group's tombstones, in the order that Kafka's coordinator requires at replay."""
     return [
         *(
             CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one), None)

@@ -1,10 +1,10 @@
 """Regular expressions that members subscribe by.
 
-A member's first heartbeat with a new one is refused if RE2 does not understand it. What it means is found out
-beside the loop, over all topics of the image, and written down, so that all members with the same expression,
-and the next coordinator, mean the same topics. Left out are those that the member whose request it is found
-out at may not describe. It is found out again when topics were created, and from time
-to time (`group.consumer.regex.refresh.interval.ms`); never sooner than ten seconds after the last time.
+A member's first heartbeat with a new expression is refused if RE2 rejects it. The expression is resolved
+outside of the loop, over all topics of the image, and recorded, so that all members with the same expression,
+and the next coordinator, have the same topics. Topics that the requesting member may not describe are left
+out. It is resolved again after topics were created, and at intervals
+(`group.consumer.regex.refresh.interval.ms`); never within ten seconds of the last resolution.
 
 Source: KIP-848; Kafka's TopicRegexResolver and GroupMetadataManager.maybeUpdateRegularExpressions.
 """
@@ -41,7 +41,7 @@ regular expression: missing ): (a.
 def matching_topics(
     regexes: Iterable[str], topics: Iterable[str], may_describe: MayDescribe | None = None
 ) -> dict[str, frozenset[str]]:
-    """Return the topics whose whole name each expression matches; of one that is none, no topic.
+    """Return the topics whose whole name each expression matches; none for an invalid one.
 
     Without `may_describe` all topics may be described.
 
@@ -54,7 +54,7 @@ def matching_topics(
         try:
             matches = _compiled(regex)
         except KafkaError:
-            # Checked when a member brought it; another coordinator's RE2 may have understood more.
+            # Valid when a member brought it; another coordinator's RE2 may accept more.
             matching[regex] = frozenset[str]()
         else:
             matching[regex] = frozenset(
@@ -72,9 +72,9 @@ def wants_refresh(
     refresh_interval_ms: int,
     wall_ms: TimestampMs,
 ) -> bool:
-    """Whether what `subscribed` expressions mean is to be found out now.
+    """Whether the `subscribed` expressions have to be resolved now.
 
-    `topics_created_at` is the end of the image that had new topics last.
+    `topics_created_at` is the end offset of the last image with new topics.
     """
     if not subscribed:
         return False

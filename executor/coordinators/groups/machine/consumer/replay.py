@@ -1,7 +1,7 @@
-"""From the records of consumer groups to their state: the only place where a group comes, changes and goes.
+"""Replay of consumer groups' records: only here is a group created, changed and deleted.
 
-A tombstone of what is not there is passed over: compaction may have left it alone. A record of a group that
-somebody else has the place of, an empty classic group that only commits have made, replaces it, as in Kafka.
+A tombstone without its record is skipped: compaction may have left it alone. A record whose id belongs to an
+empty classic group made by commits alone replaces that group, as in Kafka.
 
 Source: the `replay` methods of Kafka's GroupMetadataManager.
 """
@@ -49,12 +49,14 @@ class ConsumerReplay:
     """Replays the records of consumer groups into the groups of a partition."""
 
     def __init__(self, groups: MutableMapping[str, Group], removed: Callable[[str], None]) -> None:
-        """`removed` is told of groups that go."""
+        """`removed` is called with the ids of deleted groups."""
         self._groups = groups
         self._removed = removed
         self.group_ids: dict[str, None] = {}
-        """Of consumer groups, in an order that is the same wherever they are replayed; the partition may
-        have a million others."""
+        """Ids of consumer groups in the order of their records, equal on all brokers.
+
+        The partition may have a million other groups.
+        """
         self.subscribers = TopicSubscribers()
         self.replays: Mapping[type[Any], Replay] = {
             ConsumerGroupMetadataKey: self._group,
@@ -152,7 +154,7 @@ class ConsumerReplay:
         if value is None:
             found = self._find(key.group_id)
             if found is not None and key.member_id in found.members:
-                # The member's own tombstone follows; until then it has nothing.
+                # The member's own tombstone follows; until then it owns nothing.
                 found.put_member(
                     replace(
                         found.members[key.member_id],
@@ -190,7 +192,7 @@ class ConsumerReplay:
 
 
 def replayed_alone(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:
-    """Return the group that records will make, for a decision that goes on before they are appended."""
+    """Return the group after the replay of records that are not appended yet."""
     groups: dict[str, Group] = {}
     replays = ConsumerReplay(groups, lambda _: None).replays
     for record in records:
@@ -207,7 +209,7 @@ def _target(value: ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
 
 
 def _owned(topic_partitions: tuple[CurrentTopicPartitions, ...], member_epoch: int) -> OwnedPartitions:
-    """Read what a member has; without epochs (Kafka before 4.2) it counts as assigned in the member's own."""
+    """Read a member's partitions; without epochs (Kafka before 4.2) they count as assigned in its own."""
     owned = {}
     for one in topic_partitions:
         epochs = one.assignment_epochs

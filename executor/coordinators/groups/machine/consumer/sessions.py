@@ -1,11 +1,11 @@
-"""For how long members are waited for.
+"""Time-outs of a consumer group's members.
 
-    session     any sign of life; a member that gives none is removed
-    rebalance   a member that is told to give partitions up does so, or is removed: others wait for them
-    join        a member of the classic protocol is told to join again,
-    sync        and having joined asks for its assignment
+    session     any sign of life; a silent member is removed
+    rebalance   a member that has to revoke partitions does so, or is removed: others wait for them
+    join        a classic member has to rejoin after a heartbeat with REBALANCE_IN_PROGRESS,
+    sync        and to send SyncGroup after it has joined
 
-What runs out looks the group and the member up again: they may have gone, or not be what they were.
+An expired timer looks up group and member again: they may be gone or have changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from sparklog.executor.coordinators.machine.decision import Decision, Now
 from sparklog.executor.coordinators.machine.timers import Timers
 
 Expired: TypeAlias = Callable[[ConsumerGroup, ConsumerMember, str, Now], Decision]
-"""(group, member, why, now): remove a member that was waited for in vain."""
+"""(group, member, why, now): remove a member after a time-out."""
 
 
 class Sessions:
@@ -31,26 +31,26 @@ class Sessions:
         self._expired = expired
 
     def prolong(self, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-        """A member lives: wait for the next sign of it."""
+        """Restart a member's session."""
         self._schedule("session", group_id, member_id, timeout_ms, "its session expired", now)
 
     def expect_join(self, group_id: str, member: ConsumerMember, now: Now) -> None:
-        """Wait for a member that was told to join again, from the first time on that it was told."""
+        """Start the time-out of a requested rejoin, unless it is running."""
         if ("join", group_id, member.member_id) not in self._timers:
             timeout_ms = member.rebalance_timeout_ms
-            self._schedule("join", group_id, member.member_id, timeout_ms, "it did not join again", now)
+            self._schedule("join", group_id, member.member_id, timeout_ms, "it did not rejoin in time", now)
 
     def expect_sync(self, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-        """Wait for a member that has joined."""
+        """Start the time-out of a joined member's SyncGroup."""
         self._timers.cancel(("join", group_id, member_id))
-        self._schedule("sync", group_id, member_id, timeout_ms, "it did not ask for its assignment", now)
+        self._schedule("sync", group_id, member_id, timeout_ms, "it did not send SyncGroup in time", now)
 
     def synced(self, group_id: str, member_id: str) -> None:
-        """A member has asked for its assignment."""
+        """End the time-out of a member's SyncGroup."""
         self._timers.cancel(("sync", group_id, member_id))
 
     def expect_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
-        """Wait for a member to give up what it is told to, if it is told anything."""
+        """Start the time-out of a member's revocation; end it if there is none pending."""
         key = "rebalance", group_id, member.member_id
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self._timers.schedule(
@@ -62,7 +62,7 @@ class Sessions:
             self._timers.cancel(key)
 
     def end(self, group_id: str, member_ids: Sequence[str]) -> None:
-        """Wait for these no more."""
+        """End all time-outs of these members."""
         for member_id in member_ids:
             for kind in ("session", "rebalance", "join", "sync"):
                 self._timers.cancel((kind, group_id, member_id))
@@ -87,4 +87,4 @@ class Sessions:
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         if not isinstance(group, ConsumerGroup) or member is None or member.member_epoch != member_epoch:
             return None
-        return self._expired(group, member, "it did not give up its partitions in time", now)
+        return self._expired(group, member, "it did not revoke its partitions in time", now)

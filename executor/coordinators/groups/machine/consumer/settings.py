@@ -1,4 +1,4 @@
-"""The `group.consumer.*` settings of the broker, and what a group has for itself in their place.
+"""The broker's `group.consumer.*` settings, and a group's own in their place.
 
 Source: Kafka's GroupCoordinatorConfig and GroupConfig.
 """
@@ -15,7 +15,7 @@ _ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 
 
 class MigrationPolicy(StrEnum):
-    """Which groups with members in them may change their protocol."""
+    """Conversions that are allowed for groups with members."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -34,9 +34,10 @@ class MigrationPolicy(StrEnum):
 
 
 class Settings:
-    """What holds now: a group's own configuration is in the image, and checked by the controller.
+    """Effective settings; a group's own configuration is in the image, validated by the controller.
 
-    It was checked by the brokers' bounds of then; outside those of now the bound holds, as Kafka 4.3 has it.
+    The validation used the bounds of that time; a value outside of the present bounds is replaced by the
+    bound, as in Kafka 4.3.
     """
 
     def __init__(self, keys: BrokerConfig) -> None:
@@ -46,7 +47,6 @@ class Settings:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata."""
         return self._image
 
     @image.setter
@@ -57,24 +57,22 @@ class Settings:
             self.keys = with_dynamic(self._started_with, image.broker_configs(None), own)
 
     def _told_interval(self, image: MetadataImage) -> str | None:
-        """Return the only one of the broker's keys of groups that can be changed while it runs."""
+        """Return the only one of the broker's group keys that can be changed while it runs."""
         of_all = image.broker_configs(None).get(_ASSIGNMENT_INTERVAL)
         return image.broker_configs(self._started_with.node_id).get(_ASSIGNMENT_INTERVAL, of_all)
 
     @property
     def default_assignor(self) -> str:
-        """What assigns where no member names an assignor."""
+        """The assignor if no member names one."""
         return self.keys.group_consumer_assignors[0]
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """Return after which silence a member of the group is removed."""
         keys = self.keys
         least, most = keys.group_consumer_min_session_timeout_ms, keys.group_consumer_max_session_timeout_ms
         own = self._of_group(group_id, "consumer.session.timeout.ms", least, most)
         return keys.group_consumer_session_timeout_ms if own is None else own
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Return how often members of the group are to send heartbeats."""
         keys = self.keys
         least = keys.group_consumer_min_heartbeat_interval_ms
         most = keys.group_consumer_max_heartbeat_interval_ms
@@ -82,7 +80,7 @@ class Settings:
         return keys.group_consumer_heartbeat_interval_ms if own is None else own
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """Return how much time lies between two assignments of the group, at least."""
+        """Return the minimum time between two assignments of the group."""
         keys = self.keys
         least = keys.group_consumer_min_assignment_interval_ms
         most = keys.group_consumer_max_assignment_interval_ms

@@ -1,4 +1,4 @@
-"""What the parts of the consumer protocol share in a partition."""
+"""State that the parts of the consumer protocol share in a partition."""
 
 from collections.abc import MutableMapping
 
@@ -13,7 +13,7 @@ from sparklog.protocol.types import Offset
 
 
 class Surroundings:
-    """The partition's groups of all types and its timers, the settings and the metadata, and who leaves."""
+    """Groups of all types, timers, settings with metadata, background work, and the removal of members."""
 
     def __init__(
         self, groups: MutableMapping[str, Group], timers: Timers, keys: BrokerConfig, downgraded: Downgraded
@@ -25,4 +25,4 @@ class Surroundings:
         self.beside = BesideTheLoop()
         self.leaving = Leaving(groups, timers, self.settings, self.hashes, downgraded)
         self.topics_created_at: Offset = 0
-        """The end of the image that had new topics last, as this partition knows."""
+        """The end offset of the last image with new topics, as far as this partition knows."""

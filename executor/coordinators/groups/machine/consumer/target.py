@@ -1,9 +1,8 @@
-"""A group's next target assignment: from its members and the topics there are, by an assignor, to records.
+"""A group's next target assignment: from members and topics, by an assignor, to records.
 
-What is captured never changes (members, images and assignments are immutable), so a big one is found by a
-thread beside the loop, while the group goes on. Its result is then put in place as it stands: who has left is
-not in it any more, who has joined since has nothing yet, and the group's epoch is higher then, so that the
-next one follows.
+The captured state is immutable (members, images and assignments), so a thread computes a big assignment while
+the group continues. Its result is applied as it is: members that have left are dropped, later members get
+nothing yet, and the group epoch is higher by then, so that the next assignment follows.
 
 Source: Kafka's TargetAssignmentBuilder.
 """
@@ -34,7 +33,7 @@ from sparklog.protocol.types import TimestampMs
 _MAX_SIZE_ON_THE_LOOP: Final = 2_000
 """Members and partitions together; about three milliseconds."""
 _MAX_SUBSCRIPTIONS_ON_THE_LOOP: Final = 4_000
-"""Of each member, of each topic; about five."""
+"""Sum of the members' subscribed topics; about five milliseconds."""
 
 
 def may_assign(group: ConsumerGroup, assignment_interval_ms: int, wall_ms: TimestampMs) -> bool:
@@ -45,18 +44,18 @@ def may_assign(group: ConsumerGroup, assignment_interval_ms: int, wall_ms: Times
 
 @dataclass(frozen=True, slots=True)
 class TargetSearch:
-    """What is needed to find a target assignment, as it was when somebody wanted one."""
+    """Input of an assignor, captured when an assignment was requested."""
 
     group_epoch: int
     members: Mapping[str, ConsumerMember]
     targets: Mapping[str, Assignment]
-    """Of the members, and nobody else."""
+    """Target assignments of exactly these members."""
     resolved: Mapping[str, ResolvedRegularExpression]
     topics: TopicsImage
     assignor: Assignor
 
     def takes_long(self, partition_count: int) -> bool:
-        """Whether it is to be found beside the loop; the topics have `partition_count` partitions."""
+        """Whether a thread should compute it; the topics have `partition_count` partitions."""
         if len(self.members) + partition_count > _MAX_SIZE_ON_THE_LOOP:
             return True
         subscriptions = 0
@@ -66,8 +65,7 @@ class TargetSearch:
         return subscriptions > _MAX_SUBSCRIPTIONS_ON_THE_LOOP
 
     def find(self) -> dict[str, Assignment]:
-        """Return what each member shall have."""
-        # Most members of a group subscribe to the same: each subscription is looked up once.
+        # Most members of a group have the same subscription: each is looked up once.
         topic_ids_of: dict[frozenset[str], frozenset[UUID]] = {}
         partition_counts = {}
         specifications = {}
@@ -111,9 +109,9 @@ def target_records(
     targets: Mapping[str, Assignment],
     wall_ms: TimestampMs,
 ) -> list[CoordinatorRecord]:
-    """Return what makes the found assignment the group's, whose `members` and `targets` may be others by now.
+    """Return the records of the found assignment; `members` and `targets` may have changed since.
 
-    A static member that has come back under another id meanwhile has what was found for its former self.
+    A static member that has returned under another id meanwhile gets the assignment of its former self.
     """
     former_ids = {
         member.instance_id: member_id
