@@ -28,8 +28,7 @@ from sparklog.protocol.types import LeaderEpoch, Offset
 class CoordinatorOwner(Protocol):
     def now(self) -> Now: ...
 
-    def obey_lease(self) -> None:
-        """Close the coordinators if the lease is out."""
+    def obey_lease(self) -> None: ...
 
     def schedule(self, coordinator: "Coordinator") -> None:
         """Call the partition's `tick` in time, after a decision."""
@@ -81,7 +80,6 @@ class Coordinator:
         self._owner.schedule(self)
 
     def complete_transaction(self, end: EndTransaction, request: PendingRequest) -> None:
-        """Append a transaction's marker and apply it."""
         now = self._owner.now()
         producer = ProducerStamp(end.producer_id, end.producer_epoch)
         append = partial(self.append_marker, end, now)
@@ -89,7 +87,6 @@ class Coordinator:
         self._owner.schedule(self)
 
     def close(self) -> None:
-        """Close the partition and stop reading the replica."""
         self.replica.progress.remove_reader(self)
         self.partition.close()
 

@@ -14,8 +14,7 @@ class EffectOrigin(Protocol):
     """The coordinator that issued an effect, which receives its outcome."""
 
     @property
-    def partition_index(self) -> int:
-        """Partition of the internal topic."""
+    def partition_index(self) -> int: ...
 
     @property
     def leader_epoch(self) -> LeaderEpoch:

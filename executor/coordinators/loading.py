@@ -51,8 +51,6 @@ BUFFERS: Final = 4
 
 
 class LoadTurns:
-    """Shares memory and loop between the loads of one kind of coordinator, part by part."""
-
     def __init__(self) -> None:
         self.buffers: Final = asyncio.Semaphore(BUFFERS)
         """Held until the data of one read is replayed."""
@@ -67,8 +65,6 @@ class LoadTurns:
 
 
 class Loading(NamedTuple):
-    """The log of a load and the settings of its kind."""
-
     log: Log
     types: RecordTypes
     skips_unknown_versions: bool

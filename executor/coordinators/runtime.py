@@ -107,7 +107,6 @@ class CoordinatorRuntime(RoleListener[Replica]):
         *,
         waits_for_others: bool = False,
     ) -> Deferred:
-        """Submit a request to the coordinator of a partition of the topic."""
         request = _OpenRequest(refuse)
         coordinator = self._coordinators.get(partition)
         if coordinator is None:
@@ -145,7 +144,6 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
     @property
     def open_count(self) -> int:
-        """Number of requests that await a reply."""
         return sum(each.partition.open_count for each in self._coordinators.values())
 
     def machines(self) -> Iterator[CoordinatorMachine]:
@@ -224,7 +222,6 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 await asyncio.sleep(self.kind.rest_s)
 
     async def stop(self) -> None:
-        """Close every coordinator, and return when no task is running."""
         if self._timer is not None:
             self._timer.cancel()
         for coordinator in list(self._coordinators.values()):
@@ -293,7 +290,6 @@ class CoordinatorRuntime(RoleListener[Replica]):
             self.schedule(coordinator)
 
     def schedule(self, coordinator: Coordinator) -> None:
-        """Set the timer so that the partition's `tick` is called in time."""
         due_ms = coordinator.partition.next_due_ms
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return

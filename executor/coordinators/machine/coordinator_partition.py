@@ -278,7 +278,6 @@ class CoordinatorPartition:
         self._open.pop(request, None)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Send the replies and effects that waited for records below `high_watermark`."""
         if high_watermark <= self._high_watermark or self.state is not CoordinatorState.ACTIVE:
             return
         self._high_watermark = high_watermark
@@ -298,7 +297,6 @@ class CoordinatorPartition:
             self._say(request.refuse, ErrorCode.not_coordinator)
 
     def _is_taken_in(self, request: PendingRequest, most_open: int = MAX_OPEN_TOKENS) -> bool:
-        """Accept a request as open, or refuse it at once."""
         if self.state is CoordinatorState.ACTIVE and len(self._open) < most_open:
             self._open[request] = None
             return True
@@ -355,7 +353,6 @@ class CoordinatorPartition:
         self.end_offset = end_offset
 
     def _break(self, why: str, error: Exception) -> None:
-        """Close the partition and reload it from the log."""
         logger.error("%s: %s, the partition is reloaded", self._name, why, exc_info=error)
         port = self._port
         self.close()

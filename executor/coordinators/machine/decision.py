@@ -51,8 +51,6 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The response for a request that waits."""
-
     token: Token
     response: Any
 

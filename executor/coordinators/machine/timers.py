@@ -56,7 +56,6 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def schedule(self, key: Hashable, due_ms: int, action: Action) -> None:
-        """Schedule `action` for `due_ms`; it replaces the key's former one."""
         timer = self._timers.get(key)
         if timer is not None and timer.place_ms <= due_ms:
             timer.due_ms = due_ms

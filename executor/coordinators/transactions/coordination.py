@@ -34,8 +34,6 @@ from sparklog.protocol.types import BrokerId
 
 
 class TransactionCoordination:
-    """The coordinators, the sender of their markers, and their APIs."""
-
     def __init__(
         self,
         node_id: BrokerId,
@@ -73,7 +71,6 @@ class TransactionCoordination:
         }
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Pass the metadata to the coordinators, then to the marker sender."""
         await self.runtime.apply(image, delta)
         await self.sender.apply(image, delta)
 

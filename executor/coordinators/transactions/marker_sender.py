@@ -62,7 +62,6 @@ class MarkerSender(RoleListener[Replica]):
         self._stopped = False
 
     def __len__(self) -> int:
-        """Return the number of transactions that lack markers."""
         return len(self._outstanding)
 
     @property
@@ -87,7 +86,6 @@ class MarkerSender(RoleListener[Replica]):
         self._go_on_soon()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Redirect markers to the new leaders of their partitions."""
         self._outstanding.metadata_changed(image, self._now_ms())
         self._go_on()
 

@@ -41,8 +41,6 @@ def transaction_coordinator(
 
 
 class _Aborts:
-    """Aborts transactions that need a new producer id for that."""
-
     def __init__(self, new_producer_id: NewProducerId) -> None:
         self._new_producer_id = new_producer_id
         self._aborts: set[asyncio.Task[None]] = set()

@@ -38,7 +38,6 @@ class CommittedTopics(NamedTuple):
     """The partitions in the order of the request; those without an error are in `topics`."""
 
     async def answers(self, errors: TopicErrors) -> list[tuple[Any, list[tuple[int, ErrorCode]]]]:
-        """Return the topics as named in the request, with each partition's error code."""
         decided = chain.from_iterable(its_errors for _, its_errors in errors)
         answered = []
         for named, partitions in self.asked:
@@ -51,11 +50,9 @@ class CommittedTopics(NamedTuple):
         return answered
 
     def refused(self, error_code: ErrorCode) -> TopicErrors:
-        """Return the same error for all partitions in `topics`."""
         return all_refused(self.topics, error_code)
 
     def parts(self) -> Iterator[Topics]:
-        """Divide `topics` into parts of at most `DECIDED_AT_ONCE` partitions."""
         part: list[tuple[str, UUID | None, tuple[CommittedPartition, ...]]] = []
         room = DECIDED_AT_ONCE
         for name, topic_id, partitions in self.topics:
@@ -71,7 +68,6 @@ class CommittedTopics(NamedTuple):
 
     @property
     def item_count(self) -> int:
-        """Number of topics and partitions of the request."""
         return sum(1 + len(partitions) for _, partitions in self.asked)
 
     def fits(self, max_batch_bytes: int) -> bool:
@@ -80,7 +76,6 @@ class CommittedTopics(NamedTuple):
 
 
 async def committed_topics(image: MetadataImage, body: Any, *, by_id: bool) -> CommittedTopics:
-    """Look up the partitions of a request, one in each step."""
     topics = []
     asked = []
     for topic in body.topics:

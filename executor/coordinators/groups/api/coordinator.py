@@ -25,10 +25,9 @@ _Item = TypeVar("_Item")
 
 
 class GroupCoordinator(Protocol):
-    """The runtime of the group coordinator (`coordinators.runtime.CoordinatorRuntime`)."""
-
-    def submit(self, key: str, decide: Decide, refuse: Refuse, *, waits_for_others: bool = False) -> Deferred:
-        """Submit a request to the coordinator of the group `key`."""
+    def submit(
+        self, key: str, decide: Decide, refuse: Refuse, *, waits_for_others: bool = False
+    ) -> Deferred: ...
 
     def submit_to(self, partition: int, decide: Decide, refuse: Refuse) -> Deferred: ...
 

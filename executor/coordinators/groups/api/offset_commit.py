@@ -39,7 +39,6 @@ class OffsetCommitHandler:
         self._max_batch_bytes = max_batch_bytes
 
     async def handle(self, request: Request) -> Response:
-        """Commit the offsets of the partitions that exist."""
         body = request.body
         by_id = request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         checked = await committed_topics(self._image(), body, by_id=by_id)

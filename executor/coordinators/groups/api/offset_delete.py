@@ -29,7 +29,6 @@ class OffsetDeleteHandler:
         self._image = image
 
     async def handle(self, request: Request) -> Response:
-        """Delete the offsets of partitions that exist, in chunks."""
         body = request.body
         image = self._image()
         answers: dict[str, dict[int, ErrorCode]] = {}

@@ -32,7 +32,6 @@ class OffsetFetchHandler:
         self._image = image
 
     async def handle(self, request: Request) -> Response:
-        """Fetch the offsets of each group, in chunks."""
         body = request.body
         version = request.api_version
         require_stable = getattr(body, "require_stable", False)

@@ -25,7 +25,6 @@ class NamedTopic(NamedTuple):
 
 
 def named_topic(image: MetadataImage, topic: Any, *, by_id: bool) -> NamedTopic:
-    """Look up the topic of a request's item."""
     if by_id:
         found = None if topic.topic_id is None else image.topics.by_id.get(topic.topic_id)
         if found is None:

@@ -51,7 +51,6 @@ class TxnOffsetCommitHandler:
         self._max_batch_bytes = max_batch_bytes
 
     async def handle(self, request: Request) -> Response:
-        """Write the offsets as a transactional batch of the producer."""
         body = request.body
         checked = await committed_topics(self._image(), body, by_id=False)
 

@@ -23,8 +23,6 @@ Verify = Callable[[str, TransactionOfProducer], Awaitable[tuple[Any, ErrorCode]]
 
 
 def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
-    """Return a function that verifies a transaction for the partition of a group."""
-
     async def verify(group_id: str, transaction: TransactionOfProducer) -> tuple[Any, ErrorCode]:
         try:
             found = coordinator_partition(table.image, CONSUMER_OFFSETS_TOPIC, group_id)

@@ -39,7 +39,6 @@ class TombstoneBatch:
         return self._size_bytes >= _BATCH_BYTES
 
     def add(self, record: CoordinatorRecord, *names: str) -> None:
-        """Add a record whose key contains these names."""
         self.records.append(record)
         self._size_bytes += _RECORD_BYTES + sum(len(name.encode()) for name in names)
 

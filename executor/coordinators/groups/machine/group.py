@@ -62,8 +62,7 @@ class Group(Protocol):
         *,
         is_transactional: bool,
         api_version: int,
-    ) -> CommitValidation:
-        """Check whether this member may commit."""
+    ) -> CommitValidation: ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Check whether this member may fetch offsets; without an epoch it always may."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Events in a broker's group coordinators since it started."""
-
     offset_commits: int = 0
     offset_expirations: int = 0
     offset_deletions: int = 0

@@ -59,8 +59,6 @@ _PAUSE_MS: Final = 1
 
 
 class ListedGroup(NamedTuple):
-    """A group in the response of ListGroups."""
-
     group_id: str
     group_type: GroupType
     state_name: str
@@ -139,7 +137,6 @@ class GroupMachine:
         yield from self.timers.release()
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
-        """Commit or drop the pending offsets of a producer's transaction."""
         self.offsets.store.end_transaction(producer.producer_id, committed=committed)
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:

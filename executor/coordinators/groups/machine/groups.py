@@ -59,11 +59,9 @@ class Groups(MutableMapping[str, Group]):
             yield from (group_id for group_id in self._store if group_id not in self._groups)
 
     def not_simple(self) -> tuple[str, ...]:
-        """Return the ids of the groups that are not simple."""
         return tuple(self._groups)
 
     def release(self) -> Iterator[None]:
-        """Release all groups in slices."""
         while self._groups:
             for _ in range(min(len(self._groups), _RELEASED_AT_ONCE)):
                 self._groups.popitem()

@@ -26,8 +26,6 @@ MayDescribe: TypeAlias = Callable[[str], bool]
 
 
 class JoinGroup(NamedTuple):
-    """A member of the classic protocol joins or rejoins."""
-
     group_id: str
     member_id: str
     """Empty for a new member."""
@@ -62,8 +60,6 @@ class SyncGroup(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat of a member of the classic protocol."""
-
     group_id: str
     member_id: str
     group_instance_id: str | None
@@ -78,8 +74,6 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveGroup(NamedTuple):
-    """Members leave, or are removed."""
-
     group_id: str
     members: tuple[LeavingMember, ...]
 
@@ -94,8 +88,7 @@ class Membership(Protocol):
     def replays(self) -> Mapping[type[Any], Replay]:
         """Functions that replay this protocol's records, by key type."""
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Begin sessions, after the load."""
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]: ...
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
         """React to changed topics, partitions and group configurations."""
@@ -109,11 +102,8 @@ class Membership(Protocol):
     def sync_group(self, request: SyncGroup, token: Any, now: Now) -> Decision:
         """Return the assignment of a classic member; `token` may be answered later."""
 
-    def heartbeat(self, request: Heartbeat, token: Any, now: Now) -> Decision:
-        """Prolong the session of a member of the classic protocol."""
+    def heartbeat(self, request: Heartbeat, token: Any, now: Now) -> Decision: ...
 
-    def leave_group(self, request: LeaveGroup, token: Any, now: Now) -> Decision:
-        """Remove members of the classic protocol."""
+    def leave_group(self, request: LeaveGroup, token: Any, now: Now) -> Decision: ...
 
-    def offsets_committed(self, group: Group, member_id: str, now: Now) -> None:
-        """Prolong the session of a member that committed."""
+    def offsets_committed(self, group: Group, member_id: str, now: Now) -> None: ...

@@ -22,8 +22,6 @@ from sparklog.protocol.types import LeaderEpoch, Offset, ProducerId, TimestampMs
 
 
 class CommittedOffset(NamedTuple):
-    """Offset that a group has committed for a partition."""
-
     offset: Offset
     leader_epoch: LeaderEpoch | None
     metadata: str
@@ -68,8 +66,6 @@ _LENGTH: Final = Struct(">h")
 
 
 class OffsetStore:
-    """Committed and pending offsets; see the module."""
-
     def __init__(self) -> None:
         self.offset_count = 0
         """Number of committed offsets."""
@@ -96,15 +92,12 @@ class OffsetStore:
 
     @property
     def group_count(self) -> int:
-        """Number of groups with committed or pending offsets."""
         return len(self._groups) + sum(group not in self._groups for group in self._pending_producers)
 
     def has(self, group_id: str) -> bool:
-        """Whether a group has committed or pending offsets."""
         return group_id in self._groups or group_id in self._pending_producers
 
     def topics(self, group_id: str) -> Mapping[str, Collection[int]]:
-        """Return the partitions for which a group has committed, by topic."""
         return self._groups.get(group_id, _NO_TOPICS)
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -119,7 +112,6 @@ class OffsetStore:
         return decoded
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has committed for the partition."""
         pending = self._pending_producers.get(group_id)
         return pending is not None and (topic, partition) in pending
 
@@ -127,7 +119,6 @@ class OffsetStore:
         yield from self._pending_producers.get(group_id, ())
 
     def partitions(self, group_id: str, topic: str) -> Collection[int]:
-        """Return the partitions of a topic for which a group has committed or pending offsets."""
         committed = self.topics(group_id).get(topic, ())
         pending = self._pending_producers.get(group_id)
         if pending is None:
@@ -233,7 +224,6 @@ class OffsetStore:
     def put_pending(
         self, producer_id: ProducerId, group_id: str, topic: str, partition: int, committed: CommittedOffset
     ) -> None:
-        """Add an offset of an open transaction."""
         self._replayed += 1
         pending = self._pending.setdefault(producer_id, {})
         pending[group_id, topic, partition] = self._replayed, committed
@@ -256,7 +246,6 @@ class OffsetStore:
             self._no_more_pending(producer_id, (group_id, topic, partition))
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> None:
-        """Commit or drop the pending offsets of a producer."""
         for key, (position, offset) in self._pending.pop(producer_id, {}).items():
             if committed and self._committed_during.get(key, 0) < position:
                 self._put(*key, offset)
@@ -302,6 +291,5 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _raw_prefix(group_id: str, topic: str) -> bytes:
-    """Return the part of a key before the partition."""
     strings = (group_id.encode(), topic.encode())
     return _OFFSET_KEY + b"".join(_LENGTH.pack(len(raw)) + raw for raw in strings)

@@ -29,8 +29,6 @@ FIRST_VERSION_OF_MISSING_GROUPS: Final = 9
 
 
 class CommittedPartition(NamedTuple):
-    """Offset for one partition of a commit."""
-
     partition: int
     offset: Offset
     leader_epoch: LeaderEpoch
@@ -39,8 +37,6 @@ class CommittedPartition(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """A commit, with or without a transaction, for existing partitions."""
-
     group_id: str
     member_id: str
     group_instance_id: str | None
@@ -116,7 +112,6 @@ class Offsets:
     def commit_in_transaction(
         self, request: OffsetCommit, now: Now
     ) -> tuple[list[CoordinatorRecord], TopicErrors]:
-        """Decide about a commit that takes effect with its producer's transaction."""
         group = self._groups.get(request.group_id)
         if group is None:
             # A commit without a member makes a simple group; a generation without a group is an old one.
@@ -201,7 +196,6 @@ class Offsets:
     def committed_partitions(
         self, request: OffsetFetch
     ) -> tuple[tuple[str, UUID | None, tuple[int, ...]], ...]:
-        """Return the partitions for which the group has committed, for `fetch` in chunks."""
         if request.group_id not in self._groups:
             return ()
         topics = self.store.topics(request.group_id)

@@ -6,8 +6,6 @@ from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, D
 
 
 class Outcome:
-    """Records and replies of one decision, from all its contributors."""
-
     __slots__ = ("records", "replies")
 
     def __init__(self) -> None:

@@ -59,13 +59,10 @@ _Asked: TypeAlias = tuple[str, frozenset[TopicPartition], PartitionErrors | Defe
 
 
 class AddPartitionsToTxnHandler:
-    """Answers clients, and the leaders of partitions."""
-
     def __init__(self, coordinators: CoordinatorRuntime) -> None:
         self._coordinators = coordinators
 
     async def handle(self, request: Request) -> Response:
-        """Submit all transactions, then await their outcomes."""
         body: Any = request.body
         version = request.api_version
         asked: list[_Asked] = []
@@ -137,7 +134,6 @@ def _as_it_is(error_code: ErrorCode) -> ErrorCode:
 
 
 async def _answered(asked: list[_Asked], api_version: int) -> Response:
-    """Return the response, when all coordinators have answered."""
     outcomes = await outcomes_of(
         [answer for _, _, answer in asked],
         within_s=None if api_version < _FIRST_OF_BROKERS else BROKERS_WAIT_S,

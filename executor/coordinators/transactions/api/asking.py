@@ -48,7 +48,6 @@ def ask(
     event: _Event,
     refuse: Callable[[ErrorCode], Any],
 ) -> Deferred:
-    """Submit an event to its id's coordinator."""
     return coordinators.submit(
         event.transactional_id, lambda machine, token, now: decide(machine, event, token, now), refuse
     )

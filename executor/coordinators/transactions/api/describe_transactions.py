@@ -40,7 +40,6 @@ class DescribeTransactionsHandler:
         self._missing = missing
 
     async def handle(self, request: Request) -> Response:
-        """Submit all ids, then await the coordinators' replies."""
         body: Any = request.body
         asked: list[tuple[str, Deferred | ErrorCode]] = []
         for transactional_id in body.transactional_ids:

@@ -33,14 +33,11 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class InitProducerIdHandler:
-    """Answers producers, idempotent and transactional ones."""
-
     def __init__(self, coordinators: CoordinatorRuntime, new_producer_id: NewProducerId) -> None:
         self._coordinators = coordinators
         self._new_producer_id = new_producer_id
 
     async def handle(self, request: Request) -> Response:
-        """Return the producer's id and epoch, or an error."""
         body: Any = request.body
         if body.transactional_id is None:
             return await self._fresh()

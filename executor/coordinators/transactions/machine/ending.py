@@ -33,7 +33,6 @@ _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_
 def end(
     event: EndTransaction, known: TransactionMetadata, wall_ms: TimestampMs
 ) -> TransactionMetadata | ProducerOutcome | NeedsProducerId:
-    """Return the transaction with its decision, or an outcome without one."""
     if event.transaction_version >= EPOCH_BUMP_VERSION:
         return _end(event, known, wall_ms)
     return _end_without_bump(event, known, wall_ms)

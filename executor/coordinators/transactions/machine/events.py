@@ -50,14 +50,10 @@ class EndTransaction(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """A request for the state of an id."""
-
     transactional_id: str
 
 
 class MarkersWritten(NamedTuple):
-    """Every partition of a prepared transaction has its marker."""
-
     transactional_id: str
     producer: ProducerStamp
     """As in the markers."""
@@ -80,8 +76,6 @@ class AbortWithNewProducerId(NamedTuple):
 
 
 class NeedsProducerId(Enum):
-    """The type of `NEEDS_PRODUCER_ID`."""
-
     NEEDS_PRODUCER_ID = "nothing was decided: ask again with a new producer id"
 
 

@@ -30,8 +30,6 @@ from sparklog.protocol.types import ProducerEpoch, TimestampMs
 
 
 class Initialized(NamedTuple):
-    """Assigns the transactional id to the producer."""
-
     metadata: TransactionMetadata
     last_epoch: ProducerEpoch | None
     """Former epoch of the producer: a retry in that epoch gets the same outcome."""

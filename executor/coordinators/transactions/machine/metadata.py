@@ -123,12 +123,10 @@ class TransactionMetadata:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left for a client."""
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
     @property
     def bumps_epoch(self) -> bool:
-        """Whether its client speaks version 2 of transactions."""
         return self.client_transaction_version >= EPOCH_BUMP_VERSION
 
     def has_timed_out(self, wall_ms: TimestampMs) -> bool:
@@ -143,7 +141,6 @@ class TransactionMetadata:
     def initialized(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch, timeout_ms: int, wall_ms: TimestampMs
     ) -> "TransactionMetadata":
-        """Return the state after an assignment to a producer."""
         return self._after(
             TransactionState.EMPTY,
             producer_id=producer_id,
@@ -173,7 +170,6 @@ class TransactionMetadata:
         wall_ms: TimestampMs,
         next_producer_id: ProducerId | None = None,
     ) -> "TransactionMetadata":
-        """Return the state with the transaction decided; with version 2 in the next epoch."""
         bumps = transaction_version >= EPOCH_BUMP_VERSION
         return self._after(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
@@ -192,7 +188,6 @@ class TransactionMetadata:
         return replace(aborted, producer_epoch=min(self.producer_epoch + 1, LAST_EPOCH))
 
     def completed(self, wall_ms: TimestampMs) -> "TransactionMetadata":
-        """Return the state when all partitions have their markers."""
         commits = self.state is TransactionState.PREPARE_COMMIT
         producer_id, producer_epoch = self.given_producer
         return self._after(

@@ -59,8 +59,6 @@ class Coordinator(Protocol):
 
 
 class _Transaction:
-    """A decided transaction, some of whose partitions may lack their marker."""
-
     __slots__ = ("coordinator", "failures", "markers", "missing")
 
     def __init__(self, coordinator: Coordinator, markers: SendMarkers) -> None:
@@ -87,8 +85,6 @@ class _Resting(NamedTuple):
 
 
 class OutstandingMarkers:
-    """The markers that one broker's coordinators have to send."""
-
     def __init__(self) -> None:
         self.completed: list[tuple[Any, SendMarkers]] = []
         self._image: MetadataImage = EMPTY_IMAGE
@@ -138,7 +134,6 @@ class OutstandingMarkers:
             del self._transactions[key]
 
     def metadata_changed(self, image: MetadataImage, now_ms: int) -> None:
-        """Redirect waiting and pausing markers to the new leaders."""
         if image is self._image:
             return
         self._image = image
@@ -165,7 +160,6 @@ class OutstandingMarkers:
                 self._settle(each.transaction)
 
     def wake(self, now_ms: int) -> None:
-        """Queue the markers whose pause is over."""
         resting, self._resting = self._resting, []
         for each in resting:
             if each.due_ms > now_ms:

@@ -35,7 +35,6 @@ class TransactionLimits(NamedTuple):
     """sparklog.two.phase.commit.transactional.id.prefixes"""
 
     def allow_timeout(self, transactional_id: str, timeout_ms: int) -> bool:
-        """Whether a client may have transactions of that time-out."""
         if timeout_ms == NO_TRANSACTION_TIMEOUT_MS and (
             self.two_phase_commit_enable or transactional_id.startswith(self.two_phase_commit_prefixes)
         ):
@@ -44,8 +43,6 @@ class TransactionLimits(NamedTuple):
 
 
 class _Walk:
-    """Scans ids at intervals, in portions."""
-
     def __init__(self, interval_ms: int, most: int) -> None:
         """`most` limits the ids found in a portion."""
         self.due_ms: int | None = None
@@ -131,7 +128,6 @@ class Schedule:
     def to_abort(
         self, ongoing: Iterable[str], has_timed_out: Callable[[str], bool], monotonic_ms: int
     ) -> list[str]:
-        """Return the next open transactions that have timed out."""
         return self._aborts.next_portion(ongoing, has_timed_out, monotonic_ms)
 
     def to_forget(

@@ -104,7 +104,6 @@ class TransactionMachine:
         """Do nothing: no record of this topic is transactional."""
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Send the markers of prepared transactions."""
         self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
         self._schedule.begin(now.monotonic_ms)
         prepared = [
@@ -116,7 +115,6 @@ class TransactionMachine:
             yield Decision(effects=prepared)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """Take over the cluster's version of transactions."""
         self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
         return ()
 
@@ -272,7 +270,6 @@ class TransactionMachine:
         return version if version >= EPOCH_BUMP_VERSION else 0
 
     def _known(self, transactional_id: str, producer: ProducerStamp) -> TransactionMetadata | ErrorCode:
-        """Return the state of an id that this producer may change, or the error."""
         known = self._transactions.get(transactional_id)
         if known is not None and producer == known.given_producer:
             return ErrorCode.concurrent_transactions if known.state.is_prepared else known

@@ -39,7 +39,6 @@ class GroupSpecification:
 
     @cached_property
     def homogeneous(self) -> bool:
-        """Whether all members subscribe to the same topics."""
         subscriptions = iter([member.subscribed_topic_ids for member in self.members.values()])
         first = next(subscriptions, None)
         return all(other is first or other == first for other in subscriptions)

@@ -59,7 +59,6 @@ class _Work:
         return -self._group.partition_counts[topic_id] / subscriber_count, subscriber_count, topic_id
 
     def assign_the_unassigned(self) -> None:
-        """Assign every partition without an owner to the subscriber with the fewest partitions."""
         for topic_id in self._topic_ids:
             owners = self._owners[topic_id]
             unassigned = [partition for partition, owner in enumerate(owners) if owner is None]

@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicGroups:
-    """The classic protocol of a partition's groups (`membership.Membership`)."""
-
     group_type: Final = GroupType.CLASSIC
 
     def __init__(

@@ -42,8 +42,6 @@ class ClassicGroupState(StrEnum):
 
 
 class ClassicGroup:
-    """The state of one group; see the module."""
-
     group_type: Final = GroupType.CLASSIC
 
     def __init__(
@@ -189,7 +187,6 @@ class ClassicGroup:
         )
 
     def add(self, member: ClassicMember, protocol_type: str, awaiting_join: Any | None = None) -> None:
-        """Add a member that has a protocol in common with the others."""
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_member_ids, "a static member is replaced"
             self.static_member_ids[member.group_instance_id] = member.member_id
@@ -222,7 +219,6 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Replace a member's protocols and time-outs when it rejoins."""
         self._supported.subtract(name for name, _ in member.protocols)
         self._supported.update(name for name, _ in protocols)
         member.protocols = protocols
@@ -255,7 +251,6 @@ class ClassicGroup:
         self.state_timestamp_ms = wall_ms
 
     def elect_joined_leader(self) -> bool:
-        """Ensure that the leader has joined; return False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is None:
@@ -273,7 +268,6 @@ class ClassicGroup:
         return votes.most_common(1)[0][0]
 
     def begin_generation(self, wall_ms: TimestampMs) -> None:
-        """Start the next generation with the present members."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()

@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 
 class Joins:
-    """Adds members to the classic groups of a partition."""
-
     def __init__(
         self, groups: MutableMapping[str, Group], timers: Timers, rebalances: Rebalances, *, max_size: int
     ) -> None:
@@ -190,7 +188,6 @@ class Joins:
         return out.decision()
 
     def _keeps_protocol(self, group: ClassicGroup, member: ClassicMember, request: JoinGroup) -> bool:
-        """Whether the group would select the same protocol with the member's new ones."""
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         selected = group.select_protocol()
@@ -225,7 +222,6 @@ class Joins:
     def _replaced(
         self, request: JoinGroup, old_member_id: str, old_leader_id: str | None, token: Token, now: Now
     ) -> Decision:
-        """Answer a static member after the replay of its new id."""
         group = self._groups.get(request.group_id)
         member_id = request.new_member_id
         if not isinstance(group, ClassicGroup) or member_id not in group.members:

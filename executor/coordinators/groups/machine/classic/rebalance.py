@@ -46,7 +46,6 @@ def join_error(error_code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
 
 
 def refuse_join(token: Token, error_code: ErrorCode, member_id: str = "") -> Decision:
-    """Refuse a JoinGroup at once."""
     return Decision(replies=(Reply(token, join_error(error_code, member_id)),), at_once=True)
 
 
@@ -81,7 +80,6 @@ def join_response(
 def sync_response(
     error_code: ErrorCode, group: ClassicGroup | None = None, assignment: bytes = b""
 ) -> SyncGroupResponse:
-    """Return an assignment, or the error without one."""
     return unthrottled(
         SyncGroupResponse,
         error_code=error_code,
@@ -92,8 +90,6 @@ def sync_response(
 
 
 class Rebalances:
-    """Timers and open requests of the groups of one partition."""
-
     def __init__(
         self, groups: Mapping[str, Group], timers: Timers, *, initial_rebalance_delay_ms: int
     ) -> None:
@@ -123,7 +119,6 @@ class Rebalances:
         self._timers.cancel(("session", group.group_id, member_id))
 
     def answer_join(self, group: ClassicGroup, member: ClassicMember, response: object, out: Outcome) -> None:
-        """Answer the member's JoinGroup, if it is open."""
         if member.awaiting_join is not None:
             out.reply(member.awaiting_join, response)
             group.await_join(member, None)
@@ -170,7 +165,6 @@ class Rebalances:
             self.prepare(group, now, out)
 
     def prepare(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """Begin a rebalance: all members must rejoin."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self.fail_syncs(group, ErrorCode.rebalance_in_progress, now, out)
         self._stop_waiting_for_syncs(group)
@@ -193,7 +187,6 @@ class Rebalances:
             self._complete_join(group, now, out)
 
     def fail_syncs(self, group: ClassicGroup, error_code: ErrorCode, now: Now, out: Outcome) -> None:
-        """Fail all open SyncGroups: this generation has no assignment."""
         for member in group.members.values():
             member.assignment = b""
             self.answer_sync(group, member, sync_response(error_code), now, out)
@@ -208,7 +201,6 @@ class Rebalances:
             self.prolong_session(group, member, now)
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """Record that a member has requested its assignment."""
         group.pending_sync_members.discard(member_id)
         if not group.pending_sync_members:
             self._timers.cancel(("sync", group.group_id))

@@ -20,7 +20,6 @@ from sparklog.protocol.types import TimestampMs, or_minus_one, unless_minus_one
 
 
 def created_group(group_id: str, wall_ms: TimestampMs) -> CoordinatorRecord:
-    """Return the record of a new group without members."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group_id),
         GroupMetadataValue(

@@ -42,7 +42,6 @@ _HEARTBEATS: Final = {
 
 
 def leave_response(members: tuple[LeavingMember, ...], error_code: ErrorCode) -> LeaveGroupResponse:
-    """Return the same error for all leaving members."""
     return unthrottled(
         LeaveGroupResponse,
         error_code=ErrorCode.none,
@@ -58,8 +57,6 @@ def leave_response(members: tuple[LeavingMember, ...], error_code: ErrorCode) ->
 
 
 class Syncs:
-    """Serves the members of the classic groups of a partition."""
-
     def __init__(self, groups: Mapping[str, Group], rebalances: Rebalances, counts: GroupCounts) -> None:
         self._counts = counts
         self._groups = groups
@@ -108,7 +105,6 @@ class Syncs:
             self._rebalances.answer_sync(group, member, response, now, out)
 
     def assignment_failed(self, group: ClassicGroup, now: Now) -> Decision:
-        """Rebalance a group whose assignment could not be written."""
         out = Outcome()
         self._rebalances.prepare(group, now, out)
         return out.decision()

@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 
 class _Regex(Enum):
-    """Change of a member's regular expression."""
-
     AS_BEFORE = auto()
     UNRESOLVED = auto()
     """A new one, not resolved yet; the group epoch rises with its resolution."""

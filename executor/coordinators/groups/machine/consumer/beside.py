@@ -16,13 +16,10 @@ Then: TypeAlias = Callable[[Any, Now], Decision]
 
 
 class BesideTheLoop:
-    """The computations of a partition's groups."""
-
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], Beside] = {}
 
     def is_running(self, group_id: str, what: str) -> bool:
-        """Whether a computation of this kind is running for the group."""
         return (group_id, what) in self._running
 
     def begin(self, group_id: str, what: str, function: Callable[[], Any], then: Then) -> Beside:
@@ -50,6 +47,5 @@ class BesideTheLoop:
                     del self._running[key]
 
     def forget(self, group_id: str) -> None:
-        """Drop the computations of a deleted group."""
         for key in [key for key in self._running if key[0] == group_id]:
             del self._running[key]

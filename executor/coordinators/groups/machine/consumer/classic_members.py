@@ -45,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicMembers:
-    """Serves the members of a partition's consumer groups that speak the classic protocol."""
-
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
         self._settings = surroundings.settings

@@ -14,7 +14,6 @@ from sparklog.protocol.errors import ErrorCode
 
 
 def validate_commit(member: ConsumerMember, member_epoch: int) -> CommitValidation:
-    """Check whether a member may commit with this epoch, and for which partitions."""
     if member_epoch == member.member_epoch:
         return ErrorCode.none
     refusal = ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation

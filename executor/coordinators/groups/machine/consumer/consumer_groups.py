@@ -33,8 +33,6 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class ConsumerGroups:
-    """The consumer protocol of a partition's groups (`membership.Membership`)."""
-
     group_type: Final = GroupType.CONSUMER
 
     def __init__(
@@ -70,7 +68,6 @@ class ConsumerGroups:
         return self._classic_members.leave_group(request, token, now)
 
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        """Start every member's session in full."""
         self._surroundings.settings.image = image
         self._surroundings.topics_created_at = image.end_offset
         for group_id in self._replay.group_ids:

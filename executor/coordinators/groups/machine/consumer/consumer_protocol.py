@@ -38,15 +38,11 @@ _SUBSCRIPTIONS: Final = (
 
 
 class MalformedConsumerProtocolError(KafkaError):
-    """A member's metadata or assignment is not of the consumer protocol."""
-
     def __init__(self, what: str) -> None:
         super().__init__(ErrorCode.inconsistent_group_protocol, f"malformed {what} of the consumer protocol")
 
 
 class Subscription(NamedTuple):
-    """Subscribed topics and owned partitions of a member."""
-
     topics: frozenset[str]
     owned_partitions: Mapping[str, Collection[int]]
     rack_id: str | None

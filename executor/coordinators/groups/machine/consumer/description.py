@@ -14,7 +14,6 @@ from sparklog.protocol.errors import ErrorCode
 
 
 def undescribed_group(group_id: str, error_code: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """Return the error in place of a group's description."""
     return DescribedGroup(
         error_code=error_code,
         error_message=message,

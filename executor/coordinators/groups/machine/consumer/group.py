@@ -58,11 +58,9 @@ class TopicSubscribers:
         return self._group_ids.get(topic, ())
 
     def add(self, topic: str, group_id: str) -> None:
-        """Add a group with its first subscription to a topic."""
         self._group_ids.setdefault(topic, {})[group_id] = None
 
     def remove(self, topic: str, group_id: str) -> None:
-        """Remove a group without a subscription to the topic."""
         group_ids = self._group_ids.get(topic, {})
         group_ids.pop(group_id, None)
         if not group_ids:
@@ -70,8 +68,6 @@ class TopicSubscribers:
 
 
 class ConsumerGroup:
-    """The state of one group; see the module."""
-
     group_type: Final = GroupType.CONSUMER
     protocol_type: Final[str | None] = CONSUMER_PROTOCOL_TYPE
 
@@ -177,7 +173,6 @@ class ConsumerGroup:
         return None if instance_id is None else self.members.get(self.static_member_ids.get(instance_id, ""))
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:
-        """Return the id of the member that owns a partition."""
         return self.owners.get(topic_id, {}).get(partition)
 
     def preferred_assignor(
@@ -226,14 +221,12 @@ class ConsumerGroup:
         )
 
     def all_speak_classic_except(self, members: Collection[ConsumerMember]) -> bool:
-        """Whether all members except `members` speak the classic protocol."""
         classic = sum(member.classic is not None for member in members)
         return self.classic_member_count - classic == len(self.members) - len(members)
 
     # ---- replaying -------------------------------------------------------------------------------------
 
     def put_member(self, member: ConsumerMember) -> None:
-        """Add a member, or replace its former state."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         self._count(member, 1)

@@ -90,8 +90,6 @@ def heartbeat_error(error_code: ErrorCode, message: str | None = None) -> Consum
 
 
 class Heartbeats:
-    """Serves the members of a partition's consumer groups that speak the consumer protocol."""
-
     def __init__(
         self, surroundings: Surroundings, release: Callable[[ClassicGroup, Now, Outcome], None]
     ) -> None:

@@ -32,8 +32,6 @@ Downgraded = Callable[[str, bool, Now], Decision | None]
 
 
 class Leaving:
-    """Removes members from the consumer groups of a partition."""
-
     def __init__(
         self,
         groups: Mapping[str, Group],
@@ -52,7 +50,6 @@ class Leaving:
     def remove(
         self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now: Now
     ) -> list[CoordinatorRecord]:
-        """Return the records that remove these members."""
         if not leaving:
             return []
         self.sessions.end(group.group_id, [member.member_id for member in leaving])

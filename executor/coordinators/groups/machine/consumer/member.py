@@ -33,8 +33,6 @@ NO_PARTITIONS: Final[OwnedPartitions] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """Numbers of the states in records."""
-
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
@@ -48,8 +46,6 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member; see the module."""
-
     member_id: str
     member_epoch: int = 0
     previous_member_epoch: int = -1

@@ -43,7 +43,6 @@ class TopicHashes:
         return _signed(xxh3_64_intdigest(b"".join(hashes))) if hashes else 0
 
     def forget(self, topic_ids: Iterable[UUID]) -> None:
-        """Remove deleted topics."""
         for topic_id in topic_ids:
             self._hashes.pop(topic_id, None)
 

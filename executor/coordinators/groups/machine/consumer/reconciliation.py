@@ -114,7 +114,6 @@ class _Step:
         return replace(member, previous_member_epoch=member.member_epoch, assigned_partitions=kept)
 
     def take(self) -> ConsumerMember:
-        """Take the member as far as possible towards the target assignment."""
         member = self._member
         kept: dict[UUID, Mapping[int, int]] = {}
         to_revoke: dict[UUID, Mapping[int, int]] = {}

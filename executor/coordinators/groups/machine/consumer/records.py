@@ -72,7 +72,6 @@ def target_assignment_record(group_id: str, member_id: str, target: Assignment) 
 def assignment_epoch_record(
     group_id: str, assignment_epoch: int, timestamp_ms: TimestampMs
 ) -> CoordinatorRecord:
-    """Return the record of the target assignment's group epoch and time."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(
@@ -82,7 +81,6 @@ def assignment_epoch_record(
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Return the record of a member's epoch, state and partitions."""
     return CoordinatorRecord(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -113,7 +111,6 @@ def regular_expression_tombstone(group_id: str, regex: str) -> CoordinatorRecord
 
 
 def member_tombstones(group_id: str, member_id: str) -> Sequence[CoordinatorRecord]:
-    """Return the tombstones of a member's current assignment, its target assignment and itself."""
     return [
         CoordinatorRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None

@@ -46,8 +46,6 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
 
 
 class ConsumerReplay:
-    """Replays the records of consumer groups into the groups of a partition."""
-
     def __init__(self, groups: MutableMapping[str, Group], removed: Callable[[str], None]) -> None:
         """`removed` is called with the ids of deleted groups."""
         self._groups = groups

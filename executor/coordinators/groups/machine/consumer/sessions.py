@@ -23,15 +23,12 @@ Expired: TypeAlias = Callable[[ConsumerGroup, ConsumerMember, str, Now], Decisio
 
 
 class Sessions:
-    """The time-outs of the members of a partition's consumer groups."""
-
     def __init__(self, groups: Mapping[str, Group], timers: Timers, expired: Expired) -> None:
         self._groups = groups
         self._timers = timers
         self._expired = expired
 
     def prolong(self, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-        """Restart a member's session."""
         self._schedule("session", group_id, member_id, timeout_ms, "its session expired", now)
 
     def expect_join(self, group_id: str, member: ConsumerMember, now: Now) -> None:
@@ -41,12 +38,10 @@ class Sessions:
             self._schedule("join", group_id, member.member_id, timeout_ms, "it did not rejoin in time", now)
 
     def expect_sync(self, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-        """Start the time-out of a joined member's SyncGroup."""
         self._timers.cancel(("join", group_id, member_id))
         self._schedule("sync", group_id, member_id, timeout_ms, "it did not send SyncGroup in time", now)
 
     def synced(self, group_id: str, member_id: str) -> None:
-        """End the time-out of a member's SyncGroup."""
         self._timers.cancel(("sync", group_id, member_id))
 
     def expect_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
@@ -62,7 +57,6 @@ class Sessions:
             self._timers.cancel(key)
 
     def end(self, group_id: str, member_ids: Sequence[str]) -> None:
-        """End all time-outs of these members."""
         for member_id in member_ids:
             for kind in ("session", "rebalance", "join", "sync"):
                 self._timers.cancel((kind, group_id, member_id))

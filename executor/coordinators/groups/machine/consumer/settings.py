@@ -15,8 +15,6 @@ _ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 
 
 class MigrationPolicy(StrEnum):
-    """Conversions that are allowed for groups with members."""
-
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"
@@ -24,12 +22,10 @@ class MigrationPolicy(StrEnum):
 
     @property
     def upgrades(self) -> bool:
-        """Whether a classic group may become a consumer group."""
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
 
     @property
     def downgrades(self) -> bool:
-        """Whether a consumer group may become a classic one."""
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
@@ -63,7 +59,6 @@ class Settings:
 
     @property
     def default_assignor(self) -> str:
-        """The assignor if no member names one."""
         return self.keys.group_consumer_assignors[0]
 
     def session_timeout_ms(self, group_id: str) -> int:
@@ -80,7 +75,6 @@ class Settings:
         return keys.group_consumer_heartbeat_interval_ms if own is None else own
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """Return the minimum time between two assignments of the group."""
         keys = self.keys
         least = keys.group_consumer_min_assignment_interval_ms
         most = keys.group_consumer_max_assignment_interval_ms

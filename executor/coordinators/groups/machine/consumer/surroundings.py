@@ -13,8 +13,6 @@ from sparklog.protocol.types import Offset
 
 
 class Surroundings:
-    """Groups of all types, timers, settings with metadata, background work, and the removal of members."""
-
     def __init__(
         self, groups: MutableMapping[str, Group], timers: Timers, keys: BrokerConfig, downgraded: Downgraded
     ) -> None:

@@ -44,8 +44,6 @@ def may_assign(group: ConsumerGroup, assignment_interval_ms: int, wall_ms: Times
 
 @dataclass(frozen=True, slots=True)
 class TargetSearch:
-    """Input of an assignor, captured when an assignment was requested."""
-
     group_epoch: int
     members: Mapping[str, ConsumerMember]
     targets: Mapping[str, Assignment]
