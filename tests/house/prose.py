@@ -28,7 +28,6 @@ NOT_YET_CLEAN: Final = (
     "sparklog/security",
     "sparklog/telemetry",
     "sparklog/top-level",
-    "sparklog/wire",
     "sparklog/__init__.py",
     "sparklog/node/clocks.py",
     "sparklog/node/endpoints.py",

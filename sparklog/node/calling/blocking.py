@@ -29,15 +29,15 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 _MAX_CORRELATION_ID = 0x7FFF_FFFF
 _TLS_ALERTS = frozenset((0x15030100, 0x15030200, 0x15030300))
-"""What a listener of TLS answers plain bytes with, read as the length of a frame."""
+"""Responses of a TLS listener to plain bytes, read as the length of a frame."""
 _RENEWED_AT = 0.85
-"""As a share of a session's time: the least of Kafka's clients."""
+"""Share of a session after which it is renewed: the lower bound of Kafka's clients."""
 _COPIED_BYTES = 1 << 16
 """Up to this size a response's records are copied out of it, which costs less than leaving them there."""
 
 
 class ResponseTooLargeError(KafkaError):
-    """An answer that is longer than this side takes; its connection is closed."""
+    """A response longer than `max_response_bytes`; its connection is closed."""
 
     def __init__(self, peer: str, size: int, max_response_bytes: int) -> None:
         super().__init__(
@@ -47,8 +47,6 @@ class ResponseTooLargeError(KafkaError):
 
 
 class BlockingChannel:
-    """A connection to one broker."""
-
     def __init__(
         self,
         host: str,
@@ -62,15 +60,15 @@ class BlockingChannel:
     ) -> None:
         """Connect, encrypted with `tls`; `timeout_s` bounds that and is the default for each response.
 
-        With a `login` both sides have proved who they are before this returns, and do so again before the
-        session ends, in between two requests.
+        With a `login` both sides are authenticated before this returns, and again before the session ends,
+        between two requests.
 
         Raises:
             KafkaError: network_exception; TlsHandshakeError; TlsConfigError; what `authenticate` raises.
         """
         self.peer = f"{host}:{port}"
         self.versions: Mapping[ApiKey, SupportedVersions] | None = None
-        """What `negotiate` found: usable by both sides; None before."""
+        """Versions usable by both sides, as found by `negotiate`; None before."""
         self._timeout_s = timeout_s
         self._max_response_bytes = max_response_bytes
         self._encode = request_encoder(client_id)
@@ -85,13 +83,12 @@ class BlockingChannel:
             self._socket = self._encrypted(self._socket, host, tls)
         self._login = login
         self._renewed_s: float | None = None
-        """When it is to say again who it is (KIP-368); None: never, or it is not yet asked to."""
+        """When to reauthenticate (KIP-368), monotonic; None: never, or the session has no end yet."""
         if login is not None:
             self._log_in(login)
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone."""
         return self._socket is None
 
     @property
@@ -101,7 +98,7 @@ class BlockingChannel:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was received already, which the socket's descriptor says nothing of."""
+        """Whether received bytes are buffered, of which the socket's descriptor shows nothing."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def fileno(self) -> int:
@@ -109,11 +106,11 @@ class BlockingChannel:
         return -1 if self._socket is None else self._socket.fileno()
 
     def authenticate(self, mechanism: ClientMechanism) -> int:
-        """Say who this side is, with nothing outstanding; return how long (ms) that is good, 0 for ever.
+        """Authenticate, with nothing outstanding; return the session's lifetime in ms, 0 for no end.
 
         Raises:
             KafkaError: as `send` and `receive`; sasl_authentication_failed, unsupported_sasl_mechanism or
-                illegal_sasl_state: the connection is of no use.
+                illegal_sasl_state: the connection is unusable.
         """
         max_response_bytes = self._max_response_bytes
         self._max_response_bytes = min(max_response_bytes, MAX_ANSWER_BYTES)
@@ -132,7 +129,7 @@ class BlockingChannel:
         begun_s = time.monotonic()
         try:
             session_ms = self.authenticate(login(self.peer))
-        except BaseException:  # nobody would say it again later
+        except BaseException:  # no later call would raise it again
             self.close()
             raise
         if session_ms:
@@ -282,7 +279,6 @@ class BlockingChannel:
 
 
 def _send_all(connected: socket.socket, chunks: list[Chunk]) -> None:
-    """Send bytes chunks completely, small ones together."""
     views = [memoryview(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview)]
     assert len(views) == len(chunks), "a request holds no file region"
     if isinstance(connected, ssl.SSLSocket):

@@ -34,8 +34,6 @@ _MAX_CORRELATION_ID = 0x7FFF_FFFF
 
 
 class _Outstanding:
-    """A request that waits for its response."""
-
     __slots__ = ("correlation_id", "future", "request", "timer")
 
     def __init__(
@@ -65,11 +63,11 @@ class Channel:
     ) -> None:
         self.peer = peer
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done, without an exception, when the connection is gone for whatever reason."""
+        """Done, without an exception, when the connection is lost or closed, for any reason."""
         self.closed_idle = False
-        """Whether it has gone while no request waited for a response."""
+        """Whether the connection ended while no request waited for a response."""
         self.versions: Mapping[ApiKey, SupportedVersions] | None = None
-        """What `negotiate` found: usable by both sides; None before."""
+        """Versions usable by both sides, as found by `negotiate`; None before."""
         self._loop = asyncio.get_running_loop()
         self._socket = connected
         self._descriptor = connected.fileno()
@@ -79,7 +77,7 @@ class Channel:
         self._next_correlation_id = 0
         self._outstanding: deque[_Outstanding] = deque()
         self._stream = stream
-        """Of TLS, whose handshake is complete."""
+        """The TLS stream, after its handshake; None for plain text."""
         self._wire = bytearray(0 if stream is None else SLICE_BYTES)
         self._outbox = Outbox(connected)
         if stream is not None:
@@ -105,13 +103,13 @@ class Channel:
     ) -> Self:
         """Return a connected channel; `request_timeout_ms` is the default of its requests.
 
-        `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given. With `tls` it is
-        encrypted; with a `login` both sides have proved who they are before this returns. All of that takes
-        `connect_timeout_ms` at most: the kernel accepts for a process that stands still.
+        `receive_buffer_bytes` is for SO_RCVBUF; the system sizes it if not given. With `tls` the connection
+        is encrypted; with a `login` both sides are authenticated before this returns. All of that takes
+        `connect_timeout_ms` at most: the kernel accepts connections of a process that stands still.
 
         Raises:
-            KafkaError: network_exception, when it is refused or takes longer than it may, or the two sides do
-                not trust each other (TlsHandshakeError); what `authenticate` raises.
+            KafkaError: network_exception, when the connection is refused or times out, or the TLS
+                handshake fails (TlsHandshakeError); what `authenticate` raises.
         """
         peer = f"{host}:{port}"
         connected: socket.socket | None = None
@@ -122,7 +120,7 @@ class Channel:
                     stream = None if tls is None else await _handshake(connected, tls, host, peer)
                     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
-                # No host name can be so; no thread is to be had that would look it up.
+                # An impossible host name, or no thread can be started to resolve it.
                 except (OSError, ValueError, RuntimeError) as error:
                     if connected is not None:
                         connected.close()
@@ -171,11 +169,11 @@ class Channel:
         return future
 
     async def authenticate(self, mechanism: ClientMechanism) -> int:
-        """Say who this side is, before anything else is asked; return how long (ms) that is good, 0 for ever.
+        """Authenticate, before any other request; return the session's lifetime in ms, 0 for no end.
 
         Raises:
             KafkaError: as `request`; sasl_authentication_failed, unsupported_sasl_mechanism or
-                illegal_sasl_state: the connection is of no use.
+                illegal_sasl_state: the connection is unusable.
         """
         max_response_bytes = self._max_response_bytes
         self._max_response_bytes = min(max_response_bytes, MAX_ANSWER_BYTES)
@@ -197,7 +195,7 @@ class Channel:
             raise
 
     async def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
-        """Ask for ApiVersions; return what both sides know, which `request` respects from now on.
+        """Ask for ApiVersions; return the versions both sides know, which `request` respects from now on.
 
         Raises:
             KafkaError: as `request`; or the error the other side answered with.
@@ -301,12 +299,12 @@ class Channel:
             self._loop.call_soon(self._go_on_reading)
 
     def _go_on_reading(self) -> None:
-        """Read what was received already, of which the socket tells nothing."""
+        """Read bytes already buffered by TLS, for which the socket does not become readable."""
         if not self.closed.done():
             self._on_readable()
 
     def _decrypt(self, room: memoryview) -> int:
-        """Receive into `room` what came by TLS; return how much, 0 at the end.
+        """Receive into `room` what TLS decrypts; return its length, 0 at the end.
 
         Raises:
             BlockingIOError: nothing, or nothing whole, has come.
@@ -354,7 +352,7 @@ class Channel:
 
 
 async def _handshake(connected: socket.socket, tls: ClientTls, host: str, peer: str) -> TlsStream:
-    """Return the stream of a connection on which both sides have come to trust each other.
+    """Return the stream of a connection after its TLS handshake.
 
     Raises:
         KafkaError: TlsHandshakeError, or the connection was lost amid it. The socket is closed then.
@@ -370,7 +368,7 @@ async def _handshake(connected: socket.socket, tls: ClientTls, host: str, peer: 
             stream.feed(received)
         await loop.sock_sendall(connected, stream.take())
     except OSError as error:
-        if stream.has_output:  # the other side is told why, if it can be told at once
+        if stream.has_output:  # the alert with the reason, if the socket takes it at once
             with contextlib.suppress(OSError):
                 connected.send(stream.take())
         connected.close()

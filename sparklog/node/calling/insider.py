@@ -1,4 +1,4 @@
-"""How driver and brokers connect to each other: who they say they are, and by which TLS."""
+"""Login and TLS with which driver and brokers connect to each other."""
 
 from typing import Final, NamedTuple
 
@@ -10,20 +10,20 @@ from sparklog.node.serving.tls.tls_stream import ClientTls
 
 
 class Insider(NamedTuple):
-    """What a connection between them begins with."""
+    """Login and TLS of a connection within the cluster."""
 
     login: Login | None = None
-    """Says who this is; None to those that do not ask."""
+    """None to listeners without SASL."""
     tls: ClientTls | None = None
     """None: the listener speaks plain text."""
 
     @classmethod
     def to(cls, protocol: SecurityProtocol, secret: ApplicationSecret) -> "Insider":
-        """Return it for listeners of that protocol. With TLS it makes certificates: milliseconds."""
+        """Return those for listeners of that protocol. With TLS it makes certificates: milliseconds."""
         if not protocol.is_encrypted:
             return cls(secret.login)
         return cls(secret.login, ClientTls(inside_tls(secret.tls_seed).client_context, INSIDE_NAME))
 
 
 STRANGER: Final = Insider()
-"""One that nobody knows and that speaks plain text."""
+"""A connection without login and in plain text."""

@@ -1,7 +1,7 @@
-"""How a client says who it is, what the clients, asyncio and blocking, have in common (KIP-43, KIP-152).
+"""SASL login of a client, common to the asyncio and the blocking client (KIP-43, KIP-152).
 
 SaslHandshake names the mechanism, SaslAuthenticate carries the tokens of its exchange, both in versions that
-Kafka has had since 2.5. Nothing else may be sent before the exchange is complete, and nothing is to be sent
+Kafka has had since 2.5. Nothing else may be sent before the exchange is complete, nor after it
 if the server has not proved that it knows the secret, too.
 """
 
@@ -12,11 +12,11 @@ from sparklog.node.security.sasl.mechanism import ClientMechanism, SaslError
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 MAX_ANSWER_BYTES: Final = 512 << 10
-"""How long an answer may be of one that has not proved yet who it is: as much as it takes of a client."""
+"""Largest response of an unauthenticated server: the bound that it has for a client's requests."""
 
 
 def authentication_requests(mechanism: ClientMechanism, peer: str) -> Generator[Any, Any, int]:
-    """Yield the requests to send, and be sent each response; return how long the session is, 0 for ever.
+    """Yield requests, to be sent each response; return the session's lifetime in ms, 0 for no end.
 
     Raises:
         KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED.

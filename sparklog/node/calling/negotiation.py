@@ -1,4 +1,4 @@
-"""Which versions two sides can use together; what the clients, asyncio and blocking, have in common.
+"""The versions that two sides can use, common to the asyncio and the blocking client.
 
 A client asks in the newest version of ApiVersions. A server that does not know it answers in v0 with
 UNSUPPORTED_VERSION, mostly with the versions of ApiVersions it has, and the client asks once more (KIP-511).
@@ -29,7 +29,7 @@ def api_versions_requests() -> Generator[Any, Any, None]:
         offered = [item.max_version for item in response.api_keys if item.api_key == ApiKey.API_VERSIONS]
         known = known_versions(ApiKey.API_VERSIONS)
         response = yield downgrade(newest, min([*offered, known.max_version - 1]) if offered else 0)
-    raise KafkaError(response.error_code, "the other side did not tell its API versions")
+    raise KafkaError(response.error_code, "the other side gave no API versions")
 
 
 def _software_version() -> str:

@@ -32,7 +32,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class ListenerLimits(NamedTuple):
-    """What is set for one listener alone (`listener.name...`); the largest int is none."""
+    """Bounds of one listener (`listener.name...`); the largest int is none."""
 
     max_connections: int = _INT_MAX
     max_connection_creation_rate: int = _INT_MAX
@@ -51,17 +51,17 @@ class ListenerQuota:
         windows: QuotaWindows = QuotaWindows(11, 1_000),  # noqa: B008
     ) -> None:
         self.limits = limits
-        """What holds now; it may be replaced while connections are open."""
+        """May be replaced while connections are open."""
         self._window_ms = windows.window_ms
         self._rate = SampledRate(windows)
 
     def exhausted(self, open_count: int) -> str | None:
-        """Return the quota that leaves no room beside so many connections, `None` if there is room."""
+        """Return the quota that `open_count` connections exhaust, `None` if there is room."""
         limit = self.limits.max_connections
         return f"the listener's max.connections={limit}" if open_count >= limit else None
 
     def opened(self, now_ms: int) -> int:
-        """Count a connection; return for how long the listener is to take no others."""
+        """Count a connection; return how many ms the listener must take no others."""
         bound = self.limits.max_connection_creation_rate
         if bound == _INT_MAX:
             return 0
@@ -70,7 +70,7 @@ class ListenerQuota:
 
 
 class ConnectionQuotas:
-    """The connections that are open, counted by address, and how fast they came."""
+    """Open connections, counted by address, and their rates."""
 
     def __init__(
         self,
@@ -79,18 +79,18 @@ class ConnectionQuotas:
         windows: QuotaWindows = QuotaWindows(11, 1_000),  # noqa: B008
         descriptors: DescriptorBudget | None = None,
     ) -> None:
-        """Share `descriptors` among all that are of one process; without it they are not looked at."""
+        """Share `descriptors` among all listeners of one process; without it descriptors are not counted."""
         self.descriptors = descriptors
         self.limits = limits
-        """What holds now; it may be replaced while connections are open."""
+        """May be replaced while connections are open."""
         self.rate_of: Callable[[str], float | None] = lambda address: None
-        """How many connections an address may make a second, `None` for any number; it may be replaced."""
+        """Connection rate of an address per second, `None` for no limit; may be replaced."""
         self._windows = windows
         self._open: Counter[str] = Counter()
         self._rate = SampledRate(windows)
         self._rates: dict[str, SampledRate] = {}
         self._many_rates = _MANY
-        """With so many it is looked which of them are idle."""
+        """Number of rates from which on idle ones are looked for."""
 
     def exhausted(self, address: str, *, reserved: bool) -> str | None:
         """Return the quota that leaves no room for one more connection of `address`, `None` if there is room.
@@ -111,9 +111,9 @@ class ConnectionQuotas:
         return None
 
     def held_back_ms(self, address: str, now_ms: int) -> int:
-        """Count a connection to the rate of its address; return how long to have it wait before it is closed.
+        """Count a connection in its address's rate; return how many ms to delay its closing.
 
-        0 if it may be taken. One that may not be does not count. It is closed late, or its client would make
+        0 if it may be taken. A refused connection does not count. It is closed late, or its client would make
         the next one at once.
         """
         bound = self.rate_of(address)
@@ -130,7 +130,7 @@ class ConnectionQuotas:
         return held_back_ms
 
     def opened(self, address: str, now_ms: int, *, reserved: bool) -> int:
-        """Count a connection; return for how long its listener is to take no others.
+        """Count a connection; return how many ms its listener must take no others.
 
         max.connection.creation.rate does not hold for a `reserved` listener either.
         """
@@ -144,7 +144,6 @@ class ConnectionQuotas:
         return min(self._rate.throttle_ms(bound, now_ms), self._windows.window_ms)
 
     def closed(self, address: str) -> None:
-        """Count it no more."""
         if self.descriptors is not None:
             self.descriptors.closed()
         self._open[address] -= 1

@@ -1,10 +1,10 @@
-"""File descriptors: how many of the process connections may take, so that there are some left for its files.
+"""Bound on the file descriptors of connections, so that some are left for the process's files.
 
-Whoever connects takes one, and could take all there are by connecting and saying nothing. A log that has none
-left cannot begin its next segment, and no snapshot can be written. So connections have half of what
-everything else in the process leaves: new ones are refused beyond it, and when it is the files that have
-become more, idle ones are closed. A listener that is reserved for the cluster itself takes new ones up to
-three quarters, and closes none.
+Every connection takes one, and silent clients could take all. A log without a descriptor cannot begin its
+next segment, and no snapshot can be written. So connections have half of the descriptors that everything else
+in the process leaves: new ones are refused beyond it, and when the number of files grows, idle ones are
+closed. A listener that is reserved for the cluster itself takes new ones up to three quarters, and closes
+none.
 
 Order for the caller, all on one event loop: `measure` before the first connection is taken and every second
 or so; `has_room` before each, `opened` when it is taken and `closed` once when it ends.
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class DescriptorBudget:
-    """What the connections of one process may take."""
+    """The descriptors that the connections of one process may take."""
 
     def __init__(self, limit: int, in_use: Callable[[], int]) -> None:
         self.limit = limit
@@ -31,11 +31,11 @@ class DescriptorBudget:
         self._in_use = in_use
         self._connection_count = 0
         self._left = limit
-        """How many descriptors everything but connections leaves."""
+        """Descriptors that everything but connections leaves."""
 
     @classmethod
     def of_process(cls) -> Self:
-        """Return the budget of this process, once its limit is as high as it may be."""
+        """Return the budget of this process, after raising its soft limit as far as possible."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
             try:
@@ -46,31 +46,27 @@ class DescriptorBudget:
         return cls(sys.maxsize if soft == resource.RLIM_INFINITY else soft, open_descriptors)
 
     def measure(self) -> None:
-        """Look how many descriptors are in use."""
+        """Measure how many descriptors are in use."""
         self._left = max(0, self.limit - (self._in_use() - self._connection_count))
 
     def has_room(self, *, reserved: bool) -> bool:
-        """Whether one more connection may be taken."""
         return self._connection_count < (self._left * 3 // 4 if reserved else self._left // 2)
 
     @property
     def excess(self) -> int:
-        """How many connections are to end, for there to be enough left for files."""
+        """Connections that must end to leave enough descriptors for files."""
         return max(0, self._connection_count - self._left // 2)
 
     def opened(self) -> None:
-        """Count a connection."""
         self._connection_count += 1
 
     def closed(self) -> None:
-        """Count it no more."""
         self._connection_count -= 1
 
 
 def open_descriptors() -> int:
-    """Return how many file descriptors this process has open."""
     try:
-        # Since 6.2 Linux tells without counting them, which takes 10 ms where there are 30,000.
+        # Since 6.2 Linux knows the number; counting takes 10 ms where there are 30,000.
         count = Path("/proc/self/fd").stat().st_size
     except FileNotFoundError:
         count = 0

@@ -1,10 +1,10 @@
-"""Connections that a listener takes for driver and brokers alone: each has to be one of them.
+"""Reserve of connections for driver and brokers, which each connection has to prove to be.
 
-A listener of the inside takes no others. One of clients takes these beyond its bounds: clients that use up
-max.connections, or the descriptors, must not keep out the brokers, who come to the same listener. Who
-connects is not known before he has logged in. So up to `MAX_WAITING` are taken, each of which is closed
-unless it is of the inside within `LOGIN_S`. One more, and the oldest is given up: whoever floods it can't
-keep out who logs in at once.
+A listener for the cluster alone takes no others. A listener of clients takes these beyond its bounds: clients
+that use up max.connections, or the descriptors, must not keep out the brokers, which connect to the same
+listener. The principal of a connection is unknown before its login. So up to `MAX_WAITING` are taken, each of
+which is closed unless it has the cluster's principal within `LOGIN_S`. With one more, the oldest is closed: a
+flood of connections cannot keep out a broker that logs in at once.
 
 Belongs to one event loop.
 """
@@ -22,26 +22,23 @@ LOGIN_S: Final = 10.0
 
 
 class _Waiting(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that the reserve uses."""
 
     principal: Principal | None
 
-    def refuse(self, reason: str, what: str) -> None:
-        """Close it."""
+    def refuse(self, reason: str, what: str) -> None: ...
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once when it is lost."""
+        """Call `callback` once when the connection is lost."""
 
 
 class InsideReserve:
-    """Those of one listener."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[_Waiting, asyncio.TimerHandle] = {}
 
     def admit(self, connection: _Waiting, exhausted: str) -> None:
-        """Have a connection show that it is of the inside; `exhausted` says what leaves others no room."""
+        """Give a connection `LOGIN_S` for a cluster principal; `exhausted` is the bound reached."""
         if len(self._waiting) >= MAX_WAITING:
             oldest = next(iter(self._waiting))
             self._waiting[oldest].cancel()
@@ -50,7 +47,6 @@ class InsideReserve:
         connection.on_close(partial(self._forget, connection))
 
     def close(self) -> None:
-        """Look after none of them any more."""
         for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()

@@ -1,10 +1,10 @@
-"""The log of what a peer can cause as often as it likes: once a minute for each reason, and the count.
+"""Rate limit of log lines that a peer can cause: one a minute for each reason, and the count.
 
-The first line of a kind, a reason and an address, is written at once. What follows within the minute is
-counted; at its end one line has the last of them and how many there were. The kinds that are told apart are
-bounded: beyond that many, addresses no longer are.
+The first line of a kind, a reason and an address, is written at once. Those that follow within the minute are
+counted; at its end one line has the last of them and their number. The number of kinds is bounded: beyond it,
+addresses are not distinguished.
 
-Belongs to one event loop. `close` says what is still counted.
+Belongs to one event loop. `close` writes the pending counts.
 """
 
 import asyncio
@@ -33,8 +33,6 @@ class _Repeated:
 
 
 class RateLimitedLog:
-    """See the module."""
-
     def __init__(self, logger: logging.Logger, loop: asyncio.AbstractEventLoop) -> None:
         self._logger = logger
         self._loop = loop
@@ -43,7 +41,7 @@ class RateLimitedLog:
     def write(self, level: int, address: str, reason: str, line: str, **details: Any) -> None:
         """Write `line`, unless the same `reason` was written of that address a short while ago.
 
-        There is a bounded number of reasons; what varies is in `line`. `details` are those of
+        The number of reasons is bounded; varying texts belong into `line`. `details` are those of
         `logging.Logger.log`, for the first line.
         """
         kind = self._kind(level, address, reason)
@@ -56,7 +54,7 @@ class RateLimitedLog:
             repeated.last_line = line
 
     def close(self) -> None:
-        """Write what is still counted."""
+        """Write the pending counts."""
         repeated, self._repeated = self._repeated, {}
         for kind, each in repeated.items():
             each.timer.cancel()

@@ -1,16 +1,16 @@
-"""How long an event loop stands still, as a figure, and what it was at, as a line in the log.
+"""Stalls of an event loop: their length as a metric, and the stalled code as a line in the log.
 
 Everything on a loop waits while one callback runs. The loop's own selector (`TurnSelector`) knows exactly how
-long the loop was away from it. A thread beside the loop (`LoopWatch`) looks ten times a second, and where a
-turn has lasted for that long, it asks the loop's thread by a signal what that is at. So nothing is put into
-the way of a request, and nothing has to be named beforehand. What is told of it is said in `stalls`.
+long the loop was away from it. A thread beside the loop (`LoopWatch`) looks ten times a second, and if a turn
+has lasted for that long, it asks the loop's thread for its stack by a signal. So requests pay nothing, and no
+code has to be instrumented. `stalls` decides which stalls are logged.
 
-A thread tells of its own frames and of no other's. CPython makes frame objects while `f_back` is followed,
+A thread reads its own frames and no other's. CPython makes frame objects while `f_back` is followed,
 which may collect garbage and let another thread run: if the frames are that thread's, they are gone by then,
 and the process dies (CPython 3.11). faulthandler's timer walks them without the interpreter's lock. A signal
 handler of Python's runs on the main thread between two of its own bytecodes, so nothing moves below it; loops
-of other threads are measured only. SIGURG is what Go interrupts its own threads with, for the same reasons:
-nothing else sends it, and where no handler is installed it does nothing.
+of other threads are measured only. Go interrupts its own threads with SIGURG, for the same reasons: nothing
+else sends it, and without a handler it does nothing.
 """
 
 import asyncio
@@ -53,14 +53,13 @@ class TurnSelector(selectors.DefaultSelector):
         super().__init__()
         self.turn_began_s = time.perf_counter()
         self.waits = False
-        """Whether the loop waits for something to happen, and so cannot stand still."""
+        """Whether the loop waits for events, and so cannot stall."""
         self.waited_s = 0.0
-        """For how long it has waited in all."""
+        """Total time of waiting."""
         self._longest_s = 0.0
         self._longest = _Turn(0.0, 0.0)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as selectors do."""
         called_s = time.perf_counter()
         if called_s - self.turn_began_s > self._longest_s:
             self._note(self.turn_began_s, called_s)
@@ -74,7 +73,7 @@ class TurnSelector(selectors.DefaultSelector):
         return events
 
     def take_longest(self) -> _Turn:
-        """Return the longest turn since the last call, and begin anew."""
+        """Return the longest turn since the last call, and begin the next measurement."""
         longest, self._longest, self._longest_s = self._longest, _Turn(0.0, 0.0), 0.0
         return longest
 
@@ -90,7 +89,7 @@ class _Beat(NamedTuple):
 
 
 class LoopWatch:
-    """Watches one loop from a thread beside it. To be started and stopped on the loop's thread."""
+    """Watches one loop from a thread beside it. Start and stop it on the loop's thread."""
 
     def __init__(self, selector: TurnSelector, say: Callable[[int, str], None]) -> None:
         self._selector = selector
@@ -101,9 +100,9 @@ class LoopWatch:
         self._lags_ms: deque[int] = deque([0], maxlen=LAG_SECONDS)
         """The longest stall of each of the last seconds."""
         self._asked_s = 0.0
-        """When the turn began about which the loop's thread was asked last."""
+        """Start of the turn for which the loop's thread was last asked for its stack."""
         self._told: dict[float, str] = {}
-        """What the loop's thread was at, by when the turn began."""
+        """Stack of the loop's thread, by the start of the turn."""
         self._is_asked = (
             threading.current_thread() is threading.main_thread() and signal.getsignal(_ASK) is signal.SIG_DFL
         )
@@ -115,12 +114,12 @@ class LoopWatch:
 
     @property
     def max_lag_ms(self) -> int:
-        """For how long the loop stood still at most, in the last `LAG_SECONDS`."""
+        """The longest stall in the last `LAG_SECONDS`."""
         return max(self._lags_ms)
 
     @property
     def waited_s(self) -> float:
-        """For how long the loop had nothing to do, in all."""
+        """Total time without work."""
         return self._selector.waited_s
 
     @classmethod
@@ -129,7 +128,6 @@ class LoopWatch:
         return _watches.get(asyncio.get_running_loop())
 
     def start(self) -> None:
-        """Begin."""
         if self._is_asked:
             signal.signal(_ASK, self._tell)
             signal.siginterrupt(_ASK, False)  # calls into C libraries go on by themselves
@@ -137,7 +135,7 @@ class LoopWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and tell of the last second."""
+        """Stop, and report the last second."""
         self._stopped.set()
         self._thread.join()
         if self._is_asked:
@@ -146,8 +144,8 @@ class LoopWatch:
         self._report()
 
     def _tell(self, number: int, frame: FrameType | None) -> None:
-        """Note what this thread is at; called between any two bytecodes, so without locks and log lines."""
-        # An error in here would be raised in whatever this has interrupted.
+        """Note this thread's stack; called between any two bytecodes, so without locks and log lines."""
+        # An error in here would be raised in the interrupted code.
         with contextlib.suppress(RecursionError, MemoryError):
             if not self._selector.waits:
                 self._told[self._selector.turn_began_s] = _doing(frame)
@@ -167,14 +165,14 @@ class LoopWatch:
         )
 
     def _unscheduled_s(self) -> float:
-        """Return how long the loop's thread has waited for a processor in all; 0 where no kernel tells."""
+        """Return the total time the loop's thread was ready to run; 0 if the kernel does not count it."""
         try:
             return int(self._scheduling.read_bytes().split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
             return 0.0
 
     def _look(self) -> None:
-        """Ask what the loop is at, once a turn, if it has been at it since the last beat."""
+        """Ask for the loop's stack, once a turn, if the turn has lasted since the last beat."""
         began_s = self._selector.turn_began_s
         if self._selector.waits or began_s == self._asked_s or self._beats[-1].at_s - began_s < BEAT_S:
             return
@@ -192,7 +190,7 @@ class LoopWatch:
             self._say(level, f"the event loop stood still for {stall}")
 
     def _stall(self, turn: _Turn) -> Stall:
-        """Say what is known of a turn, by the beats around it."""
+        """Return the stall of a turn, by the beats around it."""
         beats = list(self._beats)
         first = next((beat for beat in reversed(beats) if beat.at_s <= turn.began_s), beats[0])
         last = next((beat for beat in beats if beat.at_s >= turn.ended_s), beats[-1])
@@ -215,7 +213,7 @@ def _ms(seconds: float) -> int:
 
 
 def _doing(frame: FrameType | None) -> str:
-    """Return the calls within the callback that a loop runs, the outermost first, and where it is."""
+    """Return the calls within the callback that a loop runs, the outermost first, and the line."""
     calls: list[str] = []
     where: str | None = None
     while frame is not None and not _is_loop(frame):

@@ -1,8 +1,8 @@
-"""What stands before every handler: who asks, for how long he is to hold back, and whether he may.
+"""Admission of requests before their handler: authentication, throttling and authorization.
 
-Who asks is known of the connection (`authentication`). The dispatcher asks the other two of every request, in
-this order: one that is denied has come all the same, and counts. Those here are for a listener that anybody
-may use for anything, as fast as he can; another one is given others (SASL, quotas, ACLs).
+A connection's principal is known from `authentication`. The dispatcher meters each request and then
+authorizes it, so that a denied request counts as well. The defaults here are for a listener that accepts
+every client without limits; other listeners have SASL, quotas and ACLs.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ _ANYBODY: Final = Authentication()
 
 
 class Meter(Protocol):
-    """Counts what one request takes of what its client may have."""
+    """Counts the resources that one request uses of its client's quotas."""
 
     throttle_ms: int
-    """For how long the client is to hold back because it came."""
+    """The client's throttle time for the arrival of the request."""
 
     def worked(self, worked_s: float) -> int:
-        """Take in how long it was worked at as yet; return for how many ms the client is to hold back."""
+        """Record the time spent on the request so far; return the client's throttle time in ms."""
 
 
 def _permit_all(request: Request, handler: Handler) -> Any:
@@ -33,14 +33,13 @@ def _unlimited(request: Request) -> Meter | None:
 
 
 class Admission(NamedTuple):
-    """How one listener admits requests. What refuses one raises a KafkaError, as a handler does."""
+    """How one listener admits requests. A request is refused by raising KafkaError, as in a handler."""
 
     authentication: Authentication = _ANYBODY
-    """Finds out who is at the other end of a connection."""
     authorize: Callable[[Request, Handler], Any] = _permit_all
-    """Answers a request, which has its principal, by the handler as far as it may be answered."""
+    """Calls the handler with the request, which has its principal, as far as that principal is authorized."""
     meter: Callable[[Request], Meter | None] = _unlimited
-    """Begins to count a request; None if nothing limits its client."""
+    """Begins to meter a request; None if nothing limits its client."""
 
 
 OPEN: Final = Admission()

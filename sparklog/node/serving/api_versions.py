@@ -1,8 +1,8 @@
 """Answers ApiVersions out of a listener's table (KIP-35, KIP-511, KIP-584).
 
 A request in a version that is not known is answered in v0 with UNSUPPORTED_VERSION and the versions of
-ApiVersions itself, and the connection is kept, so that a newer client can ask again. Its body is not read.
-Where clients have to log in, one that was answered is not answered again before (`machine/authenticator.py`).
+ApiVersions itself, and the connection is kept, so that a newer client can ask again. Its body is not read. A
+client of SASL that has its response gets no second one before it has logged in (`machine/authenticator.py`).
 """
 
 import re
@@ -19,26 +19,24 @@ from sparklog.protocol.codec.apis import ApiKey, SupportedVersions, known_versio
 from sparklog.protocol.errors import ErrorCode
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What client software names and versions look like from v3 on; others are INVALID_REQUEST (KIP-511)."""
+"""Pattern of client software names and versions from v3 on; others are INVALID_REQUEST (KIP-511)."""
 
 _KEPT_CHARACTERS: Final = 256
-"""So much of either is kept for each connection; they need not have logged in."""
+"""Characters of name and version kept for each connection, which may be unauthenticated."""
 
 _NO_FEATURES: Final = Features(supported={}, finalized={}, finalized_epoch=-1)
 
 _ADVERTISED_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
-"""librdkafka will not produce to a broker whose Produce does not begin at 0; Kafka 4 claims it does, too."""
+"""librdkafka does not produce to a broker whose Produce versions do not begin at 0; Kafka 4 claims 0, too."""
 
 
 class _Authenticated(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that this handler uses."""
 
     authenticator: Authenticator
 
 
 class ApiVersionsHandler:
-    """The handler of one listener."""
-
     supported = known_versions(ApiKey.API_VERSIONS)
 
     def __init__(
@@ -56,7 +54,6 @@ class ApiVersionsHandler:
         self._features = features
 
     def handle(self, request: Request) -> Any:
-        """Return the table and the features; handler of every known version."""
         body = request.body
         if request.api_version >= 3 and not (
             _SOFTWARE_NAME.fullmatch(body.client_software_name)
@@ -88,7 +85,6 @@ class ApiVersionsHandler:
         )
 
     def handle_unsupported_version(self, request: Request) -> Any:
-        """Return the v0 answer to a version that is not known."""
         return v0.ApiVersionsResponse(
             error_code=ErrorCode.unsupported_version,
             api_keys=(

@@ -1,9 +1,9 @@
-"""Who is at the other end of a listener's connections: the requests by which they say so, and what follows.
+"""Authentication of a listener's connections: the SASL requests and their consequences.
 
-A connection has a principal from the start where nobody is asked, and else once SASL has found out
-(`machine/authenticator.py`, of which each connection has one). After a failure the answer leaves only when
-`connection.failed.authentication.delay.ms` is over, and the connection is closed behind it: who guesses
-passwords has to wait.
+A connection has a principal from the start on a listener without SASL, and otherwise once the SASL exchange
+is complete (each connection has an authenticator, see `machine/authenticator.py`). After a failure the
+response is sent only after `connection.failed.authentication.delay.ms`, and the connection is closed behind
+it, which slows down guessing of passwords.
 
 Source: Kafka's SaslServerAuthenticator, and Selector.delayCloseOnAuthenticationFailure.
 """
@@ -22,25 +22,23 @@ from sparklog.protocol.codec.encoded import RawResponse
 from sparklog.protocol.errors import ErrorCode
 
 UNAUTHENTICATED_MAX_BYTES: Final = 512 << 10
-"""How long a frame may be before it is known whose it is, as in Kafka."""
+"""Largest frame of an unauthenticated connection, as in Kafka."""
 DEFAULT_FAILED_DELAY_MS: Final = 100
 
 
 class _Authenticated(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that these handlers use."""
 
     authenticator: Authenticator
 
     def authenticated(self) -> None:
-        """Go by what the authenticator says now."""
+        """Adopt the authenticator's present principal."""
 
     def begin_session(self, lifetime_ms: int) -> None:
-        """Who it is has just been said, and is good for so long."""
+        """Begin a session: the principal is valid for `lifetime_ms`."""
 
 
 class Authentication:
-    """The authentication of one listener's connections."""
-
     def __init__(
         self,
         mechanisms: Mechanisms | None = None,
@@ -51,10 +49,10 @@ class Authentication:
         ready: Sequence[asyncio.Event] = (),
         upkeep: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`principal` is whoever connects before he has said more; None where he has to, by SASL.
+        """`principal` is that of a new connection; None where SASL has to establish it.
 
-        Clients wait until it is `ready`: before, nobody knows their credentials. `upkeep` keeps fresh what is
-        known of them.
+        Clients wait for the events `ready`: before, credentials are not loaded. `upkeep` keeps the
+        credentials fresh.
         """
         self._ready = ready
         self._upkeep = upkeep
@@ -65,22 +63,20 @@ class Authentication:
         self.max_receive_bytes = max_receive_bytes
 
     def start(self) -> None:
-        """Keep fresh what is known of clients, until `close`; on the listener's loop."""
+        """Start the upkeep of credentials, until `close`; on the listener's loop."""
         if self._upkeep is not None:
             self._keeping = asyncio.get_running_loop().create_task(self._upkeep())
 
     async def close(self) -> None:
-        """Leave it alone."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
 
     def begin(self) -> Authenticator:
-        """Return what is known of a connection that was just made."""
         return Authenticator(self._mechanisms, self._principal)
 
     def apis(self) -> dict[ApiKey, Api]:
-        """Return the rows of a listener's table by which connections say who they are."""
+        """Return the rows of the SASL requests in a listener's table."""
         return {
             ApiKey.SASL_HANDSHAKE: Api(0, 1, self._handshake, many=False),
             ApiKey.SASL_AUTHENTICATE: Api(0, 2, self._authenticate, many=False),
@@ -119,7 +115,7 @@ class Authentication:
         if answer.session_lifetime_ms:
             connection.begin_session(answer.session_lifetime_ms)
         if is_bare:
-            # Who is refused is told nothing.
+            # A refused client learns no reason.
             response = NO_RESPONSE if answer.reason is not None else RawResponse(answer.token)
         else:
             response = _response(answer)

@@ -83,7 +83,6 @@ class ReceiveBuffer:
             self.readable = memoryview(self._kept)
 
     def release(self) -> None:
-        """Give everything back; the connection is gone."""
         self._detach()
         self._kept = b""
         self.start = self.end = 0

@@ -1,12 +1,12 @@
-"""One accepted connection: frames in, answers out in the order of the requests; the dispatcher is between.
+"""One accepted connection: frames in, responses out in the order of the requests; the dispatcher is between.
 
 Rules kept:
-- A connection whose answers are not being read, or which has `max_outstanding_requests` unanswered, is not
+- A connection whose responses are not being read, or which has `max_outstanding_requests` unanswered, is not
   read from until that changes; what it may still send fills its own socket buffers.
 - One turn of the loop handles a bounded number of requests of one connection, for a bounded time, and
   receives once. While a request that takes longer goes on in later turns (`hold`), the next ones wait.
 - A frame's length is believed only up to `max_request_bytes`, and memory follows what was received.
-- A connection whose client is to hold back is not read from until it may go on (`mute`), whatever it sends.
+- A connection whose client is throttled is not read from until the throttle time is over (`mute`).
 - When the connection is lost, every exchange of it is abandoned.
 
 The reader is left registered with the loop while reading is paused, and taken away only if it fires: mostly
@@ -37,13 +37,13 @@ from sparklog.protocol.codec.frames import LENGTH, MIN_REQUEST_BYTES
 _REQUESTS_PER_TURN: Final = 64
 _FLUSH_ABOVE_BYTES: Final = 256 << 10
 _TLS_HANDSHAKE: Final = 0x1603
-"""What a TLS client sends first, read as the beginning of a frame's length."""
+"""The first bytes of a TLS client, read as the beginning of a frame's length."""
 NOTED_WORK_S: Final = 0.0002
-"""Shorter turns of a connection are not counted: it would cost them more than it is worth."""
+"""Shorter turns of a connection are not counted: counting them would cost more than it is worth."""
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its listener."""
+    """The part of a listener that a connection uses."""
 
     name: str
     loop: asyncio.AbstractEventLoop
@@ -58,10 +58,9 @@ class ConnectionOwner(Protocol):
     dispatcher: Dispatcher
 
     def flush_soon(self, connection: "Connection") -> None:
-        """Have `connection.flush()` called before the loop waits again."""
+        """Schedule `connection.flush()` before the loop waits again."""
 
-    def connection_closed(self, connection: "Connection") -> None:
-        """Forget the connection."""
+    def connection_closed(self, connection: "Connection") -> None: ...
 
 
 class Connection:
@@ -107,7 +106,7 @@ class Connection:
         self.active = True
         """Set by every byte in or out; the listener clears it to find idle connections."""
         self.has_asked = False
-        """Whether it has brought a request."""
+        """Whether it has sent a request."""
         self.flush_scheduled = False
         self._owner = owner
         self._socket = connected
@@ -116,7 +115,7 @@ class Connection:
         self._frame_bytes = 0
         """Size with its length of the frame that has begun, 0 when not known."""
         self._claim = MemoryClaim(self)
-        """What the frame that has begun has claimed of the owner's memory."""
+        """Claim of the incomplete frame on the owner's memory."""
         self._exchanges: deque[Exchange] = deque()
         self._outbox = Outbox(connected)
         self._close_callbacks: list[Callable[[], None]] = []
@@ -124,11 +123,11 @@ class Connection:
         self._in_turn = False
         self.share_ends_s = 0.0
         self.holds = 0
-        """How many of its requests are read, handled or answered in later turns; nothing is read then."""
+        """Requests that are read, handled or answered in later turns; nothing is read while there is one."""
         self._unmuting: asyncio.TimerHandle | None = None
-        """When it goes on reading; None while it is not mute."""
+        """When reading resumes; None while it is not mute."""
         self._session: asyncio.TimerHandle | None = None
-        """When who it is has to be said again; None while that is good for ever."""
+        """When the session expires; None for a session without end."""
         self.authenticator: Authenticator = owner.authentication.begin()
         self.principal: Principal | None = None
         self._min_frame_bytes = self._max_frame_bytes = 0
@@ -140,18 +139,18 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for an answer here."""
+        """Whether no request waits for its response here."""
         return not self._exchanges
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once when the connection is lost, at once if it already is."""
+        """Call `callback` once when the connection is lost, at once if it already is."""
         if self.closed:
             callback()
         else:
             self._close_callbacks.append(callback)
 
     def close(self) -> None:
-        """Close the socket and tell everyone who waits; calling again has no effect."""
+        """Close the socket and abandon every exchange; calling again has no effect."""
         if self.closed:
             return
         self.closed = True
@@ -176,7 +175,7 @@ class Connection:
             callback()
 
     def authenticated(self) -> None:
-        """Go by what the authenticator says now."""
+        """Adopt the authenticator's present principal."""
         owner = self._owner
         self.principal = self.authenticator.principal
         self._min_frame_bytes = 0 if self.authenticator.takes_bare_tokens else MIN_REQUEST_BYTES
@@ -187,7 +186,7 @@ class Connection:
                 self._session.cancel()
 
     def begin_session(self, lifetime_ms: int) -> None:
-        """It has just said who it is, which is good for so long, whatever else it says meanwhile."""
+        """Expire the authentication after `lifetime_ms`."""
         if not self.closed:
             self._session = self._owner.loop.call_later(lifetime_ms / 1000, self._session_is_over)
 
@@ -211,7 +210,7 @@ class Connection:
 
     @closing_on_error
     def _take_turn(self) -> None:
-        """Receive, as could not be done in the turn in which there was something to receive."""
+        """Receive in a later turn than the one in which the socket became readable."""
         if self.closed or self._must_pause():
             return
         self._paused = False
@@ -222,7 +221,7 @@ class Connection:
         try:
             received_bytes = self._socket.recv_into(self._room())
         except (BlockingIOError, InterruptedError):
-            # What came before may wait for this turn: it was received after this one was asked for.
+            # Earlier requests may wait for this turn: they were received after it was scheduled.
             self._handle_received()
             return
         except OSError as error:
@@ -236,7 +235,7 @@ class Connection:
         self._handle_received()
 
     def _room(self) -> memoryview:
-        """Return where to receive into; of who has not said who he is a little, until he has claimed more."""
+        """Return where to receive into; little room before authentication, until memory is claimed."""
         room = self._received.room(self._frame_bytes)
         return room if self.principal is not None or self._claim.size_bytes else room[:KEEP_SMALL_BYTES]
 
@@ -287,7 +286,7 @@ class Connection:
         if self.closed:
             return
         if self.holds:
-            self._paused = True  # what they work at lies in the buffer
+            self._paused = True  # their frames lie in the buffer
             return
         received.settle()
         if not self._paused:
@@ -323,10 +322,11 @@ class Connection:
             self._reader_registered = True
 
     def _claim_memory(self, size: int) -> None:
-        """Claim what the frame that has begun will take, or wait until there is some.
+        """Claim the memory of the incomplete frame, or wait until there is some.
 
-        Those who have not said who they are share what there is for them, or they could keep others' requests
-        out. What each of them may hold anyway is not claimed: a login must not wait for who never ends his.
+        Unauthenticated connections share a memory of their own, or they could keep others' requests out. The
+        bytes that each of them may hold anyway are not claimed: a login must not wait for one that never
+        completes.
         """
         if self.principal is None and size <= KEEP_SMALL_BYTES:
             return
@@ -348,12 +348,12 @@ class Connection:
     # Answering
 
     def expect(self, exchange: Exchange) -> None:
-        """Keep a place for the answer, behind those of earlier requests."""
+        """Reserve the response's place, behind those of earlier requests."""
         self.has_asked = True
         self._exchanges.append(exchange)
 
     def answered(self) -> None:
-        """Send what has its answer, up to the first that has none."""
+        """Send the responses that are complete, up to the first that is not."""
         exchanges = self._exchanges
         if (chunks := exchanges[0].chunks) is None:
             return
@@ -366,18 +366,18 @@ class Connection:
             self._owner.flush_soon(self)
 
     def hold(self) -> None:
-        """Read nothing more, until `release` was called as often."""
+        """Stop reading, until `release` was called as often."""
         self.holds += 1
 
     def release(self) -> None:
-        """Go on reading in a later turn."""
+        """Resume reading in a later turn, after as many calls as of `hold`."""
         self.holds -= 1
         if not self.holds:
             self._claim.give_back()
         self._owner.turns.wait(self._resume)
 
     def mute(self, duration_ms: int) -> None:
-        """Read nothing more for a time; what is longest holds."""
+        """Stop reading for a time; the longest of several holds."""
         ends_s = self._owner.loop.time() + duration_ms / 1000
         if self._unmuting is not None:
             if ends_s <= self._unmuting.when():
@@ -391,16 +391,16 @@ class Connection:
         self._owner.turns.wait(self._resume)
 
     def note(self, reason: str, what: str) -> None:
-        """Log that a request was refused by an answer."""
+        """Log that a request was refused by its response."""
         self._log(logging.WARNING, reason, f"refused {self.peer}: {what}")
 
     def refuse(self, reason: str, what: str) -> None:
-        """Send what was asked before, and close, because of what the other side sent."""
+        """Send the earlier responses, and close, because of an error of the other side."""
         self.flush()
         self._close(logging.WARNING, reason, f"closing the connection of {self.peer}: {what}")
 
     def fail(self, reason: str, what: str, error: BaseException) -> None:
-        """Send what was asked before, and close, because of a mistake here."""
+        """Send the earlier responses, and close, because of an error of this side."""
         self.flush()
         line = f"{what} from {self.peer} failed; closing the connection"
         self._close(logging.ERROR, reason, line, exc_info=error)
@@ -408,7 +408,7 @@ class Connection:
     # Sending
 
     def flush(self) -> None:
-        """Send what is answered, as far as the socket takes it; the rest follows by itself."""
+        """Send complete responses, as far as the socket takes them; the rest follows by itself."""
         self.flush_scheduled = False
         if self.closed or self._warming:
             return

@@ -1,19 +1,19 @@
 """The one path of a listener's requests: authenticate, throttle, authorise, handle, measure.
 
-    frame -> header, route, body -> admission -> handler -> answer, at once or later -> bytes -> connection
+    frame -> header, route, body -> admission -> handler -> response, at once or later -> bytes -> connection
 
 Rules kept:
 - Of a request of a connection without a principal only the header is read, unless it leads to one
   (`machine/authenticator.py`), and they are answered one after the other. One with a principal pays nothing.
-- Whatever a handler returns (`requests`), its answer takes the same way: an awaitable is driven (`turns`)
-  until there is a response, `_answer` makes its bytes. Nothing else says a throttle time, or measures.
-- The answer of a client that is to hold back leaves at once, and says for how long; nothing is read from its
-  connection for so long (KIP-219), so that whoever does not listen gains nothing.
-- What takes long, be it to read a request, to handle it or to write its answer, is done in later turns
-  (`turns`). Nothing more is read from the connection meanwhile: what is worked at lies in its buffer, and a
-  producer's second batch must not overtake its first.
-- A KafkaError that escapes a handler is the answer, where the row of the table says how the API refuses a
-  request as a whole; everything else that escapes closes the connection, and never stops the loop.
+- Every result of a handler (`requests`) takes the same way: an awaitable is driven (`turns`) until there is a
+  response, `_answer` makes its bytes. Throttle times and metrics are set here and nowhere else.
+- The response to a throttled client leaves at once, with the throttle time; nothing is read from its
+  connection for so long (KIP-219), so that a client that ignores it gains nothing.
+- Long work (reading a request, handling it, writing its response) is done in later turns (`turns`). Nothing
+  more is read from the connection meanwhile: the request lies in its buffer, and a producer's second batch
+  must not overtake its first.
+- A KafkaError of a handler becomes the response, where the API's row says how it refuses a request as a
+  whole; any other exception closes the connection, and never stops the loop.
 """
 
 import asyncio
@@ -46,8 +46,6 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Dispatcher:
-    """The requests of one listener."""
-
     def __init__(self, listener_name: str, routes: Routes, admission: Admission, turns: Turns) -> None:
         self._listener_name = listener_name
         self._routes = routes
@@ -55,7 +53,7 @@ class Dispatcher:
         self._turns = turns
 
     def dispatch(self, connection: Answering, frame: memoryview) -> None:
-        """Have the request in `frame` answered by `connection`; let go of the frame as soon as possible."""
+        """Handle the request in `frame`; release the frame as soon as possible."""
         received_s = perf_counter()
         principal = connection.principal
         try:
@@ -116,12 +114,11 @@ class Dispatcher:
             frame.release()
 
     async def _read(self, exchange: Exchange, request: Request, position: int) -> Any:
-        """Read a request that is too large to be read in one go, and have it handled."""
+        """Read a request that is too large to be read in one go, in steps, and handle it."""
         request.body = await read_request_body_in_steps(exchange.route.codec, request.frame, position)
         return self._handled(exchange, request)
 
     def _handled(self, exchange: Exchange, request: Request) -> Any:
-        """Return what the handler does, if the request is admitted."""
         if exchange.route.metrics_of is not None:
             exchange.metrics = exchange.route.metrics_of(request.body)
         meter = self._meter(request)
@@ -131,7 +128,7 @@ class Dispatcher:
         return self._authorize(request, exchange.route.handler)
 
     def finished(self, exchange: Exchange, result: Any) -> Awaitable[Any] | None:
-        """Answer with what a request's coroutine has returned, or return what is to be awaited yet."""
+        """Answer with a coroutine's result, or return the awaitable that it leads to."""
         if is_awaitable(result):
             if not exchange.connection.closed:
                 return result  # type: ignore[no-any-return]
@@ -157,7 +154,7 @@ class Dispatcher:
                 self._answer(exchange, response.response)
                 exchange.connection.refuse(response.reason, f"{exchange}: {response.what}")
                 return
-            exchange.metrics.errors[_NONE] += 1  # of ready bytes nobody knows what they say
+            exchange.metrics.errors[_NONE] += 1  # the codes of ready bytes are unknown
             if response is NO_RESPONSE:
                 self._answered(exchange, [])
                 return
@@ -176,7 +173,7 @@ class Dispatcher:
         return throttled(exchange.route.codec, response, exchange.throttle_time)
 
     def _answered(self, exchange: Exchange, chunks: list[Chunk]) -> None:
-        """Give the connection the answer, when everything is known of it."""
+        """Give the connection the response's bytes, complete with throttle time."""
         self._measure(exchange)
         if exchange.connection.closed:
             return
@@ -199,7 +196,7 @@ class Dispatcher:
             exchange.meter.worked(local_s)
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Answer that the request is refused, where the API has such an answer, or close its connection."""
+        """Refuse the request by the API's response for that, or close its connection."""
         if isinstance(error, asyncio.CancelledError):
             exchange.connection.close()
             return
@@ -218,7 +215,7 @@ class Dispatcher:
             exchange.connection.fail(f"{name} {type(error).__name__}", str(exchange), error)
 
     def _is_refused(self, exchange: Exchange, error: KafkaError) -> bool:
-        """Give the answer that the API has for requests that are refused; return whether it has one."""
+        """Answer with the API's refusal; return whether it has one."""
         route, request = exchange.route, exchange.request
         if route.refuse is None or request is None or request.body is None:
             return False

@@ -1,4 +1,4 @@
-"""A request on the way to its answer: what the dispatcher and a connection know of it together."""
+"""A request on the way to its response, shared by the dispatcher and a connection."""
 
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -15,53 +15,49 @@ from sparklog.protocol.codec.encoder import Chunk
 
 
 class Answering(Peer, Protocol):
-    """What the dispatcher needs of a connection."""
+    """The part of a connection that the dispatcher uses."""
 
     authenticator: Authenticator
-    """Finds out who is at the other end."""
     share_ends_s: float
-    """Until when this turn may be worked for it, by the performance counter."""
+    """End of this turn's work for it, by the performance counter (s)."""
     holds: int
-    """How often it is held: nothing more is read from it then."""
+    """Calls of `hold` without `release`: nothing more is read while there is one."""
 
     def expect(self, exchange: "Exchange") -> None:
-        """Keep a place for the answer, behind those of earlier requests."""
+        """Reserve the response's place, behind those of earlier requests."""
 
     def answered(self) -> None:
-        """Send what has its answer, up to the first that has none."""
+        """Send the responses that are complete, up to the first that is not."""
 
     def hold(self) -> None:
-        """Read nothing more, until `release` was called as often."""
+        """Stop reading, until `release` was called as often."""
 
     def release(self) -> None:
-        """Go on reading in a later turn."""
+        """Resume reading in a later turn, after as many calls as of `hold`."""
 
     def mute(self, duration_ms: int) -> None:
-        """Read nothing more for a time."""
+        """Stop reading for a time."""
 
     def close(self) -> None:
         """Close; calling again has no effect."""
 
     def refuse(self, reason: str, what: str) -> None:
-        """Send what was asked before, and close, because of what the other side sent."""
+        """Send the earlier responses, and close, because of an error of the other side."""
 
     def fail(self, reason: str, what: str, error: BaseException) -> None:
-        """Send what was asked before, and close, because of a mistake here."""
+        """Send the earlier responses, and close, because of an error of this side."""
 
 
 class Answers(Protocol):
-    """What an exchange needs of the dispatcher."""
+    """The part of the dispatcher that an exchange uses."""
 
     def finished(self, exchange: "Exchange", result: Any) -> Awaitable[Any] | None:
-        """Answer with what the request's coroutine has returned, or return what is to be awaited yet."""
+        """Answer with a coroutine's result, or return the awaitable that it leads to."""
 
-    def failed(self, exchange: "Exchange", error: BaseException) -> None:
-        """Refuse the request, or close its connection."""
+    def failed(self, exchange: "Exchange", error: BaseException) -> None: ...
 
 
 class Exchange:
-    """One request on the way to its answer."""
-
     __slots__ = (
         "_answers",
         "answered_s",
@@ -90,26 +86,25 @@ class Exchange:
         self.connection = connection
         self.route = route
         self.request: Request | None = request
-        """None once the request waits, as what is large in it need not; but kept for an API's refusal."""
+        """None while the request waits, to free its memory; kept where the API's refusal needs it."""
         self.frame = request.frame
         self.correlation_id = request.correlation_id
         self.meter: Meter | None = None
         self.throttle_time = NO_THROTTLE
-        """What the answer tells the client to wait before its next request."""
+        """Throttle time in the response."""
         self.chunks: list[Chunk] | None = None
-        """The answer's bytes, None until it is known. Empty if the request has none."""
+        """The response's bytes, None until it is known. Empty if the request has none."""
         self.driver: CoroutineDriver | None = None
-        """What drives the handler's coroutine, until that has ended."""
+        """Drives the handler's coroutine, until that has ended."""
         self.holds = False
         """Whether it holds its connection, and keeps its frame."""
         self.holds_until_answered = False
         """Whether it holds it also while it waits."""
         self.received_s = self.resumed_s = received_s
         self.local_s = 0.0
-        """How long it was worked at, up to when that was `resumed_s`; 0 if it has not waited yet."""
+        """Time of work on the request up to `resumed_s`; 0 if it has not waited yet."""
         self.answered_s = 0.0
         self.metrics = route.metrics
-        """Where it is counted."""
         self.request_bytes = len(request.frame)
 
     def __str__(self) -> str:
@@ -117,63 +112,59 @@ class Exchange:
         return f"{self.route.api_key.name} v{version} (correlation id {self.correlation_id})"
 
     def pause(self) -> None:
-        """It waits from now on."""
         self.local_s += perf_counter() - self.resumed_s
 
     def resume(self) -> None:
-        """It is worked at from now on."""
         self.resumed_s = perf_counter()
 
     @property
     def worked_s(self) -> float:
-        """How long it was worked at as yet; it is being worked at now."""
+        """Time of work on the request so far; only while it is being worked on."""
         return self.local_s + perf_counter() - self.resumed_s
 
     def throttle(self, throttle_ms: int) -> None:
-        """Have the answer tell the client to hold back, and the connection see to it."""
+        """Put the throttle time into the response and mute the connection for it."""
         throttle_time = timedelta(milliseconds=throttle_ms)
         if throttle_time > self.throttle_time:
             self.throttle_time = throttle_time
             self.connection.mute(throttle_ms)
 
     def left_queue(self) -> None:
-        """Its answer had to wait for those of earlier requests of the connection."""
+        """Record that the response had to wait for those of earlier requests of the connection."""
         self.metrics.response_queue_time.record(perf_counter() - self.answered_s)
 
     def hold(self) -> None:
-        """Have nothing more read from its connection."""
+        """Stop reading from its connection."""
         if not self.holds:
             self.holds = True
             self.connection.hold()
 
     def release(self) -> None:
-        """Have the connection read from again, into where the frame lies."""
+        """Resume reading from the connection, into the buffer of the frame."""
         if self.holds:
             self.holds = False
             self.frame.release()
             self.connection.release()
 
     def let_go(self) -> None:
-        """Have the next requests read: it waits for others."""
+        """Read the next requests while this one waits."""
         if not self.holds_until_answered:
             self.release()
         if self.route.refuse is None:
             self.request = None
 
     def finished(self, result: Any) -> Awaitable[Any] | None:
-        """Answer with what the coroutine has returned, or return what is to be awaited yet."""
         following = self._answers.finished(self, result)
         if following is None:
             self.driver = None
         return following
 
     def failed(self, error: BaseException) -> None:
-        """Refuse the request, or close its connection."""
         self.driver = None
         self._answers.failed(self, error)
 
     def abandon(self) -> None:
-        """The connection is lost: nothing goes on for the answer."""
+        """Stop all work on the response: the connection is lost."""
         driver, self.driver = self.driver, None
         if driver is not None:
             driver.abandon()

@@ -1,7 +1,7 @@
-"""What becomes of a connection whose callback raises what nobody expected: want of memory, a mistake.
+"""Closing of a connection whose callback raises an unexpected exception: want of memory, a bug.
 
-The loop would log it and call again as long as there is something to read, and the connection would stay as
-it was left. It is closed instead, which is logged once.
+The loop would log it and call again as long as there is something to read, and the connection's state would
+be undefined. It is closed instead, which is logged once.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,14 @@ from typing import Protocol, TypeVar
 
 
 class _Failing(Protocol):
-    def fail(self, reason: str, what: str, error: BaseException) -> None:
-        """Close, because of a mistake here."""
+    def fail(self, reason: str, what: str, error: BaseException) -> None: ...
 
 
 _Connection = TypeVar("_Connection", bound=_Failing)
 
 
 def closing_on_error(callback: Callable[[_Connection], None]) -> Callable[[_Connection], None]:
-    """Return the method with its connection closed for what it raises."""
+    """Return the method; an exception of it closes the connection."""
 
     @wraps(callback)
     def closing(connection: _Connection) -> None:

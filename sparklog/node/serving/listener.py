@@ -1,8 +1,7 @@
 """The listener of controller and brokers: accepts connections and answers requests on the asyncio loop.
 
-Order for the caller: build the table of APIs, `await Listener.start(...)` on the loop that shall serve it,
-`await close()` on the same loop. What becomes of a request is in `dispatcher`, what handlers may return in
-`requests`.
+Order for the caller: build the table of APIs, `await Listener.start(...)` on the loop that serves it,
+`await close()` on the same loop. `dispatcher` has the way of a request, `requests` the results of handlers.
 """
 
 import asyncio
@@ -45,9 +44,9 @@ _STRANGERS_BYTES: Final = 32 << 20
 _MAX_HELD_BACK: Final = 100
 _TIME_TO_LOG_IN: Final = "the time to log in"
 _MAPPED: Final = "::ffff:"
-"""With which an address of IPv4 begins among those of IPv6."""
+"""Prefix of IPv4 addresses among those of IPv6."""
 _IDLE_CHECKS: Final = 4
-"""How often idle connections are looked for within connections.max.idle.ms."""
+"""Number of checks for idle connections within connections.max.idle.ms."""
 
 
 class InsidePolicy(Enum):
@@ -55,33 +54,29 @@ class InsidePolicy(Enum):
 
     NONE = auto()
     KEEPS_ROOM = auto()
-    """Beyond its bounds it takes more, of driver and brokers alone."""
+    """Beyond the bounds the listener takes connections of driver and brokers alone."""
     ONLY = auto()
-    """It takes driver and brokers alone."""
+    """The listener takes driver and brokers alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerIdentity:
-    """The names of a listener, and its way of speaking."""
-
     name: str = "listener"
     """For logs and metrics."""
     listener_name: str | None = None
-    """Kafka's: clients hear of the addresses of the listeners that have it. None: `name`."""
+    """Kafka's name: clients receive the addresses of the listeners that have it. None: `name`."""
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     tls: ServerTls | None = None
-    """Connections begin with a handshake, if there is one."""
+    """Connections begin with a TLS handshake; None for plain text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The answers of a listener."""
-
     apis: Mapping[ApiKey, Api]
     features: Callable[[], Features] | None = None
     admission: Admission = OPEN
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
-    """Counts the costs of requests; all listeners of a process may share it."""
+    """Metrics of requests; all listeners of a process may share them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +121,7 @@ class Listener:
         self.host, self.port = listening.getsockname()[:2]
         self.memory = bounds.memory
         self.strangers_memory = RequestMemory(_STRANGERS_BYTES, makes_room=True)
-        """For the requests, in pieces, of all who have not said who they are."""
+        """For requests in pieces of all unauthenticated connections."""
         self._quotas = bounds.quotas
         self._own_quota = bounds.own_quota
         self._reserved = bounds.reserved
@@ -134,15 +129,14 @@ class Listener:
         self._inside_reserve = None if inside is InsidePolicy.NONE else InsideReserve(self.loop)
         self._listening = listening
         self.metrics = metrics
-        """What the requests of each API have cost."""
         self._routes = Routes({**service.apis, **admission.authentication.apis()}, service.features, metrics)
         self.dispatcher = Dispatcher(self.listener_name, self._routes, admission, self.turns)
         self.handshakes = None if identity.tls is None else TlsHandshakes(self.loop, identity.tls)
-        """Of TLS; what connections are shown may be replaced there."""
+        """None for plain text; its `tls` may be replaced while connections are open."""
         self._connections: dict[Connection, str] = {}
-        """With the address each one is counted under."""
+        """With the address under which each one is counted."""
         self._idle_since: dict[Connection, float] = {}
-        """When connections were last seen to have had something to do (seconds of the loop's clock)."""
+        """Last activity seen of each connection (seconds of the loop's clock)."""
         self._held_back: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connections of addresses that make too many, until they are closed."""
         self._to_flush: list[Connection] = []
@@ -153,7 +147,7 @@ class Listener:
         self._descriptors_timer: asyncio.TimerHandle | None = None
         self._accepting = False
         self.accepted_count = self.expired_count = self.refused_count = 0
-        """Connections that were taken, that were closed because they were idle, that were refused."""
+        """Connections that were accepted, closed for being idle, and refused."""
         self.authentication.start()
         if accepting:
             self.accept_connections()
@@ -190,7 +184,7 @@ class Listener:
             raise
 
     def accept_connections(self) -> None:
-        """Serve connections from now on; calling again has no effect."""
+        """Accept connections from now on; calling again has no effect."""
         if not self._accepting:
             self._accepting = True
             if self._quotas.descriptors is not None:
@@ -199,11 +193,10 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open."""
         return len(self._connections)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell of its connections; a source of a registry."""
+        """Yield metrics of its connections; a source of a registry."""
         open_count = len(self._connections)
         yield Sample(network.CONNECTION_COUNT.of(listener=self.name), Kind.GAUGE, open_count)
         for metric, count in (
@@ -221,7 +214,7 @@ class Listener:
                 yield Sample(metric.of(listener=self.name), Kind.METER, count)
 
     async def close(self) -> None:
-        """Stop accepting, send what the sockets take of the answers there are, and close every connection."""
+        """Stop accepting, send complete responses without waiting, and close every connection."""
         for timer in (self._timer, self._descriptors_timer):
             if timer is not None:
                 timer.cancel()
@@ -257,7 +250,6 @@ class Listener:
         self._to_flush.append(connection)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget a connection."""
         address = self._connections.pop(connection, None)
         if address is not None:
             self._idle_since.pop(connection, None)
@@ -334,7 +326,7 @@ class Listener:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     def _hold_back(self, accepted: socket.socket, held_back_ms: int) -> None:
-        """Close a connection later, without having looked at it; at once if there are many."""
+        """Close a connection later, without reading from it; at once if many are held back."""
         if len(self._held_back) >= _MAX_HELD_BACK:
             accepted.close()
             return

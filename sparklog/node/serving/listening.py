@@ -1,4 +1,4 @@
-"""The listening socket of a listener, bound before there is the listener, and maybe by another process."""
+"""The socket of a listener, which may be bound before the listener exists, and by another process."""
 
 import socket
 

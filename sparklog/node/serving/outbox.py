@@ -1,11 +1,11 @@
 """Bytes and file regions on their way out of a non-blocking socket, in order.
 
 Runs of bytes leave in one gathering write, with MSG_MORE when a file region follows so that no short segment
-goes out between the two; regions leave by sendfile and are never read into Python. What the socket does not
-take stays here, and `flush` goes on from there.
+goes out between the two; regions leave by sendfile and are never read into Python. The rest of a
+partial write stays here, and `flush` goes on from there.
 
 Order for the caller: `append`, then `flush`; on BLOCKED wait until the socket is writable and flush again;
-on COLD have `warm` run on another thread and flush again; on YIELD flush again on the loop's next turn, so
+on COLD run `warm` on another thread and flush again; on YIELD flush again on the loop's next turn, so
 that one reader of a long region does not keep the others waiting.
 """
 
@@ -27,7 +27,7 @@ TURN_BYTES: Final = 4 << 20
 
 
 class Flushed(Enum):
-    """How far `flush` came."""
+    """Result of `flush`."""
 
     EMPTY = "everything is with the kernel"
     BLOCKED = "the socket takes no more for now"
@@ -40,7 +40,7 @@ class RegionTruncatedError(Exception):
 
 
 class Outbox:
-    """What one connection still has to send."""
+    """The unsent bytes of one connection."""
 
     __slots__ = ("_chunks", "_region_sent_bytes", "_socket", "_warm_until", "pending_memory_bytes")
 
@@ -48,7 +48,7 @@ class Outbox:
         self._socket = connected
         self._chunks: deque[Any] = deque()
         self._region_sent_bytes = 0
-        """How much of the region at the head has left."""
+        """Sent bytes of the region at the head."""
         self._warm_until = -1
         """Position in the region at the head up to which the page cache need not be asked."""
         self.pending_memory_bytes = 0
@@ -90,7 +90,7 @@ class Outbox:
         return Flushed.EMPTY
 
     def warm(self) -> Callable[[], None]:
-        """Return what reads the cold part at the head into the page cache; it may run on any thread."""
+        """Return a function, for any thread, that reads the cold part at the head into the page cache."""
         region: Transferable = self._chunks[0]
         start = region.position + self._region_sent_bytes
         length = min(WINDOW_BYTES, region.length - self._region_sent_bytes)
@@ -102,7 +102,7 @@ class Outbox:
         return read
 
     def clear(self) -> None:
-        """Forget everything, which lets go of the files."""
+        """Drop everything, which closes the files."""
         self._chunks.clear()
         self.pending_memory_bytes = 0
 
@@ -153,7 +153,6 @@ class Outbox:
         return sent
 
     def _region_sent(self, region: Transferable, done: int) -> None:
-        """So much of the region at the head has left."""
         if done == region.length:
             self._chunks.popleft()
             self._region_sent_bytes = 0

@@ -1,4 +1,4 @@
-"""Who asked, in an Envelope: Kafka's `DefaultPrincipalData`, version 0 (KIP-590).
+"""The principal in an Envelope: Kafka's `DefaultPrincipalData`, version 0 (KIP-590).
 
 Source: Kafka's DefaultKafkaPrincipalBuilder, which puts the version before the entity.
 """
@@ -26,7 +26,7 @@ def encode_principal(principal: Principal) -> bytes:
 
 
 def decode_principal(data: bytes) -> Principal:
-    """Return the principal that `data` has.
+    """Return the principal in `data`.
 
     Raises:
         KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE.

@@ -1,12 +1,12 @@
-"""What requests cost, API by API, as Kafka's RequestMetrics: the one dispatcher measures, no handler helps.
+"""Metrics of requests by API, as Kafka's RequestMetrics: the dispatcher alone measures.
 
-A time is from when a request was received whole until its answer's bytes were there. Local is what of it the
-loop has worked at the request; the rest is remote: waiting for followers, threads, other requests' turns, and
-whatever a coroutine does. How long a request lies in a socket's buffer before, and its answer after, nobody
-sees here (Kafka's RequestQueueTimeMs and ResponseSendTimeMs).
+The total time is from a request's last byte until its response's bytes exist. Local time is the loop's work
+on the request; the rest is remote: waiting for followers, threads and other requests' turns, and the work of
+a coroutine. The time in a socket's buffer, of the request before and of the response after, is not measured
+(Kafka's RequestQueueTimeMs and ResponseSendTimeMs).
 
 Fetches are measured as FetchConsumer or FetchFollower: one waits for records, the other is part of every
-produce. All of this is in every request's way: adding to lists and numbers is all that is done.
+produce. Every request pays for this: it only adds to lists and numbers.
 """
 
 from bisect import bisect_left
@@ -25,7 +25,7 @@ _MS: Final = 1000.0
 
 
 class ApiMetrics:
-    """The requests of one kind that were answered since the process began; read it whenever you like."""
+    """The requests of one kind that were answered since the process began; readable at any time."""
 
     __slots__ = (
         "_bytes_counts",
@@ -51,17 +51,15 @@ class ApiMetrics:
         self.name = name
         """Kafka's tag `request`."""
         self.versions: defaultdict[int, int] = defaultdict(int)
-        """How many were answered, by version; those that failed included."""
+        """Answered requests by version; those that failed included."""
         self.errors: defaultdict[ErrorCode, int] = defaultdict(int)
-        """Error codes of whole answers and of their single items."""
+        """Error codes of whole responses and of their single items."""
         self.total_s = 0.0
-        """How long all requests took together."""
         self.local_s = 0.0
-        """How long all requests were worked at."""
         self.throttle_time = Histogram(SECONDS, _MS)
-        """Of those that were throttled at all."""
+        """Of throttled requests."""
         self.response_queue_time = Histogram(SECONDS, _MS)
-        """Of those whose answer had to wait at all."""
+        """Of requests whose response had to wait."""
         total_time, local_time, remote_time = (Histogram(SECONDS, _MS) for _ in range(3))
         sizes = Histogram(BYTES)
         self._total_bytes = 0
@@ -84,23 +82,20 @@ class ApiMetrics:
 
     @property
     def count(self) -> int:
-        """How many requests were answered."""
         return sum(self.versions.values())
 
     @property
     def error_count(self) -> int:
-        """How many error codes there were in the answers."""
         return sum(count for code, count in self.errors.items() if code is not ErrorCode.none)
 
     @property
     def remote_s(self) -> float:
-        """How long all requests waited."""
         return self.total_s - self.local_s
 
     def answered(
         self, version: int, request_bytes: int, total_s: float, local_s: float | None, throttle_s: float
     ) -> None:
-        """Count one request; `local_s` is None if it did not wait, and was worked at all the time.
+        """Count one request; `local_s` is None if it did not wait, and local time is the total.
 
         Does itself what `Histogram.record` does: four calls would cost as much as all the rest.
         """
@@ -121,7 +116,7 @@ class ApiMetrics:
             self.throttle_time.record(throttle_s)
 
     def samples(self, now_ms: int) -> Sequence[Sample]:
-        """Return what there is to tell: what was told before, if nothing has come since."""
+        """Return the samples, the cached ones if no request has come since."""
         count = self.count
         if count == self._told_count and now_ms < self._told_until_ms:
             return self._told
@@ -146,33 +141,33 @@ class ApiMetrics:
 
 
 class RequestMetrics:
-    """The requests of one process, whatever listeners it has."""
+    """The requests of one process, of all of its listeners."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, ApiMetrics] = {}
 
     def of(self, name: str) -> ApiMetrics:
-        """Return what is counted under Kafka's name of a request, always the same."""
+        """Return the metrics under Kafka's name of a request, always the same object."""
         metrics = self._by_name.get(name)
         if metrics is None:
             metrics = self._by_name[name] = ApiMetrics(name)
         return metrics
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield the samples of all APIs that have had requests."""
-        for metrics in tuple(self._by_name.values()):  # a thread reads, and the loop adds
+        """Yield the samples of APIs that have had a request."""
+        for metrics in self._by_name.values():
             if metrics.versions:
                 yield from metrics.samples(now_ms)
 
 
 def kind_of_fetch(body: Any) -> str:
-    """Return under which name a Fetch is measured."""
+    """Return the name under which a Fetch is measured."""
     state = getattr(body, "replica_state", None)
     return "FetchConsumer" if (body if state is None else state).replica_id < 0 else "FetchFollower"
 
 
 KINDS: Final[Mapping[ApiKey, Callable[[Any], str]]] = {ApiKey.FETCH: kind_of_fetch}
-"""Says under which name a request is measured, where an API has more than one."""
+"""Name under which a request is measured, where an API has more than one."""
 
 
 def api_name(api_key: ApiKey) -> str:

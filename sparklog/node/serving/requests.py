@@ -1,4 +1,4 @@
-"""What a listener hands to a handler, and what a handler may answer with.
+"""Requests as handlers receive them, and the results that handlers may return.
 
 A handler is called on the loop's thread, once for each request, in the order a connection sent them. One that
 can answer at once is a function that returns the response: an entity of any version; a `RawResponse` or
@@ -18,14 +18,31 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import Principal
+from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.codec.allowance import USUAL_TIMES
 from sparklog.protocol.codec.apis import ApiKey
-from sparklog.protocol.errors import KafkaError
+
+
+class Transferable(Protocol):
+    """Bytes of a file that may stand in a response wherever the schema has `records`; they leave by sendfile.
+
+    The file must stay open for as long as the object is referenced.
+    """
+
+    position: int
+    """Start of the region in the file, in bytes."""
+    length: int
+    """In bytes."""
+
+    def __len__(self) -> int: ...
+
+    def fileno(self) -> int: ...
+
+    def is_cached(self, start: int, length: int) -> bool:
+        """Return whether `length` bytes from `start` on can be sent without waiting for the disk."""
 
 
 class NoResponse:
-    """The type of `NO_RESPONSE`."""
-
     __slots__ = ()
 
 
@@ -33,20 +50,32 @@ NO_RESPONSE: Final = NoResponse()
 """Returned by a handler whose request has no answer (Produce with acks=0)."""
 
 
+class RawResponse(NamedTuple):
+    """A ready-made response header and body, without a length (the contents of an Envelope's response)."""
+
+    frame: bytes
+
+
+class EncodedBody(NamedTuple):
+    """A response body, ready made in the version that was asked; one for many, who share the bytes."""
+
+    body: bytes
+
+
 class Throttled(NamedTuple):
-    """An answer whose client is to hold back because of what it asked for."""
+    """A response whose client is throttled for its request."""
 
     response: Any
     throttle_ms: int
 
 
 class Farewell(NamedTuple):
-    """An answer behind which the connection is closed."""
+    """A response behind which the connection is closed."""
 
     response: Any
     reason: str
     what: str
-    """What is logged of it."""
+    """Reason in the log."""
 
 
 Response: TypeAlias = Any
@@ -55,17 +84,16 @@ Response: TypeAlias = Any
 
 
 class Deferred:
-    """An answer that comes later, on the loop's thread: a coroutine awaits it without a task or timer."""
+    """A response that comes later, on the loop's thread: a coroutine awaits it without a task or timer."""
 
     __slots__ = ("_on_complete", "_response", "abandoned", "completed", "on_abandoned")
 
     def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
         self.on_abandoned = on_abandoned
-        """Called once, without arguments, if the answer loses its receiver before `complete`."""
+        """Called once, without arguments, if the response loses its receiver before `complete`."""
         self.abandoned = False
-        """True once it has no receiver any more; completing is then allowed and has no effect."""
+        """True once it has no receiver; completing is then allowed and has no effect."""
         self.completed = False
-        """True from `complete` on."""
         self._response: Response = None
         self._on_complete: Callable[[Response], None] | None = None
 
@@ -78,7 +106,7 @@ class Deferred:
         if self.completed:
             raise RuntimeError("a deferred answer was completed twice")
         self.completed = True
-        # Whoever waits for a request holds this, and these hold him and the answer: a cycle, otherwise, that
+        # The exchange refers to this, and this to its callback and the response: a cycle, otherwise, that
         # keeps the files of its records open until garbage is collected.
         on_complete, self._on_complete, self.on_abandoned = self._on_complete, None, None
         if self.abandoned:
@@ -89,7 +117,7 @@ class Deferred:
             on_complete(response)
 
     def bind(self, on_complete: Callable[[Response], None]) -> None:
-        """Have `on_complete` called with the response, at once if it is already there."""
+        """Call `on_complete` once with the response, at once if it is already there."""
         if self.completed:
             on_complete(self._response)
             self._response = None
@@ -97,7 +125,7 @@ class Deferred:
             self._on_complete = on_complete
 
     def abandon(self) -> None:
-        """Tell the holder of this that the answer has lost its receiver, mostly with the connection."""
+        """Record that the response has lost its receiver, mostly with the connection."""
         self._on_complete = None
         if not self.completed and not self.abandoned:
             self.abandoned = True
@@ -106,7 +134,7 @@ class Deferred:
                 on_abandoned()
 
     def expire(self, response: Response) -> None:
-        """Give an answer in place of `complete`, which is allowed still and has no effect."""
+        """Complete in place of `complete`, which is then allowed and has no effect."""
         if self.completed or self.abandoned:
             return
         on_complete = self._on_complete
@@ -132,25 +160,25 @@ class Peer(Protocol):
     peer: str
     """`host:port` of the other side."""
     client_software: tuple[str, str]
-    """Name and version of the client, as it said in ApiVersions; empty if it did not."""
+    """Name and version of the client, from ApiVersions; empty without one."""
     accepted_ms: int
     """When the connection was accepted, by the loop's clock."""
     principal: Principal | None
-    """Who is at the other end; None while he has to say so first."""
+    """None until the connection is authenticated."""
     closed: bool
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once when the connection is lost, at once if it already is."""
+        """Call `callback` once when the connection is lost, at once if it already is."""
 
     def note(self, reason: str, what: str) -> None:
-        """Log that a request was refused by an answer."""
+        """Log that a request was refused by its response."""
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
 class Request:
-    """One request as it was received, and what the dispatcher knows of it (`dispatcher`)."""
+    """One request as received, with its properties that the dispatcher knows (`dispatcher`)."""
 
     __slots__ = (
         "access",
@@ -190,20 +218,20 @@ class Request:
         self.listener_name = listener_name
         self.principal = ANONYMOUS
         self.host: str | None = None
-        """Whence a forwarded request came to the broker; None for one that came by `connection` itself."""
+        """Client host of a forwarded request; None for one of `connection` itself."""
         self.access: Access | None = None
-        """What its principal may do; None where nobody is asked."""
+        """Authorized operations of its principal; None without an authorizer."""
 
 
 Handler: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
 
 
 Refusal: TypeAlias = Callable[[Request, KafkaError], Response]
-"""Makes the answer that an API has for a request that is refused as a whole."""
+"""Makes an API's response to a request that is refused as a whole."""
 
 
 class Api(NamedTuple):
-    """One row of a listener's table: the versions it answers (inclusive), and who answers."""
+    """One row of a listener's table: the versions it answers (inclusive), and the handler."""
 
     min_version: int
     max_version: int
@@ -214,13 +242,13 @@ class Api(NamedTuple):
     """Called before the handler, and whenever its coroutine goes on: it looks at what must hold for the
     answer (a lease), and acts on it."""
     refuse: Refusal | None = None
-    """What a KafkaError of the handler is answered with; None, where its connection is to be closed."""
+    """Makes the response to a KafkaError of the handler; None closes the connection instead."""
     memory_times: int = USUAL_TIMES
     """Peak memory of a request and its answer, in multiples of the memory that its items are counted for."""
 
 
 class Features(NamedTuple):
-    """What ApiVersions tells about features (KIP-584)."""
+    """The features in ApiVersions (KIP-584)."""
 
     supported: Mapping[str, tuple[int, int]]
     """Feature name to the lowest and highest level known here, inclusive."""

@@ -1,6 +1,6 @@
-"""A listener's table of APIs: who answers which version, how its frames are read, what it has cost.
+"""A listener's table of APIs: the handler, the codec and the metrics of each version.
 
-ApiVersions is answered here, out of the table. What handlers may return is in `requests`.
+ApiVersions is answered here, out of the table. `requests` has the results of handlers.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _LOAD_PAUSE_S: Final = 0.005
 
 
 class Route:
-    """Who answers one version of an API, and how its frames are read and written."""
+    """The handler of one version of an API, and its codec."""
 
     __slots__ = ("api_key", "codec", "handler", "many", "metrics", "metrics_of", "refuse")
 
@@ -35,19 +35,17 @@ class Route:
         self.metrics_of: Callable[[Any], ApiMetrics] | None = (
             None if kind is None else lambda body: metrics.of(kind(body))
         )
-        """Tells by a request's body where it is counted, if that is not `metrics`."""
+        """Returns the metrics for a request's body, where that is not `metrics`."""
 
 
 class Routes:
-    """The routes of one listener."""
-
     def __init__(
         self,
         apis: Mapping[ApiKey, Api],
         features: Callable[[], Features] | None,
         metrics: RequestMetrics,
     ) -> None:
-        """Serve `apis`, and ApiVersions that tells of them; count requests in `metrics`.
+        """Serve `apis`, and ApiVersions with their versions; count requests in `metrics`.
 
         Raises:
             ValueError: the table promises a version that cannot be read or written.
@@ -77,7 +75,7 @@ class Routes:
             self._add(ApiKey.API_VERSIONS, version)
 
     def find(self, api_key: int, api_version: int) -> Route:
-        """Return who handles an API version.
+        """Return the route of an API version.
 
         Raises:
             KafkaError: unsupported_version.
@@ -109,7 +107,7 @@ class Routes:
 
 
 def _under(look: Callable[[], None], handler: Handler) -> Handler:
-    """Return `handler` with a look taken before it and before each further step of its coroutine."""
+    """Return `handler` with `look` called before it and before each further step of its coroutine."""
 
     def handle(request: Request) -> Any:
         look()

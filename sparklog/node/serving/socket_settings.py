@@ -1,4 +1,4 @@
-"""What a listener asks of its sockets: the `socket...` part of a broker's configuration."""
+"""Socket settings of a listener: the `socket...` part of a broker's configuration."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ class SocketSettings:
     receive_buffer_bytes: int | None = None
     """SO_RCVBUF; None as above."""
     listen_backlog_size: int = 1024
-    """How many connections the kernel keeps that are not accepted yet; it may allow fewer."""
+    """Connections in the kernel's accept queue; it may allow fewer."""
     request_max_bytes: int = 104_857_600
     """A frame above this closes its connection."""
     connections_max_idle_ms: int | None = 600_000
-    """After how much silence a connection is closed that waits for no answer; None for never."""
+    """Silence after which a connection that waits for no response is closed; None for never."""

@@ -1,6 +1,6 @@
-"""The throttle time in answers: only the dispatcher says one, so what makes an answer leaves it open.
+"""The throttle time in responses: the dispatcher alone sets it, and handlers leave it out.
 
-A handler that knows that its client is to hold back says so around its answer (`requests.Throttled`).
+A handler that throttles its client itself returns its response as `requests.Throttled`.
 """
 
 from dataclasses import replace
@@ -16,14 +16,14 @@ _BYTES: Final = 4
 
 
 def unthrottled(response_type: type[Any], **fields: Any) -> Any:
-    """Return a response of these fields, to a request that is not throttled as far as its handler knows."""
+    """Return a response of these fields, with a throttle time of 0."""
     return response_type(throttle_time=NO_THROTTLE, **fields)
 
 
 def throttled(codec: RequestCodec, response: Any, throttle_time: timedelta) -> Any:
-    """Return the response with a throttle time, if the version of it that is sent says one.
+    """Return the response with a throttle time, if the version that is sent has one.
 
-    What comes ready made says it at its beginning, or, here, not at all.
+    A ready-made response has it at its beginning, or, here, not at all.
 
     >>> from kio.schema.heartbeat.v4.response import HeartbeatResponse
     >>> from sparklog.protocol.errors import ErrorCode
@@ -46,7 +46,7 @@ def throttled(codec: RequestCodec, response: Any, throttle_time: timedelta) -> A
 
 
 def throttle_time_of(codec: RequestCodec, response: RawResponse) -> timedelta:
-    """Return what an answer says that another node has made."""
+    """Return the throttle time in a response that another node has made."""
     if not _begins_with_it(codec.response_type):
         return NO_THROTTLE
     start = header_bytes(codec)

@@ -2,10 +2,10 @@
 
 A request that can't be answered at once is a coroutine (`requests`). It yields its turn by `await turn()`
 after each item, and waits for a future or a `Deferred` by awaiting it. A connection works at it for `SHARE_S`
-at a time. What is not done by then goes on in later turns of the loop, in line with the others that are not
-done, and nothing more is read from its connection meanwhile. All connections of the listener together have
-`TURN_S` of one turn; those that come later in it are put in line, too. Between two turns the loop has
-everything else: heartbeats, timers, other listeners.
+at a time. Unfinished work goes on in later turns of the loop, in line with that of others, and nothing more
+is read from its connection meanwhile. All connections of the listener together have `TURN_S` of one turn;
+those that come later in it are put in line, too. Between two turns the loop has everything else: heartbeats,
+timers, other listeners.
 
 While a coroutine waits, the next requests of its connection are read, unless it waits by `held`, because they
 have to come behind what it waits for. It goes on in a later turn; but after a `Deferred` that it has awaited
@@ -30,14 +30,23 @@ from sparklog.protocol.codec.steps import Steps, steps_of
 Result = TypeVar("Result")
 
 SHARE_S: Final = 0.002
-"""How long one connection's requests may be worked at before others go first; a step is always finished."""
+"""Time for one connection's requests before others go first; a step is always finished."""
 TURN_S: Final = 0.010
-"""How much of one turn of the loop goes to the requests of all connections together."""
+"""Time of one turn of the loop for the requests of all connections together."""
 MAX_LONG_REQUESTS: Final = 2
+
+Steps = Generator[Any, Any, Result]
+"""Drives a coroutine: yields None for a turn, or the awaitable that the coroutine waits for."""
+
+
+@coroutine
+def turn() -> Generator[None, None, None]:
+    """Let others go first, if the request has used up its share of this turn."""
+    yield
 
 
 class Held(NamedTuple):
-    """What a coroutine waits for with its connection held."""
+    """An awaitable that a coroutine waits for with its connection held."""
 
     awaited: Any
 
@@ -58,12 +67,29 @@ def held(awaitable: Awaitable[Result]) -> Steps[Result]:
 
 
 async def in_task(awaitable: Coroutine[Any, Any, Result]) -> Result:
-    """Await what is made for tasks, as it has time-outs or goes on awaiting when it is cancelled."""
+    """Await a coroutine that needs a task: it has time-outs, or goes on awaiting when it is cancelled."""
     task = asyncio.get_running_loop().create_task(awaitable)
     try:
         return await task
     finally:
         task.cancel()
+
+
+def steps_of(awaitable: "Awaitable[Result] | Steps[Result]") -> Steps[Result]:
+    if isinstance(awaitable, GeneratorType):
+        return awaitable
+    steps: Any = awaitable.__await__()  # type: ignore[union-attr]
+    return steps  # type: ignore[no-any-return]
+
+
+def in_one_go(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
+    steps = steps_of(awaitable)
+    while True:
+        try:
+            steps.send(None)
+        except StopIteration as last:
+            result: Result = last.value
+            return result
 
 
 async def over_turns(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
@@ -82,7 +108,7 @@ async def over_turns(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
 
 
 class Turns:
-    """Whose turn it is on one loop."""
+    """Sharing of one loop's time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -94,21 +120,21 @@ class Turns:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody may begin with more work in this turn of the loop."""
+        """Whether no more work may begin in this turn of the loop."""
         return self._used_s >= TURN_S
 
     def spent(self, worked_s: float) -> None:
-        """Note that a connection has worked for `worked_s`. What is short need not be noted."""
+        """Note a connection's time of work. Short times need not be noted."""
         self._used_s += worked_s
         self._schedule()
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Have `go_on` called in a later turn of the loop, after all that wait already."""
+        """Call `go_on` in a later turn of the loop, after all callbacks that wait already."""
         self._line.append(go_on)
         self._schedule()
 
     def begin_long(self, go_on: Callable[[], None]) -> None:
-        """Have `go_on` called in a later turn, when there is room for one more; then `end_long` once."""
+        """Call `go_on` in a later turn, with less than `MAX_LONG_REQUESTS` at work; then `end_long` once."""
         if self._long_requests < MAX_LONG_REQUESTS:
             self._long_requests += 1
             self.wait(go_on)
@@ -116,7 +142,6 @@ class Turns:
             self._next_long_requests.append(go_on)
 
     def end_long(self) -> None:
-        """Make room for the next."""
         if self._next_long_requests:
             self.wait(self._next_long_requests.popleft())
         else:
@@ -135,7 +160,7 @@ class Turns:
                 if self.is_over:
                     break
                 self._line.popleft()()
-        finally:  # whatever one of them raises, the others' turn comes
+        finally:  # after any exception of one the others have their turn
             if self._line:
                 self._schedule()
 
@@ -146,7 +171,7 @@ def is_awaitable(result: Any) -> bool:
 
 
 def give_up(awaitable: Any) -> None:
-    """Tell what works at an answer, or has been asked for one, that it is not waited for any more."""
+    """Abandon the awaitable of a response that has lost its receiver."""
     if type(awaitable) is CoroutineType:
         awaitable.close()
     elif asyncio.isfuture(awaitable):
@@ -156,7 +181,6 @@ def give_up(awaitable: Any) -> None:
 
 
 async def response_of(result: Any) -> Any:
-    """Return the response that a handler's result leads to."""
     while is_awaitable(result):
         result = await result
     return result
@@ -165,27 +189,25 @@ async def response_of(result: Any) -> Any:
 class Driven(Protocol):
     """The request of a coroutine."""
 
-    def pause(self) -> None:
-        """It is not worked at from now on."""
+    def pause(self) -> None: ...
 
-    def resume(self) -> None:
-        """It is worked at from now on."""
+    def resume(self) -> None: ...
 
     def hold(self) -> None:
-        """Have nothing more read from its connection."""
+        """Stop reading from its connection."""
 
     def let_go(self) -> None:
-        """Have the next requests read: it waits for others."""
+        """Read the next requests while this one waits."""
 
     def finished(self, result: Any) -> Awaitable[Any] | None:
-        """Take what the coroutine returns; return what is to be awaited yet, None at the end."""
+        """Take the coroutine's result; return the next awaitable, None at the end."""
 
     def failed(self, error: BaseException) -> None:
-        """Take what the coroutine raises."""
+        """Take the coroutine's exception."""
 
 
 class CoroutineDriver:
-    """A request's coroutine on the way to its end, a share of it a turn.
+    """Drives a request's coroutine to its end, a share of it a turn.
 
     Order for the caller: `go_on` or `begin_later`, once; `abandon` when the answer has no receiver any more.
     """
@@ -200,14 +222,13 @@ class CoroutineDriver:
         self._abandoned = False
         self._running = False
         self._answer: Any = None
-        """That of a `Deferred` that was waited for, until the next turn."""
+        """The response of a `Deferred` that was awaited, until the next turn."""
         self.is_long = False
-        """Whether it has yielded its turn."""
 
     def go_on(self, until_s: float, answer: Any = None) -> None:
         """Work until `until_s` of the performance counter, up to the next `turn()`, or until it has to wait.
 
-        `answer` is that of the `Deferred` that it has waited for.
+        `answer` is that of the awaited `Deferred`.
         """
         self._running = True
         awaited: Any = None
@@ -246,14 +267,13 @@ class CoroutineDriver:
             self._turns.begin_long(self._begin)
 
     def begin_later(self) -> None:
-        """Begin when it is the turn of one more long request."""
+        """Begin when one more long request may be at work."""
         self.is_long = True
         self._driven.pause()
         self._driven.hold()
         self._turns.begin_long(self._begin)
 
     def abandon(self) -> None:
-        """Do no more."""
         self._abandoned = True
         if not self._running:
             self._end()

@@ -14,8 +14,6 @@ from sparklog.protocol.codec.described_transactions import DescribeTransactionsR
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, under Kafka's names."""
-
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2

@@ -1,6 +1,6 @@
-"""The answer to DescribeTransactions as a client has to read it: a transaction need not have begun.
+"""The response to DescribeTransactions as a client reads it, with a start of -1 for no transaction.
 
-Kafka says so by a start of -1, which kio's entity has no value for.
+kio's entity has no value for that start.
 """
 
 from dataclasses import dataclass, field
@@ -11,13 +11,9 @@ from kio.static.primitive import TZAware
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState(response.TransactionState):  # type: ignore[misc]
-    """One transactional id."""
-
     transaction_start_time: TZAware | None = field(metadata={"kafka_type": "datetime_i64"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransactionsResponse(response.DescribeTransactionsResponse):  # type: ignore[misc]
-    """All that were asked for."""
-
     transaction_states: tuple[TransactionState, ...]

@@ -76,7 +76,7 @@ def encode_entity_in_steps(entity: Any) -> Generator[None, None, list[Chunk]]:
     chunks: list[Chunk] = []
     for _ in write(entity, pieces.append):
         if len(pieces) >= _PIECES_AT_ONCE:
-            # Each is an object, and takes several times what it holds.
+            # Each is an object, several times larger than its contents.
             chunks += _joined(pieces, may_be_large)
             pieces.clear()
         yield

@@ -1,4 +1,4 @@
-"""Which error codes stand in a response: of the whole, and of each topic, partition or resource.
+"""Error codes in a response: of the whole, and of each topic, partition or resource.
 
 Compiled once for each type of response, because it is done for every answer. Source: Kafka's
 `AbstractResponse.errorCounts`.
@@ -16,7 +16,7 @@ _Counter: TypeAlias = Callable[[Any, Any], None]
 
 _CODE: Final = "error_code"
 _PARTITION_CODE: Final = "partition_error_code"
-"""What AddPartitionsToTxn calls it."""
+"""Name of the partition's error code in AddPartitionsToTxn."""
 _NONE: Final = ErrorCode.none
 
 
@@ -29,7 +29,7 @@ def count_error_codes(response: Any, errors: Any) -> None:
 
 @once_per_type
 def _counter(entity_type: type[Any]) -> _Counter | None:
-    """Return what counts the codes of an entity of that type; None if it can have none, or is ready bytes."""
+    """Return the counter of that type's codes; None if it can have none, or is ready bytes."""
     if not is_dataclass(entity_type):
         return None
     layout = entity_layout(entity_type)
@@ -68,7 +68,7 @@ def _counter(entity_type: type[Any]) -> _Counter | None:
 
 
 def _count_in_items(field: Callable[[Any], Any], counter: _Counter) -> _Counter:
-    """Return what counts the codes of an entity that has none of its own, but in the items of one array."""
+    """Return the counter of an entity whose only codes are in the items of one array."""
     if counter is _count_own:
         return lambda entity, errors: _count_items(field(entity), errors)
 
@@ -80,7 +80,7 @@ def _count_in_items(field: Callable[[Any], Any], counter: _Counter) -> _Counter:
 
 
 def _count_items(items: Any, errors: Any) -> None:
-    # An answer may tell of 10,000 partitions, and mostly nothing is wrong with them.
+    # A response may have 10,000 partitions, mostly without errors.
     fine = 0
     for item in items:
         code = item.error_code

@@ -1,6 +1,6 @@
-"""The numbers by which both sides of a fetch session know it (KIP-227; Kafka's FetchMetadata).
+"""Id and epoch of a fetch session (KIP-227; Kafka's FetchMetadata).
 
-A session has an id and an epoch that counts its requests. Epoch 0 asks for a new session, epoch -1 for none
+The epoch counts the requests of a session. Epoch 0 asks for a new session, epoch -1 for none
 (and closes the one named); any other must be the next in line.
 """
 

@@ -35,15 +35,13 @@ _RESPONSE_PREFIX_V1: Final = struct.Struct(">iix")
 _COPY_BELOW_BYTES: Final = 16_384
 
 AT_ONCE_ITEMS_BYTES: Final = 256 << 10
-"""What has more, and that is a thousand partitions, is read in steps."""
+"""Requests whose items count for more (about a thousand partitions) are read in steps."""
 
 MIN_REQUEST_BYTES: Final = _REQUEST_HEADER.size
 """The shortest request: a header with a null client id, and no body."""
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request, v1 and v2 alike."""
-
     api_key: int
     api_version: int
     correlation_id: int
@@ -51,8 +49,6 @@ class RequestHeader(NamedTuple):
 
 
 class RequestCodec(NamedTuple):
-    """How the requests and responses of one API version lie in their frames."""
-
     request_type: type[Any]
     response_type: type[Any]
     api_version: int
@@ -114,7 +110,7 @@ def read_request_body(codec: RequestCodec, frame: memoryview | bytes, position: 
 
     Raises:
         MalformedRequestError: it is not such an entity. Bytes after it are ignored, as Kafka does.
-        TooManyItemsError: it is to be read by `read_request_body_in_steps`.
+        TooManyItemsError: read it by `read_request_body_in_steps`.
     """
     if codec.request_header_flexible:
         position = skip_tagged_fields(frame, position)
@@ -244,9 +240,9 @@ def decode_response(
 ) -> tuple[int, Any]:
     """Return correlation id and entity of the response `frame` (without its length) to `request`.
 
-    With `records_in_place` the entity's records are views of `frame`, which is to be read-only then.
+    With `records_in_place` the entity's records are views of `frame`, which must be read-only then.
 
-    An ApiVersions response that says UNSUPPORTED_VERSION is in v0, whatever was asked (KIP-511).
+    An ApiVersions response that says UNSUPPORTED_VERSION is in v0, in reply to any version (KIP-511).
 
     Raises:
         MalformedRequestError: not such a frame.

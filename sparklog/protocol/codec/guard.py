@@ -4,13 +4,13 @@ kio's native reader reserves room for as many items as an array claims, and a cl
 ends the process. So for each entity type a small function is compiled that steps over its bytes: fixed-size
 runs in one step, every array claim measured against the bytes that remain, every length and null checked.
 
-An item of one byte becomes objects of a hundred, and is some work for whoever answers it. So the walk also
-adds up what the items of arrays take as objects (`item_memory_bytes`), array by array before it steps into
-one, and stops when that exceeds its allowance. What passes is safe to read, and costs no more memory than the
-allowance and a small multiple of the bytes received. What a request is allowed is in `allowance`.
+An item of one byte becomes objects of a hundred, and costs its handler some work. So the walk also adds up
+the memory of the arrays' items as objects (`item_memory_bytes`), array by array before it steps into one, and
+stops when that exceeds its allowance. An entity that passes is safe to read, and costs no more memory than
+the allowance and a small multiple of the bytes received. Requests' allowances are in `allowance`.
 
 A string of a request has no more bytes than Kafka takes, since some are kept. One of a record or a response
-may be longer: what a cluster has in its log it must be able to start from.
+may be longer: a cluster must be able to start from the records in its log.
 
 Rule: bytes from a socket or a disk become entities through `decode_entity`, never through kio directly.
 """
@@ -44,18 +44,18 @@ ReadableBuffer: TypeAlias = bytes | memoryview
 
 Walker: TypeAlias = Callable[[bytes | bytearray | memoryview, int, int], int]
 """(buffer, position, allowance in bytes) -> the position after the entity, or its complement (`~end`) if it
-has what kio does not read: unknown tags, a null that is not -1."""
+has unknown tags or a null that is not -1, which kio does not read."""
 
 UNLIMITED: Final = 1 << 62
-"""The allowance for what this cluster wrote itself."""
+"""The allowance for entities that this cluster wrote itself."""
 
 _TAG_BYTES: Final = 256
-"""What a tagged field counts for: it becomes nothing if it is unknown, but must be stepped over."""
+"""Memory for which a tagged field counts: an unknown one becomes no object, but must be stepped over."""
 
 _MAX_HEADER_TAGS: Final = 64
 
 DECODE_ERRORS: Final = (SerialError, ValueError, OverflowError, LookupError)
-"""What kio raises for values it cannot represent: text that is no UTF-8, dates beyond the calendar."""
+"""kio's errors for values it cannot represent: text that is no UTF-8, dates beyond the calendar."""
 
 
 class MalformedRequestError(KafkaError):
@@ -66,7 +66,7 @@ class MalformedRequestError(KafkaError):
 
 
 class TooManyItemsError(MalformedRequestError):
-    """The items of an entity's arrays would take more memory than they may."""
+    """The items of an entity's arrays would take more memory than their allowance."""
 
 
 def check_entity(
@@ -299,7 +299,7 @@ class _WalkerSource:
             self._emit(depth, "if n < 128:")
             self._entity(field.entity_type, depth + 1, path)
             self._step(depth + 1)
-            # Null is whatever is below 0, to Java; to kio it is -1 alone, so it must not see another.
+            # To Java any byte below 0 is null, to kio -1 alone, so it must not see another.
             self._emit(depth, "elif n != 255:")
             self._emit(depth + 1, "unknown = True")
         else:

@@ -1,4 +1,4 @@
-"""What an entity's dataclass says about its bytes; the one place that reads kio's field metadata.
+"""The layout of an entity's bytes, from its dataclass; the one place that reads kio's field metadata.
 
 kio's entities (and the record schemas made in their manner) carry the Kafka type and the tag of each field
 in `dataclasses.Field.metadata`, and nullability and arrays in the annotation. The guard, the encoder, the
@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 
 
 def once_per_type(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Cache what is compiled for a type; `functools.cache`, but the signature stays known."""
+    """Cache the function's result for each type, as `functools.cache` does, but with its signature."""
     return cast(Callable[_Parameters, _Result], functools.cache(function))
 
 
@@ -50,14 +50,12 @@ FIXED_SIZE_BYTES: Final = {
 
 STRINGS: Final = frozenset({"string"})
 MAX_STRING_BYTES: Final = 0x7FFF
-"""What the int16 lengths of the older encoding can say. Kafka keeps to it in compact strings, too."""
+"""Bound of the older encoding's int16 lengths. Kafka keeps to it in compact strings, too."""
 BYTES: Final = frozenset({"bytes", "records"})
 
 
 @dataclass(frozen=True, slots=True)
 class FieldLayout:
-    """One field of an entity."""
-
     name: str
     kafka_type: str | None
     """Type of the value, or of the items of an array; None for a struct."""
@@ -189,16 +187,16 @@ _VALUE_BYTES: Final = {
     "timedelta_i32": 48,
     "timedelta_i64": 48,
 }
-"""What a value takes beside the reference to it, rounded up to what the allocator gives; others are integers.
+"""Size of a value without the reference to it, rounded up to the allocator's sizes; others are integers.
 
-Strings and bytes without what they hold."""
+Strings and bytes without their contents."""
 _INTEGER_BYTES: Final = 32
 
 
 def item_memory_bytes(field: FieldLayout) -> int:
-    """Return what one item of the array `field`, or its plain value, takes as Python objects (CPython 3.11).
+    """Return the bytes of one item of the array `field`, or its plain value, as CPython 3.11 objects.
 
-    Without what lies in arrays inside of it, and without what strings and bytes hold.
+    Without the items of arrays inside of it, and without the contents of strings and bytes.
 
     >>> from kio.schema.list_offsets.v1.request import ListOffsetsTopic
     >>> (partitions,) = (f for f in entity_layout(ListOffsetsTopic).fields if f.is_array)
@@ -230,7 +228,7 @@ _ZERO_VALUES: Final[dict[str, Any]] = {
 
 
 def default_value(field: FieldLayout) -> Any:
-    """Return the value a field has when nobody gave one: the schema's default, else Kafka's implicit one.
+    """Return the default value of a field: the schema's, else Kafka's implicit one.
 
     Implicit are null where the schema has a nullable field without a default of its own in kio, the empty
     array, the struct of defaults, and zero.

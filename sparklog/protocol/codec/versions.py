@@ -1,7 +1,7 @@
-"""Moves entities between the versions of one API, so that the rest of the code knows one version only.
+"""Moves entities between the versions of one API, so that the rest of the code has one version only.
 
-A server upgrades what it received and downgrades what it answers; a client downgrades what it asks. Fields
-are matched by name at every depth; what the target lacks is dropped, what the source lacks takes the schema's
+A server upgrades requests and downgrades responses; a client downgrades requests. Fields are matched by name
+at every depth; fields that the target lacks are dropped, those that the source lacks take the schema's
 default, and a null where the target has none becomes that default too. Where Kafka renamed or restructured a
 field, `_RULES` says how the old and the new form follow from each other (as the `Builder`s and `data()`
 accessors of Kafka's `common.requests` do).

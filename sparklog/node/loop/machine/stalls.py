@@ -1,8 +1,8 @@
-"""What is told of the stalls of an event loop: why it stood still, and which stalls deserve a line. Pure.
+"""Stalls of an event loop: their causes, and which of them are logged. Pure.
 
-Not every stall is a callback's fault. `Stall` tells them apart by what the loop's thread did most of the
-time: it ran, or it was ready and had no processor (the kernel counts both), or neither; and then by whether
-the watching thread could run meanwhile, which it cannot while the process is stopped.
+Not every stall is a callback's fault. `Stall` distinguishes them by the state of the loop's thread most of
+the time: running, or ready without a processor (the kernel counts both), or neither; and then by whether the
+watching thread could run meanwhile, which it cannot while the process is stopped.
 
 `StallLog` takes the longest stall of each second. A line is due when the longest so far is markedly exceeded,
 and for any above `WARN_ABOVE_MS` when none was due for `LINE_INTERVAL_MS`; `longest_stall` finds the lines
@@ -22,7 +22,7 @@ TELL_AGAIN_FACTOR: Final = 1.25
 
 
 class Cause(Enum):
-    """Why a loop stood still."""
+    """The cause of a stall."""
 
     COMPUTED = "computed"
     WAITED = "waited (for a disk, or for a lock)"
@@ -31,21 +31,21 @@ class Cause(Enum):
 
 
 class Stall(NamedTuple):
-    """One turn of a loop that took long."""
+    """One long turn of a loop."""
 
     ms: int
     loop_cpu_ms: int
     """Processor time of the loop's thread in it, at most."""
     unscheduled_ms: int
-    """How long the loop's thread was ready to run meanwhile and had no processor, at most."""
+    """Time in which the loop's thread was ready without a processor, at most."""
     watch_gap_ms: int
     """The longest time in it for which the watching thread did not run either."""
     doing: str | None
-    """What ran; None if the loop's thread did not say."""
+    """The stalled code; None if the loop's thread gave no stack."""
 
     @property
     def cause(self) -> Cause:
-        """What the loop's thread did most of the time, or what kept it.
+        """Return the state of the loop's thread most of the time, or its obstacle.
 
         >>> Stall(2_000, 3, 40, 1_990, None).cause.name
         'NOT_RUN'
@@ -64,7 +64,7 @@ class Stall(NamedTuple):
 
 
 class StallLog:
-    """Which stalls of one loop are told. Pure."""
+    """Which stalls of one loop are logged. Pure."""
 
     def __init__(self) -> None:
         self._longest_told_ms: dict[Cause, int] = {}
@@ -84,10 +84,10 @@ class StallLog:
 
 
 class LongestStall(NamedTuple):
-    """What logs say of the longest stalls of the loops that wrote them; 0 where they say nothing."""
+    """The longest stalls in the logs of some loops, in ms; 0 without a line."""
 
     own_ms: int
-    """The loop's own doing, or a disk's."""
+    """Caused by the loop's own callbacks, or by a disk."""
     foreign_ms: int
     """The process was stopped or starved, or busy in another thread."""
 
@@ -100,7 +100,7 @@ _OWN: Final = ("computed", "waited")
 
 
 def longest_stall(lines: Iterable[str]) -> LongestStall:
-    """Find the longest stalls in lines of logs, of whatever processes.
+    """Return the longest stalls in lines of logs, of any processes.
 
     >>> longest_stall(["the event loop stood still for 301 ms (290 ms CPU, ...): computed in x"])
     LongestStall(own_ms=301, foreign_ms=0)

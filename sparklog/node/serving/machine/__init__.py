@@ -1,1 +1,1 @@
-"""What decides about the wire. Pure."""
+"""Decisions about connections. Pure."""

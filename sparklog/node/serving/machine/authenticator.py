@@ -1,4 +1,4 @@
-"""How one connection comes to have a principal, by SASL, and may lose it again (KIP-43, KIP-152, KIP-368).
+"""The SASL states by which a connection gains and loses its principal (KIP-43, KIP-152, KIP-368).
 
     HANDSHAKE_OR_VERSIONS - ApiVersions ---> HANDSHAKE
     both of these --- SaslHandshake -------> AUTHENTICATE
@@ -9,14 +9,14 @@
     any of them ----- anything else -------> FAILED
 
 Rules kept:
-- Between the handshake and the end of the exchange the connection has no principal, whatever it had before.
-- While it has none, nothing is served but what leads to one: ApiVersions and SaslHandshake before the
+- Between the handshake and the end of the exchange the connection has no principal, even if it had one.
+- While it has none, only requests that lead to one are served: ApiVersions and SaslHandshake before the
   handshake, SaslAuthenticate after it. Anything else, and every failure, ends the connection. ApiVersions is
-  answered once, but for refusals: a client asks again in a version that it is told.
+  answered once, but for refusals: a client asks again in a version of the response.
 - A connection that has a session of limited length may authenticate again, not more than once a second, by
-  the same mechanism and as the same principal. One whose session is over may do nothing else.
-- On a listener that asks nobody who he is a connection has its principal from the start. Only those inside
-  the application say who they are there.
+  the same mechanism and as the same principal. After the session's end it may do nothing else.
+- On a listener without SASL a connection has its principal from the start. Only driver and brokers
+  authenticate there.
 
 Order for the caller: `check` for each request of a connection without a principal, before its body is read;
 `versions_told`, `handshake` and `authenticate` as they come; `expire` when the session is over.
@@ -37,12 +37,10 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 MIN_REAUTHENTICATION_MS: Final = 1000
 MAX_SESSION_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
-"""A century. Java's clients count it in nanoseconds, of which 292 years fit, and fail at what does not."""
+"""A century. Java's clients count it in nanoseconds, of which 292 years fit, and fail beyond."""
 
 
 class SaslState(Enum):
-    """See the module."""
-
     HANDSHAKE_OR_VERSIONS = "handshake or versions"
     HANDSHAKE = "handshake"
     AUTHENTICATE = "authenticate"
@@ -61,33 +59,31 @@ _SERVED: Final[Mapping[SaslState, frozenset[int]]] = {
     SaslState.EXPIRED: frozenset({ApiKey.SASL_HANDSHAKE}),
     SaslState.FAILED: frozenset(),
 }
-"""What is served of a connection without a principal."""
+"""APIs served to a connection without a principal, by state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """By what connections of a listener may say who they are."""
+    """The SASL mechanisms of a listener."""
 
     begin: Mapping[str, Callable[[], ServerMechanism]]
-    """Makes an exchange for each mechanism's name."""
+    """Begins an exchange, by the mechanism's name."""
     offered: tuple[str, ...] = ()
-    """Those that clients are told of, and that make the listener one of SASL."""
+    """Mechanisms in the response to clients; if there are any, the listener requires SASL."""
     max_reauthentication_ms: Mapping[str, int] | None = None
-    """How long the session of each may be; those that are not there are not limited."""
+    """Longest session of each mechanism; a mechanism without an entry has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticateAnswer:
-    """What SaslAuthenticate is answered with."""
-
     token: bytes = b""
     error_code: ErrorCode = ErrorCode.none
     told: str | None = None
-    """What the client is told of the error,"""
+    """Error message for the client,"""
     reason: str | None = None
-    """and what is known of it here; None while all is well."""
+    """and the reason for the log; None without an error."""
     session_lifetime_ms: int = 0
-    """After how long he has to authenticate again; 0 for never, or not yet."""
+    """Time until the client has to reauthenticate; 0 for never, or not yet."""
 
 
 class Authenticator:
@@ -106,22 +102,22 @@ class Authenticator:
     )
 
     def __init__(self, mechanisms: Mechanisms, principal: Principal | None) -> None:
-        """Begin with the principal of those that are not asked; None where all are."""
+        """Begin with the principal of connections without SASL; None where SASL is required."""
         self.principal = principal
-        """Who is at the other end; None while that is not known."""
+        """None while the connection is not authenticated."""
         self.state = SaslState.HANDSHAKE_OR_VERSIONS if principal is None else SaslState.COMPLETE
         self.takes_bare_tokens = False
-        """Whether tokens come and go without headers, as after the oldest SaslHandshake."""
+        """Whether tokens have no headers, as after the oldest SaslHandshake."""
         self._mechanisms = mechanisms
         self._mechanism: str | None = None
-        """By which it was, or is to be, authenticated."""
+        """Mechanism of the exchange, under way or complete."""
         self._exchange: ServerMechanism | None = None
         self._previous: tuple[str, Principal] | None = None
-        """What authenticating again must not change."""
+        """Mechanism and principal that reauthentication must not change."""
         self._session_lifetime_ms = 0
-        """How long the session is that has begun; 0 if it does not end."""
+        """Lifetime of the present session; 0 if it does not end."""
         self._begun_ms: int | None = None
-        """When it last began to authenticate again."""
+        """Start of the last reauthentication."""
 
     def request_frame(self, frame: memoryview) -> memoryview:
         """Return a request of a connection without a principal, with the header that a bare token lacks."""
@@ -131,10 +127,10 @@ class Authenticator:
         return memoryview(header + bytes(frame))
 
     def check(self, api_key: int) -> None:
-        """Refuse what is not served of a connection without a principal.
+        """Refuse an API that is not served to a connection without a principal.
 
         Raises:
-            KafkaError: ILLEGAL_SASL_STATE; the connection is to be closed.
+            KafkaError: ILLEGAL_SASL_STATE; close the connection.
         """
         state = self.state
         if api_key in _SERVED[state]:
@@ -147,19 +143,19 @@ class Authenticator:
         )
 
     def versions_told(self) -> None:
-        """The client has been told which APIs there are: ApiVersions was answered without an error."""
+        """Record that ApiVersions was answered without an error."""
         if self.state is SaslState.HANDSHAKE_OR_VERSIONS:
             self.state = SaslState.HANDSHAKE
 
     def handshake(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
-        """Choose a mechanism; `now_ms` is monotonic. A failure that is not ILLEGAL_SASL_STATE is the end."""
+        """Choose a mechanism; `now_ms` is monotonic. Any error but ILLEGAL_SASL_STATE ends the connection."""
         is_known = mechanism in self._mechanisms.begin
         if self.state is SaslState.COMPLETE:
             if self._mechanism is not None:
                 if not self._may_renew(now_ms):
                     return ErrorCode.illegal_sasl_state
             elif not is_known or mechanism in self._mechanisms.offered:
-                # On a listener without SASL only those inside say who they are.
+                # On a listener without SASL only driver and brokers authenticate.
                 return ErrorCode.illegal_sasl_state
         if not is_known:
             self._fail()
@@ -176,9 +172,9 @@ class Authenticator:
         return ErrorCode.none
 
     def authenticate(self, token: bytes, wall_clock_ms: int) -> AuthenticateAnswer:
-        """Take in one token of the client's; an answer with an error is the last one, but for one.
+        """Take one token of the client; a response with an error is the last one, but for one.
 
-        Who has not begun an exchange, and has a principal, is only told ILLEGAL_SASL_STATE.
+        A client that has a principal and has not begun an exchange only receives ILLEGAL_SASL_STATE.
         """
         exchange = self._exchange
         if self.state is not SaslState.AUTHENTICATE or exchange is None:
@@ -209,12 +205,12 @@ class Authenticator:
         return AuthenticateAnswer(answer, session_lifetime_ms=self._session_lifetime_ms)
 
     def certified(self, principal: Principal) -> None:
-        """The client has shown a certificate; where SASL is asked for, that says nothing yet."""
+        """Take the principal of the client's certificate; with SASL it has no effect yet."""
         if self.principal is not None:
             self.principal = principal
 
     def expire(self) -> None:
-        """The session that had begun is over."""
+        """End the present session."""
         if self.state is SaslState.COMPLETE and self._mechanism is not None and self.principal is not None:
             self._previous = self._mechanism, self.principal
             self.principal = None

@@ -1,14 +1,13 @@
-"""An accepted connection that speaks TLS: `Connection` behind a handshake, and with everything encrypted.
+"""An accepted connection with TLS: `Connection` behind a handshake, and with everything encrypted.
 
 Rules kept, beside those of `connection`:
-- Until the handshake is complete nothing is read but what belongs to it, and nothing while a step of it is
+- Until the handshake is complete only its own bytes are read, and nothing while a step of it is
   taken on another thread (`tls_handshakes`).
-- What was decrypted is at most what `ReceiveBuffer` has room for; the rest waits as it came, of which a slice
-  is taken from the socket at a time. Who must not be read from is not decrypted for either.
-- Whoever says that nothing follows is believed: what was received before is handled, and what comes all the
-  same is not received.
-- A handshake that fails is counted, logged with its peer, and answered with the alert that says why. Who
-  closes before he has sent anything has not failed at it.
+- At most the room of `ReceiveBuffer` is decrypted; the rest waits encrypted, and one slice at a time is read
+  from the socket. While reading is paused nothing is decrypted either.
+- After a close alert the bytes received before are handled, and later ones are not received.
+- A handshake that fails is counted, logged with its peer, and answered with the alert that says why. A
+  client that closes before its first byte has not failed the handshake.
 """
 
 import asyncio
@@ -26,12 +25,10 @@ from sparklog.node.serving.tls.tls_outbox import TlsOutbox
 from sparklog.node.serving.turns import SHARE_S
 
 _SLICES_PER_TURN: Final = 8
-"""How many slices are received in one turn, at most."""
+"""At most this many slices are received in one turn."""
 
 
 class TlsConnection(Connection):
-    """See the module."""
-
     __slots__ = (
         "_handshakes",
         "_has_begun",
@@ -49,38 +46,36 @@ class TlsConnection(Connection):
         self._handshakes = handshakes
         self._tls = handshakes.tls
         self._has_begun = False
-        """Whether anything has come."""
+        """Whether any byte has come."""
         self._has_handshaken = False
         self._step: asyncio.Future[bool] | None = None
-        """The step of the handshake that is being taken, or waits for a thread."""
+        """The present step of the handshake, running or waiting for a thread."""
         self._is_decrypting_later = False
         self._stream = handshakes.begin(self)
         self._outbox = TlsOutbox(connected, self._stream, handshakes.plain)
 
     def close(self) -> None:
-        """Close the socket and tell everyone who waits; calling again has no effect."""
         if self.closed:
             return
         self._handshakes.end(self, completed=False)
         if self._step is not None:
             self._step.cancel()
         if self._has_handshaken and not self._outbox:
-            # So that the other side knows that nothing was cut off. Nobody waits for it to be taken, and
-            # whatever is wrong with the stream, the socket is to be closed.
+            # So that the other side knows that nothing was cut off. It is not waited for, and in any
+            # state of the stream the socket gets closed.
             with contextlib.suppress(Exception):
                 self._stream.end()
                 self._socket.send(self._stream.take())
         super().close()
 
     def flush(self) -> None:
-        """Send what is answered, as far as the socket takes it; the rest follows by itself."""
         if self._step is None:  # a step has the stream for itself
             super().flush()
 
     # The handshake
 
     def give_up_handshake(self, why: str) -> None:
-        """Close, because it takes too long, or too many are under way."""
+        """Close, because the handshake takes too long, or too many are under way."""
         self._close(logging.WARNING, "handshake", f"TLS handshake of {self.peer} failed: {why}")
 
     @closing_on_error
@@ -104,7 +99,7 @@ class TlsConnection(Connection):
         if not count:
             if self._has_begun:
                 self.give_up_handshake("the other side closed the connection")
-            else:  # who has only looked whether anybody is here; the controller does
+            else:  # a mere look whether a server listens, as by the controller
                 self._handshakes.end(self, completed=None)
                 self.close()
             return
@@ -134,8 +129,8 @@ class TlsConnection(Connection):
         if certificate is not None:
             try:
                 self.authenticator.certified(self._tls.principal_of(certificate))
-            except Exception as error:  # a certificate is anybody's to make
-                self.give_up_handshake(f"nobody knows whose its certificate is: {error}")
+            except Exception as error:  # any client can make certificates
+                self.give_up_handshake(f"the certificate maps to no principal: {error}")
                 return
             self.authenticated()
         self._handshakes.end(self, completed=True)
@@ -197,7 +192,7 @@ class TlsConnection(Connection):
         worked_s = perf_counter() - began_s
         if worked_s > NOTED_WORK_S:
             self._owner.turns.spent(worked_s)
-        if self._stream.has_output:  # what the protocol itself has to answer
+        if self._stream.has_output:  # responses of the protocol itself
             self.flush()
         self._handle_received()
 
@@ -214,7 +209,7 @@ class TlsConnection(Connection):
     def _decrypt_more(self) -> None:
         self._is_decrypting_later = False
         if self.closed or self._paused:
-            return  # whoever ends the pause handles what was received, and comes here again
+            return  # the end of the pause handles the received bytes, and comes here again
         if self._must_pause():
             self._paused = True
             return
@@ -222,7 +217,7 @@ class TlsConnection(Connection):
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return what went wrong in words: `wrong version number`, `certificate verify failed: ...`."""
+    """Return OpenSSL's reason in words: `wrong version number`, `certificate verify failed: ...`."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     return (error.reason or str(error)).replace("_", " ").lower()

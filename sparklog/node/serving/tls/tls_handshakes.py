@@ -1,8 +1,8 @@
-"""The TLS handshakes of one listener: which certificate it shows, and how many may be under way.
+"""The TLS handshakes of one listener: its certificate, and the bound on handshakes under way.
 
 A step of a handshake, a signature mostly, costs up to milliseconds; threads beside the loop take them. While
-one is taken nothing is read from its connection. At most `MAX_HANDSHAKES` are under way: one more, and the
-oldest is given up, which is one that somebody has left half open. Each has `HANDSHAKE_TIMEOUT_S`.
+one is taken nothing is read from its connection. At most `MAX_HANDSHAKES` are under way: with one more, the
+oldest is given up, which is probably an abandoned one. Each has `HANDSHAKE_TIMEOUT_S`.
 
 Belongs to one event loop. Order for the caller: `begin` and `end` for each connection, `step` between them;
 `close`.
@@ -23,33 +23,31 @@ _THREADS: Final = 2
 
 
 class ServerTls:
-    """What a listener shows, asks for and makes of it; immutable, replaced when certificates are."""
+    """Certificate, client authentication and principal rules of a listener; immutable."""
 
     __slots__ = ("context", "principal_of")
 
     def __init__(self, context: ssl.SSLContext, principal_of: Callable[[bytes], Principal]) -> None:
         self.context = context
         self.principal_of = principal_of
-        """Returns the principal of a certificate in DER, or raises NoMatchingRuleError."""
+        """The principal of a certificate in DER; raises NoMatchingRuleError (sparklog.node.security.tls)."""
 
 
 class HandshakingConnection(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that handshakes use."""
 
     def give_up_handshake(self, why: str) -> None:
-        """Close, because it takes too long, or too many are under way."""
+        """Close, because the handshake takes too long, or too many are under way."""
 
 
 class TlsHandshakes:
-    """Those of one listener."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, tls: ServerTls) -> None:
         self.tls = tls
-        """What new connections are shown; it may be replaced."""
+        """For new connections; may be replaced."""
         self.received = bytearray(SLICE_BYTES)
-        """Where what comes over the wire is received, before it is fed; nothing stays in it."""
+        """Receives bytes of the wire, before they are fed; nothing stays in it."""
         self.plain = bytearray(SLICE_BYTES)
-        """Where slices are put together before they are encrypted; nothing stays in it."""
+        """Slices are gathered here before they are encrypted; nothing stays in it."""
         self.failed_count = self.completed_count = 0
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tls-handshake")
@@ -57,7 +55,6 @@ class TlsHandshakes:
 
     @property
     def under_way_count(self) -> int:
-        """How many are."""
         return len(self._under_way)
 
     def begin(self, connection: HandshakingConnection) -> TlsStream:
@@ -71,17 +68,17 @@ class TlsHandshakes:
         return TlsStream(self.tls.context, server_side=True)
 
     def step(self, stream: TlsStream, taken: Callable[[asyncio.Future[bool]], None]) -> asyncio.Future[bool]:
-        """Take a step on another thread; have `taken` called on the loop with whether it was the last.
+        """Take a step on another thread; then call `taken` on the loop with whether it was the last.
 
-        What is returned is to be cancelled with its connection: until a thread comes to it it would keep that
-        in memory, and others waiting.
+        Cancel the returned future with its connection: until a thread takes it up it would keep the
+        connection in memory, and others waiting.
         """
         step = self._loop.run_in_executor(self._threads, stream.handshake)
         step.add_done_callback(taken)
         return step
 
     def end(self, connection: HandshakingConnection, *, completed: bool | None) -> None:
-        """The handshake is over, None if it had not begun; calling again has no effect."""
+        """End the handshake; `completed` is None if it had not begun. Calling again has no effect."""
         timer = self._under_way.pop(connection, None)
         if timer is None:
             return
@@ -92,5 +89,5 @@ class TlsHandshakes:
             self.failed_count += 1
 
     def close(self) -> None:
-        """End the threads, when they have taken the steps they are at; its connections are closed before."""
+        """End the threads after their present steps; close the connections before."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,8 +1,8 @@
-"""What one TLS connection still has to send: as `outbox`, but everything passes through memory on its way.
+"""The unsent bytes of one TLS connection: as `outbox`, but everything passes through memory on its way.
 
 Bytes and file regions are gathered into slices of `SLICE_BYTES`, encrypted, and sent one after the other. The
-next slice is made only when the socket has taken the one before, so that a reader who is slow costs a slice
-and not what he asked for. Memory for what is not encrypted yet is one slice a listener.
+next slice is made only when the socket has taken the one before, so that a slow reader costs a slice
+and not its whole response. Plain bytes in memory are one slice a listener.
 
 Order for the caller: as with `Outbox`.
 """
@@ -17,28 +17,20 @@ from sparklog.protocol.codec.encoded import Transferable
 
 
 class TlsOutbox(Outbox):
-    """The answers of a connection."""
-
     __slots__ = ("_plain", "_stream", "_unsent")
 
     def __init__(self, connected: socket.socket, stream: TlsStream, plain: bytearray) -> None:
-        """Send by `connected` what `stream` makes; slices are put together in `plain`, as others' are."""
+        """Send the output of `stream`; connections share `plain`, in which slices are gathered."""
         super().__init__(connected)
         self._stream = stream
         self._plain = memoryview(plain)
         self._unsent = memoryview(b"")
-        """What is encrypted and not sent."""
+        """Encrypted and not sent."""
 
     def __bool__(self) -> bool:
         return bool(self._chunks) or len(self._unsent) > 0 or self._stream.has_output
 
     def flush(self) -> Flushed:
-        """Write as much as possible without waiting.
-
-        Raises:
-            OSError: the connection is broken.
-            RegionTruncatedError: the file of a region is shorter than it was.
-        """
         budget = TURN_BYTES
         stream = self._stream
         try:
@@ -61,12 +53,11 @@ class TlsOutbox(Outbox):
             return Flushed.BLOCKED
 
     def clear(self) -> None:
-        """Forget everything, which lets go of the files."""
         super().clear()
         self._unsent = memoryview(b"")
 
     def _fill(self) -> int:
-        """Put the next slice together; return its length, 0 where the next part is not in the page cache."""
+        """Gather the next slice; return its length, 0 where the next part is not in the page cache."""
         plain, chunks, filled = self._plain, self._chunks, 0
         while chunks and filled < len(plain):
             head = chunks[0]
@@ -86,7 +77,7 @@ class TlsOutbox(Outbox):
         return filled
 
     def _read_region(self, region: Transferable, room: memoryview) -> int:
-        """Read what is next of the region at the head; 0 where that is not in the page cache."""
+        """Read the next part of the region at the head; 0 where that is not in the page cache."""
         done = self._region_sent_bytes
         remaining = region.length - done
         count = 0

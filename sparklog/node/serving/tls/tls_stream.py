@@ -1,11 +1,12 @@
 """TLS on one connection, apart from its socket: bytes of the wire in and out, plain bytes in and out.
 
-Order for the caller: `handshake` until it returns True, `feed` with what came in between; then `feed` and
-`read_into`, `encrypt`. After each of these `take` what is to be sent, even after one that fails: the other
-side is told why. `handshake` costs milliseconds and may run on another thread, while nothing else is called.
+Order for the caller: `handshake` until it returns True, `feed` with the received bytes in between; then
+`feed` and `read_into`, `encrypt`. After each of these send the bytes of `take`, even after a failure: they
+hold the alert for the other side. `handshake` costs milliseconds and may run on another thread, while nothing
+else is called.
 
-OpenSSL reads whatever it is given before it comes back. A record costs microseconds to decrypt, one that asks
-for new keys (KeyUpdate) 40, and 32 KiB may be 1,200 of them, none of which brings anything. So behind the
+OpenSSL reads all of its input before it returns. A record costs microseconds to decrypt, one that asks
+for new keys (KeyUpdate) 40, and 32 KiB may be 1,200 of them, none of which carries data. So behind the
 handshake OpenSSL is given `RECORDS_AT_ONCE` at a time, and `read_into` looks at the clock between them.
 """
 
@@ -16,26 +17,24 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 SLICE_BYTES: Final = 32 << 10
-"""How much goes through at a time. OpenSSL's buffers stay as large as they were once, on every connection."""
+"""Bytes of one pass. OpenSSL's buffers keep their largest size, on every connection."""
 
 
 RECORDS_AT_ONCE: Final = 32
-"""Many of the usual ones, of up to 16 KiB, are never there at once."""
+"""More than ever arrive at once of full records, of up to 16 KiB."""
 _RECORD_HEADER_BYTES: Final = 5
-"""The last two say how long the rest of the record is."""
+"""The last two are the length of the rest of the record."""
 
 
 class ClientTls(NamedTuple):
-    """How a client's connections are encrypted."""
+    """TLS of a client's connections."""
 
     context: ssl.SSLContext
     server_name: str | None = None
-    """Whom the other side has to be; None: the host that is connected to."""
+    """Host name that the server's certificate must have; None: the host in the address."""
 
 
 class TlsStream:
-    """One end of a connection."""
-
     __slots__ = ("_header", "_incoming", "_outgoing", "_record_left", "_tls", "_unfed", "ended")
 
     def __init__(
@@ -46,16 +45,16 @@ class TlsStream:
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
         self._record_left = 0
-        """How much of the record that was begun last is still to come,"""
+        """Bytes of the last record begun that are still to come,"""
         self._header = b""
-        """and what is there of the next one's header."""
+        """and the part of the next one's header that has come."""
         self._unfed = memoryview(b"")
-        """What came and was not given to OpenSSL: it is of too many records."""
+        """Received and not given to OpenSSL: it has too many records."""
         self.ended = False
-        """Whether the other side has said that nothing follows."""
+        """Whether the other side has sent its close alert."""
 
     def handshake(self) -> bool:
-        """Go on with it as far as what came allows; return whether it is complete.
+        """Continue it as far as the received bytes allow; return whether it is complete.
 
         Raises:
             ssl.SSLError: it has failed.
@@ -72,16 +71,15 @@ class TlsStream:
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """What the other side has shown of itself, as DER; None if nothing, or nothing that was checked."""
+        """The other side's certificate in DER; None if there is none, or it was not checked."""
         return self._tls.getpeercert(binary_form=True)
 
     @property
     def version(self) -> str | None:
-        """`TLSv1.2` or `TLSv1.3`, once that is agreed."""
+        """`TLSv1.2` or `TLSv1.3`, once negotiated."""
         return self._tls.version()
 
     def feed(self, received: "bytes | memoryview") -> None:
-        """Take in what came over the wire."""
         if self._unfed:
             self._unfed = memoryview(bytes(self._unfed) + received)
             return
@@ -97,7 +95,7 @@ class TlsStream:
         self._unfed = unfed[end:]
 
     def _end_of_records(self, received: "bytes | memoryview") -> int:
-        """Return the position behind so many records as are given to OpenSSL at once, or of the end."""
+        """Return the position behind `RECORDS_AT_ONCE` records, or the end."""
         position, size, left = 0, len(received), self._record_left
         for _ in range(RECORDS_AT_ONCE):
             if left > size - position:
@@ -117,18 +115,18 @@ class TlsStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether some of what was fed may not have been read yet; what follows the end is nobody's."""
+        """Whether some fed bytes may be unread; bytes behind the end do not count."""
         return not self.ended and (
             len(self._unfed) > 0 or self._tls.pending() > 0 or self._incoming.pending > 0
         )
 
     def read_into(self, room: memoryview, until_s: float = inf) -> int:
-        """Decrypt into `room` as much as there is of both; return how much.
+        """Decrypt into `room` until it is full or no bytes are left; return the length.
 
-        When the performance counter says `until_s`, what is left is left for another time.
+        It stops when the performance counter reaches `until_s`.
 
         Raises:
-            ssl.SSLError: the other side does not keep to the protocol.
+            ssl.SSLError: the other side violates the protocol.
         """
         count = 0
         if self._unfed and not self._incoming.pending:
@@ -152,19 +150,18 @@ class TlsStream:
             self._feed_on()
 
     def encrypt(self, plain: memoryview) -> None:
-        """Make of `plain`, of at most `SLICE_BYTES`, what is to be sent."""
+        """Encrypt `plain`, of at most `SLICE_BYTES`, for `take`."""
         self._tls.write(plain)
 
     @property
     def has_output(self) -> bool:
-        """Whether there is something to send."""
         return self._outgoing.pending > 0
 
     def take(self) -> bytes:
-        """Return what is to be sent."""
+        """Return and forget the bytes to send."""
         return self._outgoing.read()
 
     def end(self) -> None:
-        """Say that nothing follows; `take` it."""
-        with contextlib.suppress(ssl.SSLError, ValueError):  # nobody waits for the other side to say the same
+        """Add the close alert to the bytes of `take`."""
+        with contextlib.suppress(ssl.SSLError, ValueError):  # the other side's close alert is not awaited
             self._tls.unwrap()
