@@ -21,7 +21,6 @@ TREES: Final = ("sparklog", "driver", "executor", "jobs")
 NOT_YET_CLEAN: Final = (
     # The modules that are in no package, and the packages of the node.
     "sparklog/acls",
-    "sparklog/authorization",
     "sparklog/config",
     "sparklog/metrics",
     "sparklog/quotas",

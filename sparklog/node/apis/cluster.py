@@ -22,7 +22,6 @@ _METADATA_GUARD: Final = GuardByConfig(
 
 
 def unnamed_topics() -> KafkaError:
-    """Return the error of a Metadata request that does not name its topics as its version may."""
     return KafkaError(ErrorCode.invalid_request, "a topic has no name, or an id in a version without")
 
 

@@ -10,7 +10,7 @@ from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import KafkaError
 
 _BROKER: Final = Offer(many=False, answers_errors=True)
-"""Whether the connection may have tokens comes before all permissions, so that the handler asks for these."""
+"""The handler checks whether the connection may have tokens before any permission, so it has no guard."""
 
 
 def _creation_refused(body: Any, error: KafkaError) -> Any:

@@ -16,12 +16,8 @@ PARTITIONS_PER_PART: Final = TOPICS_PER_PART * PARTITIONS_OF_A_TOPIC
 
 
 class Parts(NamedTuple):
-    """The division of one API's requests."""
-
     asked: str
-    """The field of the request that lists the changes."""
     answered: str
-    """The field of the response that lists their results."""
     key: Callable[[Any], Hashable]
     """Items with the same key belong into the same part."""
     pieces: Callable[[Any], Iterable[Any]] = lambda item: (item,)

@@ -33,8 +33,6 @@ def always(request: Request) -> bool:
 
 
 class Side(Enum):
-    """The listeners of a cluster."""
-
     BROKER = "broker"
     """A broker's listeners for clients and other brokers."""
     CONTROLLER = "controller"
@@ -45,8 +43,6 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuardByConfig:
-    """A guard that depends on the node's configuration."""
-
     make: Callable[[BrokerConfig], ApiGuard | None]
 
 
@@ -72,7 +68,6 @@ class Offer:
     """The versions on these listeners, if they are not those of the row."""
 
     def api_guard(self, config: BrokerConfig) -> ApiGuard | None:
-        """Return the guard under a configuration."""
         return self.guard.make(config) if isinstance(self.guard, GuardByConfig) else self.guard
 
 
@@ -87,8 +82,6 @@ FORWARDED: Final = Offer(answers_errors=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRow:
-    """All that both sides know of an API."""
-
     api_key: ApiKey
     versions: SupportedVersions | None = None
     """The versions that clients are offered (those of Kafka 4.3), by brokers and at the bootstrap address
@@ -117,27 +110,22 @@ class ApiRow:
 
     @property
     def is_in_envelope(self) -> bool:
-        """Whether the controller answers it in an Envelope."""
         return self.forwarded or self.also_in_envelope
 
     def offer(self, side: Side) -> Offer | None:
-        """Return how a side's listeners offer the API."""
         offers = {Side.BROKER: self.broker, Side.CONTROLLER: self.controller, Side.QUORUM: self.quorum}
         return offers[side]
 
     def versions_at(self, side: Side) -> SupportedVersions:
-        """Return the versions of the API on a side's listeners."""
         offer = self.offer(side)
         if offer is not None and offer.versions is not None:
             return offer.versions
         return self.versions or known_versions(self.api_key)
 
     def refuse(self, request: Request, error: KafkaError) -> Any:
-        """Return the answer to a request that is refused as a whole."""
         return self.refused(request.body, error)
 
     def guard(self, side: Side, config: BrokerConfig) -> Guard:
-        """Return the guard before the API's handler on a side's listeners."""
         offer = self.offer(side)
         guard = None if offer is None else offer.api_guard(config)
         if guard is None:

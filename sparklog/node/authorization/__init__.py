@@ -1,5 +1,5 @@
-"""Which request may do what: what each API asks of the ACLs, and how it is answered that it may not.
+"""Authorization of requests: the operations that APIs check against the ACLs, and responses to denials.
 
-`guards` has what stands before the handler of each API, and the row of the API (`sparklog/apis`) names which;
-`authorization` is what a listener's dispatcher is given.
+The functions of `guards` run before the handler of an API, as named in its row (`sparklog/apis`). A
+listener's dispatcher uses `authorization`.
 """

@@ -1,8 +1,7 @@
-"""What the dispatcher of a listener is given where an authorizer is configured (`Admission.authorize`).
+"""Authorization by a listener's dispatcher, with an authorizer configured (`Admission.authorize`).
 
-Every request gets the access that its principal has at its host, by the ACLs of the newest image, and is
-answered through the guard in the row of its API (`sparklog/apis`). An API without a guard is a mistake, and
-refused.
+Every request gets the access of its principal at its host, by the ACLs of the newest image, and passes the
+guard in the row of its API (`sparklog/apis`). A request of an API without a guard is refused.
 
 Order for the caller: `admit` for each request, on one loop; `close` at the end.
 """
@@ -25,11 +24,11 @@ from sparklog.node.serving.requests import Handler, Request
 from sparklog.protocol.codec.apis import ApiKey
 
 AUDIT_LOGGER: Final = "kafka.authorizer.logger"
-"""Under Kafka's name, so that it is found, and sent elsewhere, as there."""
+"""Kafka's name, so that operators find the log and can route it as in Kafka."""
 
 
 class Authorization:
-    """Asks the ACLs of the newest image. Everything on one loop."""
+    """Checks the ACLs of the newest image. Everything on one loop."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class Authorization:
         self._log = RateLimitedLog(logging.getLogger(AUDIT_LOGGER), loop)
 
     def admit(self, request: Request, handler: Handler) -> Any:
-        """Answer a request that has its principal: by its handler, as far as it may."""
+        """Handle a request that has its principal, as far as that principal is authorized."""
         image = self._image()
         if image.acls is not self._acls:
             self._authorizer = self._authorizer.changed(
@@ -59,11 +58,11 @@ class Authorization:
         return self._guards[request.api_key](access, request, handler)
 
     def admitting(self, handler: Handler) -> Handler:
-        """Return the handler as it is where requests do not come to it from a dispatcher that asks."""
+        """Return the handler with authorization, for requests that no authorizing dispatcher has passed."""
         return lambda request: self.admit(request, handler)
 
     def close(self) -> None:
-        """Write the denials that are only counted as yet."""
+        """Write the pending counts of denials."""
         self._log.close()
 
     def _denied(
@@ -76,7 +75,7 @@ class Authorization:
     ) -> None:
         rule = decisions.rule(operation, resource_type, resource_name)
         principal = _shown(str(decisions.principal))
-        # Of every principal and operation one line a minute and the count: names are for anybody to choose.
+        # One line a minute and the count for each principal and operation: clients choose the names.
         self._log.write(
             logging.INFO,
             f"{principal} at {decisions.host}",
@@ -88,7 +87,7 @@ class Authorization:
 
 
 def _shown(name: str) -> str:
-    """Return a name that a stranger has chosen, as a part of one line, of which he forges no other.
+    """Return a client's name as a part of one log line, escaped so that it cannot forge another line.
 
     >>> _shown("orders"), _shown("orders\\nPrincipal = User:ann")
     ('orders', "'orders\\\\nPrincipal = User:ann'")
@@ -98,5 +97,4 @@ def _shown(name: str) -> str:
 
 
 def _missing(acls: Mapping[UUID, Acl], others: Mapping[UUID, Acl]) -> list[Acl]:
-    """Return the ACLs that are not among the others; the ACL of an id is always the same."""
     return [acls[acl_id] for acl_id in set(acls).difference(others)]

@@ -1,9 +1,9 @@
-"""What stands before the handlers of APIs: what a request may not do is refused here, item by item.
+"""Guards, which run before the handlers of APIs and refuse the denied items of a request.
 
-A guard asks for exactly what Kafka's handler of the API asks for, in its order, and answers for what is
-denied as Kafka does; the handler is given the rest. Nothing that is answered here says whether something
-exists that may not be seen. A topic is asked about by name; an id that stands for nothing in the image whose
-ACLs decide is unknown, and the handler, whose image may be another, is not asked about it.
+A guard checks exactly the operations that Kafka's handler of the API checks, in its order, and answers for
+denied items as Kafka does; the handler receives the rest. No response reveals the existence of a resource
+that may not be described. Topics are checked by name; an id without a topic in the image with the deciding
+ACLs is unknown, and is not passed to the handler, whose image may differ.
 
 Source: Kafka's KafkaApis and ControllerApis.
 """

@@ -1,6 +1,6 @@
 """Guards of CreateTopics, DeleteTopics and CreatePartitions: each topic on its own.
 
-What is named twice goes to the handler, which refuses it whoever asks.
+Topics named twice go to the handler, which refuses them for every principal.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ _UNKNOWN_COUNT: Final = -1
 
 
 async def create_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
-    """Ask for CREATE on the cluster or on each topic; for what it was made with, DESCRIBE_CONFIGS."""
+    """Require CREATE on the cluster or on each topic; a created topic's configs need DESCRIBE_CONFIGS."""
     body = await upgrade_in_steps(request.body)
     twice = named_twice(topic.name for topic in body.topics)
     may_create_any = access.allows_on_cluster(AclOperation.CREATE, audit=False)
@@ -61,7 +61,7 @@ async def create_topics(refuse: Refusal, access: Access, request: Request, handl
 
 
 def _created(access: Access, topic: Any) -> Any:
-    """Return what is told of a topic that was made."""
+    """Return the result of a created topic, without configs that may not be described."""
     if topic.error_code is not ErrorCode.none or access.allows(
         AclOperation.DESCRIBE_CONFIGS, _TOPIC, topic.name, audit=False
     ):
@@ -76,14 +76,14 @@ def _created(access: Access, topic: Any) -> Any:
 
 
 def delete_topics(*, are_deleted: bool) -> ApiGuard | None:
-    """Return the guard of DeleteTopics; None if topics are not deleted, as the handler answers everybody."""
+    """Return the guard of DeleteTopics; None if topics are not deleted, for every principal."""
     return _delete_topics if are_deleted else None
 
 
 async def _delete_topics(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
-    """Ask for DELETE on the cluster, or for DESCRIBE and DELETE on each topic.
+    """Require DELETE on the cluster, or DESCRIBE and DELETE on each topic.
 
-    One that may not be described is not said to be there or not, nor what its id stands for.
+    Without DESCRIBE the response reveals neither the topic's existence nor the name of its id.
     """
     if access.allows_on_cluster(AclOperation.DELETE, audit=False):
         return handler(request)
@@ -92,11 +92,11 @@ async def _delete_topics(refuse: Refusal, access: Access, request: Request, hand
 
     def is_allowed(topic: Any) -> bool:
         if (topic.name is None) == (topic.topic_id is None) or (topic.name, topic.topic_id) in twice:
-            return True  # of no meaning, whoever asks
+            return True  # invalid for every principal
         if topic.name is None:
             name = topic_name(access, topic.topic_id)
             return name is not None and access.allows(AclOperation.DELETE, _TOPIC, name)
-        # One that is not there yet is not left to the handler, which may know of newer ones.
+        # A topic that is not in this image is not left to the handler, whose image may be newer.
         is_there = topic.name in access.image.topics.by_name
         return access.allows(AclOperation.DESCRIBE, _TOPIC, topic.name) and access.allows(
             AclOperation.DELETE, _TOPIC, topic.name, audit=is_there
@@ -127,7 +127,7 @@ async def _delete_topics(refuse: Refusal, access: Access, request: Request, hand
 
 
 def _not_deleted(access: Access, topic: Any) -> ErrorCode:
-    """Return why a topic is not deleted; of one that may be described also that it is not there."""
+    """Return the error of a topic that is not deleted; with DESCRIBE also that it does not exist."""
     is_unknown = topic.name is not None and topic.name not in access.image.topics.by_name
     if is_unknown and access.allows(AclOperation.DESCRIBE, _TOPIC, topic.name, audit=False):
         return ErrorCode.unknown_topic_or_partition
@@ -142,7 +142,7 @@ def _describable_name(access: Access, topic_id: UUID) -> str | None:
 
 
 async def create_partitions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
-    """Ask for ALTER on each topic."""
+    """Require ALTER on each topic."""
     twice = named_twice(topic.name for topic in request.body.topics)
     allowed, denied = await divided(
         request.body.topics,

@@ -1,4 +1,4 @@
-"""Guards of what is asked of the cluster as a whole."""
+"""Guards of requests about the cluster as a whole."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -13,7 +13,7 @@ _CONTROLLERS: Final = 2
 
 
 def of_cluster(operation: AclOperation) -> ApiGuard:
-    """Return the guard that asks for `operation` on the cluster."""
+    """Return the guard that requires `operation` on the cluster."""
 
     def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows_on_cluster(operation):
@@ -24,7 +24,7 @@ def of_cluster(operation: AclOperation) -> ApiGuard:
 
 
 def describe_cluster(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Tell everybody of the brokers; and who may describe the cluster what he may do to it, where he asks."""
+    """Require nothing; return the authorized operations if asked, and with DESCRIBE on the cluster."""
     if not request.body.include_cluster_authorized_operations:
         return handler(request)
 
@@ -37,7 +37,7 @@ def describe_cluster(refuse: Refusal, access: Access, request: Request, handler:
 
 
 def cluster_operations(access: Access) -> int:
-    """Return what may be done to the cluster, as far as that may be told."""
+    """Return the authorized operations on the cluster, as far as they may be described."""
     if not access.allows_on_cluster(AclOperation.DESCRIBE):
         return 0
     return access.operations(AclResourceType.CLUSTER, CLUSTER_NAME)
@@ -46,7 +46,7 @@ def cluster_operations(access: Access) -> int:
 def describe_cluster_by_controller(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Answer:
-    """Ask for ALTER on the cluster of who asks about controllers; about brokers as they do themselves."""
+    """Require ALTER on the cluster for the endpoints of controllers; for brokers as brokers do."""
     is_of_controllers = getattr(request.body, "endpoint_type", None) == _CONTROLLERS
     if is_of_controllers and not access.allows_on_cluster(AclOperation.ALTER):
         return refuse(request, denial(ErrorCode.cluster_authorization_failed))

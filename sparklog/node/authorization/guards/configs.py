@@ -1,4 +1,4 @@
-"""Guards of requests about configurations: each resource is asked for by its type."""
+"""Guards of requests about configurations: each resource is checked by its type."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -27,25 +27,25 @@ _ASKED: Final = {
     ResourceType.BROKER_LOGGER: _CLUSTER,
     ResourceType.CLIENT_METRICS: _CLUSTER,
 }
-"""What is asked about a resource, and the error if it is denied. Others are no resources, as is told then."""
+"""Checked resource type and error of a denial, by type. Others are invalid resource types."""
 
 _DELETE: Final = 1
-"""The operation of an incremental change that takes a key away, and needs no value."""
+"""The operation of an incremental change that deletes a key, and needs no value."""
 
 
 def of_described_resources(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Awaitable[Response]:
-    """Ask for DESCRIBE_CONFIGS on each resource."""
+    """Require DESCRIBE_CONFIGS on each resource."""
     return _of_resources(access, request, handler, AclOperation.DESCRIBE_CONFIGS, "results", lambda _: None)
 
 
 def of_altered_resources(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Awaitable[Response]:
-    """Ask for ALTER_CONFIGS on each resource.
+    """Require ALTER_CONFIGS on each resource.
 
-    Whoever asks for what can't be a change is told that, as by Kafka's ConfigAdminManager, which looks first.
+    An invalid change is refused as such first, as by Kafka's ConfigAdminManager.
     """
     twice = named_twice((each.resource_type, each.resource_name) for each in request.body.resources)
 
@@ -72,7 +72,7 @@ async def _of_resources(
     answered: str,
     problem: Callable[[Any], str | None],
 ) -> Response:
-    """Ask for `operation`; of what has a `problem`, the answer is that, and a denial is none to be noted."""
+    """Require `operation`; a resource with a `problem` is refused for that, and is no denial in the log."""
 
     def is_allowed(resource: Any) -> bool:
         asked = _ASKED.get(resource.resource_type)

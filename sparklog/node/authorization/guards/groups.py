@@ -1,4 +1,4 @@
-"""Guards of what is asked of groups and of what they have committed."""
+"""Guards of requests about groups and their committed offsets."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -33,7 +33,7 @@ _FIRST_OFFSET_FETCH_BY_ID: Final = 10
 
 
 def of_group(operation: AclOperation) -> ApiGuard:
-    """Return the guard that asks for `operation` on the request's group."""
+    """Return the guard that requires `operation` on the request's group."""
 
     def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows(operation, _GROUP, request.body.group_id):
@@ -44,7 +44,7 @@ def of_group(operation: AclOperation) -> ApiGuard:
 
 
 def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
-    """Return the guard that asks for `operation` on the group, and for READ on each topic."""
+    """Return the guard that requires `operation` on the group, and READ on each topic."""
 
     def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows(operation, _GROUP, request.body.group_id):
@@ -55,7 +55,7 @@ def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
 
 
 def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
-    """Return the guard that asks for `operation` on each of the groups, and says what may be done to them."""
+    """Return the guard that requires `operation` on each group, and adds the authorized operations."""
 
     async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
         rest, denied = await _groups_divided(access, request, operation, asked)
@@ -69,7 +69,7 @@ def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
 async def consumer_group_describe(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Response:
-    """Ask for DESCRIBE on each group, and on each topic that its members have."""
+    """Require DESCRIBE on each group, and on each topic that its members have."""
     rest, denied = await _groups_divided(access, request, _DESCRIBE, "group_ids")
 
     async def finish(response: Any) -> Response:
@@ -108,7 +108,7 @@ def _with_groups(access: Access, request: Request, response: Any, answered: str,
 
 
 def _described(access: Access, group: Any) -> Any:
-    """Return the group, or that it has topics which may not be seen."""
+    """Return the group, or its refusal if it has topics that may not be described."""
     names = {
         topic.topic_name
         for member in group.members
@@ -126,7 +126,7 @@ def _described(access: Access, group: Any) -> Any:
 
 
 def list_groups(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Tell who may describe the cluster of all groups, and others of those that they may describe."""
+    """List all groups with DESCRIBE on the cluster, and otherwise the groups with DESCRIBE on them."""
     if access.allows_on_cluster(_DESCRIBE, audit=False):
         return handler(request)
 
@@ -142,7 +142,7 @@ def list_groups(refuse: Refusal, access: Access, request: Request, handler: Hand
 async def consumer_group_heartbeat(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Response:
-    """Ask for READ on the group, and for DESCRIBE on all topics that the member names."""
+    """Require READ on the group, and DESCRIBE on all topics that the member names."""
     body = request.body
     if not access.allows(AclOperation.READ, _GROUP, body.group_id):
         return refuse(request, denial(_FAILED))
@@ -154,7 +154,7 @@ async def consumer_group_heartbeat(
 
 
 async def offset_fetch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
-    """Ask for DESCRIBE on each group and each topic; who asks for all topics is told of those he may see."""
+    """Require DESCRIBE on each group and each topic; a request for all topics gets those with DESCRIBE."""
     by_groups = request.api_version >= _FIRST_OFFSET_FETCH_OF_GROUPS
     by_id = request.api_version >= _FIRST_OFFSET_FETCH_BY_ID
     rest: list[Any] = []
@@ -240,7 +240,7 @@ def _refused_topics(
 
 
 def _group_refused_before_groups(request: Request) -> Any:
-    """Return the answer of a version that is about one group; version 1 says it of each partition."""
+    """Return the response of a version with one group; version 1 has the error in each partition."""
     response = answer_of(request, error_code=_FAILED)
     if hasattr(response, "error_code"):
         return response
@@ -249,7 +249,7 @@ def _group_refused_before_groups(request: Request) -> Any:
 
 
 async def find_coordinator(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
-    """Ask for DESCRIBE on each group or transactional id; whoever asks is told what a version lacks."""
+    """Require DESCRIBE on each group or transactional id; what a version lacks is refused first."""
     body = request.body
     key_type = getattr(body, "key_type", _GROUP_KEY)
     if key_type == _SHARE_KEY and request.api_version >= _FIRST_OF_SHARE_KEYS:

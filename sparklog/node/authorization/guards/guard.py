@@ -1,6 +1,6 @@
-"""What guards are made of: a rest to hand on, rows for what is denied, and an answer to add them to.
+"""Parts of guards: the allowed rest of a request, rows for denied items, and the response that joins them.
 
-Answers come in any version (`wire.requests.Response`), so rows are made of the types that the answer has.
+Responses have any version (`wire.requests.Response`), so rows have the types of the response's version.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 Answer = Any
-"""Whatever a handler may return."""
+"""Any result of a handler."""
 Guard = Callable[[Access, Request, Handler], Answer]
 """Answers a request: by the handler, by itself, or by both."""
 ApiGuard = Callable[[Refusal, Access, Request, Handler], Answer]
-"""A guard that is given how its API refuses a request as a whole."""
+"""A guard that receives its API's refusal of a whole request."""
 
 _AT_ONCE: Final = 64
-"""Of how many items it is found out in one step whether they are allowed."""
+"""Number of items that are checked in one step."""
 
 _MESSAGES: Final = {
     ErrorCode.unknown_topic_id: "This server does not host this topic ID.",
@@ -39,29 +39,29 @@ _Item = TypeVar("_Item")
 
 
 def message_of(error_code: ErrorCode) -> str:
-    """Return what Kafka says with an error that is given here."""
+    """Return Kafka's message of an error."""
     return _MESSAGES[error_code]
 
 
 def denial(error_code: ErrorCode) -> KafkaError:
-    """Return the error with which a request is refused as a whole, with Kafka's message."""
+    """Return the error that refuses a request as a whole, with Kafka's message."""
     return KafkaError(error_code, message_of(error_code))
 
 
 def pass_on(access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for nothing, or leave it to the handler, which asks `Request.access`."""
+    """Require nothing, or leave the check to the handler, which has `Request.access`."""
     return handler(request)
 
 
 def named_twice(names: Iterable[Hashable]) -> set[Hashable]:
-    """Return those of the names that come more than once: what they name is refused, whoever asks."""
+    """Return the names that occur more than once, which are refused for every principal."""
     return {name for name, times in Counter(names).items() if times > 1}
 
 
 async def divided(
     items: Iterable[_Item], is_allowed: Callable[[_Item], bool]
 ) -> tuple[list[_Item], list[_Item]]:
-    """Return the items that are allowed, and those that are denied; a step some of them."""
+    """Return the allowed items, and the denied ones; in steps of `_AT_ONCE`."""
     allowed: list[_Item] = []
     denied: list[_Item] = []
     for number, item in enumerate(items, 1):
@@ -77,14 +77,14 @@ def _defaults(entity_type: type[Any]) -> dict[str, Any]:
 
 
 def filled(entity_type: type[Any], /, **known: Any) -> Any:
-    """Return an entity of what is known, as far as its version has it; the rest is the schema's default."""
+    """Return an entity of the `known` fields that its version has; the rest is the schema's default."""
     defaults = _defaults(entity_type)
     return entity_type(**{name: known.get(name, default) for name, default in defaults.items()})
 
 
 @once_per_type
 def item_type(entity_type: type[Any], *path: str) -> type[Any]:
-    """Return the type of what lies in a field of an entity, in a field of that, and so on."""
+    """Return the type of the field at `path`: a field of the entity, a field of that, and so on."""
     for name in path:
         field = next(each for each in entity_layout(entity_type).all_fields if each.name == name)
         assert field.entity_type is not None
@@ -93,24 +93,23 @@ def item_type(entity_type: type[Any], *path: str) -> type[Any]:
 
 
 def answer_of(request: Request, /, **known: Any) -> Any:
-    """Return a response, in the request's version, of what is known as far as that version has it."""
+    """Return a response, in the request's version, of the `known` fields that this version has."""
     return filled(response_type(request.api_key, request.api_version), **known)
 
 
 def answer_to(body: Any, /, **known: Any) -> Any:
-    """Return a response, in the version of the request's body, of the fields that this version has."""
+    """Return a response, in the body's version, of the `known` fields that this version has."""
     return filled(response_type(body.__api_key__, body.__version__), **known)
 
 
 def with_rows(response: Any, field: str, rows: Iterable[Any]) -> Any:
-    """Return the response with further items in one of its fields."""
     return replace(response, **{field: (*getattr(response, field), *rows)})
 
 
 async def completed(answer: Answer, finish: Callable[[Any], Answer]) -> Response:
-    """Return what `finish` makes of the response that an answer leads to.
+    """Return the result of `finish` for the response that an answer leads to.
 
-    It is given an entity, or what stands for an answer that there is none of.
+    It receives an entity, or `NO_RESPONSE`.
     """
     response = await response_of(answer)
     if type(response) is Throttled:

@@ -1,6 +1,6 @@
-"""The guard of Metadata: topics that may not be described are not told of, or are refused where named.
+"""The guard of Metadata: topics without DESCRIBE are left out, or refused where named.
 
-Who asks for all topics and may see all of them gets the answer that is kept for everybody.
+A principal with DESCRIBE on all topics that asks for all of them gets the cached response.
 """
 
 from dataclasses import replace
@@ -32,13 +32,13 @@ _FAILED: Final = ErrorCode.topic_authorization_failed
 
 
 def metadata(*, creates_topics: bool) -> ApiGuard:
-    """Return the guard; with `creates_topics`, asking for a topic may create it, and needs CREATE then."""
+    """Return the guard; with `creates_topics`, a request may create its topics, and needs CREATE then."""
 
     async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
         asks_of_cluster = getattr(request.body, "include_cluster_authorized_operations", False)
         body = await upgrade_in_steps(request.body)
         if not are_topics_named(body.topics, request.api_version):
-            return handler(request)  # which refuses it whoever asks
+            return handler(request)  # which refuses it for every principal
         names = access.image.topics.by_name
         rows: list[dict[str, Any]] = []
         is_of_all = body.topics is None
@@ -58,7 +58,7 @@ def metadata(*, creates_topics: bool) -> ApiGuard:
 
         async def finish(response: Any) -> Response:
             told = response.topics
-            if is_of_all:  # what was deleted meanwhile nobody has asked for
+            if is_of_all:  # a topic deleted meanwhile was not named
                 unknown = ErrorCode.unknown_topic_or_partition
                 told = tuple(topic for topic in told if topic.error_code is not unknown)
             if body.include_topic_authorized_operations:
@@ -79,7 +79,7 @@ def metadata(*, creates_topics: bool) -> ApiGuard:
 async def _named(
     access: Access, body: Any, rows: list[dict[str, Any]], *, creates_topics: bool
 ) -> tuple[Any, ...]:
-    """Return the topics that are told of; into `rows` goes what is said of the others."""
+    """Return the topics with DESCRIBE; the results of the others go into `rows`."""
     by_id = [topic for topic in body.topics if topic.topic_id is not None]
     if by_id:
 

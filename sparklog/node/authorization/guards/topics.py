@@ -26,12 +26,12 @@ _TOPIC: Final = AclResourceType.TOPIC
 _FAILED: Final = ErrorCode.topic_authorization_failed
 _TOPICS_AT_ONCE: Final = 64
 _ATTRIBUTES_AT: Final = 22
-"""Where the lower byte of a batch's attributes lies (`records.batch`)."""
+"""Position of the lower byte of a batch's attributes (`records.batch`)."""
 _TRANSACTIONAL: Final = 0x10
 
 
 class TopicItems(NamedTuple):
-    """How topics with partitions lie in a request and in its answer."""
+    """Fields of topics with partitions in a request and in its response."""
 
     asked: str = "topics"
     partitions: str = "partitions"
@@ -39,29 +39,28 @@ class TopicItems(NamedTuple):
     index_field: str | None = "partition_index"
     answered: str = "topics"
     told: str = "partitions"
-    """In the answer, structs with `told_index_field`."""
+    """In the response, structs with `told_index_field`."""
     told_index_field: str = "partition_index"
     name_field: str = "name"
     first_by_id: int | None = None
     """The first version that has a topic's id in place of its name."""
     row: Mapping[str, Any] = MappingProxyType({})
-    """What else a refused partition is told."""
+    """Further fields of a refused partition."""
 
 
 def topic_name(access: Access, topic_id: UUID | None) -> str | None:
-    """Return what a topic's id stands for; None if for nothing."""
+    """Return the name of a topic id in the image; None for an unknown id."""
     topic = None if topic_id is None else access.image.topics.by_id.get(topic_id)
     return None if topic is None else topic.name
 
 
 def topic_error(access: Access, topic: Any, *, by_id: bool) -> ErrorCode:
-    """Return why a topic is refused."""
     is_unknown = by_id and topic_name(access, topic.topic_id) is None
     return ErrorCode.unknown_topic_id if is_unknown else _FAILED
 
 
 def of_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
-    """Return the guard that asks for `operation` on each topic."""
+    """Return the guard that requires `operation` on each topic."""
 
     async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
         return await topics_guarded(access, request, handler, operation, items)
@@ -72,14 +71,14 @@ def of_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
 async def topics_guarded(
     access: Access, request: Request, handler: Handler, operation: AclOperation, items: TopicItems
 ) -> Answer:
-    """Answer by the handler for the topics that are allowed; a step some topics."""
+    """Answer by the handler for the allowed topics; in steps of some topics."""
     is_allowed = _is_allowed(access, operation, items, request)
     allowed, denied = await divided(getattr(request.body, items.asked), is_allowed)
     return _answered(access, request, handler, items, allowed, denied)
 
 
 def produce(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for WRITE on the transactional id, which records of a transaction need, and on each topic."""
+    """Require WRITE on the transactional id, for records of a transaction, and on each topic."""
     body = request.body
     if _has_transactional_records(body):
         name = body.transactional_id
@@ -87,7 +86,7 @@ def produce(refuse: Refusal, access: Access, request: Request, handler: Handler)
             return _nothing_produced(refuse, request, ErrorCode.transactional_id_authorization_failed)
     if len(body.topic_data) > _TOPICS_AT_ONCE:
         return topics_guarded(access, request, handler, AclOperation.WRITE, _PRODUCED)
-    # In every producer's way: nothing is made anew where all is allowed.
+    # Every Produce passes here: nothing is copied where all is allowed.
     is_allowed = _is_allowed(access, AclOperation.WRITE, _PRODUCED, request)
     allowed: list[Any] = []
     denied: list[Any] = []
@@ -97,7 +96,7 @@ def produce(refuse: Refusal, access: Access, request: Request, handler: Handler)
 
 
 def offset_for_leader_epoch(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask followers for CLUSTER_ACTION, and who has it not for DESCRIBE on each topic (KIP-320)."""
+    """Require CLUSTER_ACTION, which followers have, or DESCRIBE on each topic (KIP-320)."""
     if access.allows_on_cluster(AclOperation.CLUSTER_ACTION, audit=False):
         return handler(request)
     items = TopicItems(name_field="topic", index_field="partition", told_index_field="partition")
@@ -150,7 +149,7 @@ def _answered(
         if response is NO_RESPONSE:
             _refuse_unanswered(request, _FAILED)
         if getattr(response, "error_code", ErrorCode.none) is not ErrorCode.none:
-            return response  # of OffsetDelete, which says it of no topic then
+            return response  # of OffsetDelete, which has no topics then
         topic_type = item_type(type(response), items.answered)
         partition_type = item_type(topic_type, items.told)
         rows = []
@@ -177,7 +176,7 @@ def _nothing_produced(refuse: Refusal, request: Request, error_code: ErrorCode) 
 
 
 def _refuse_unanswered(request: Request, error_code: ErrorCode) -> None:
-    """Refuse a Produce that waits for no answer; nothing else than the end of its connection can tell it.
+    """Refuse a Produce with acks=0, by closing its connection: it has no response.
 
     Raises:
         KafkaError: always.

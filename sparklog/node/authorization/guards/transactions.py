@@ -1,4 +1,4 @@
-"""Guards of what is asked of transactions, and of who wants a producer id."""
+"""Guards of requests about transactions and producer ids."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ _FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 
 def init_producer_id(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for WRITE on the transactional id; without one for leave to write at all (KIP-679)."""
+    """Require WRITE on the transactional id; without one WRITE on any topic or IDEMPOTENT_WRITE (KIP-679)."""
     body = request.body
     if body.transactional_id is None:
         may_write = access.allows_on_cluster(AclOperation.IDEMPOTENT_WRITE, audit=False)
@@ -51,14 +51,14 @@ def init_producer_id(refuse: Refusal, access: Access, request: Request, handler:
 
 
 def end_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for WRITE on the transactional id."""
+    """Require WRITE on the transactional id."""
     if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
         return refuse(request, denial(_FAILED))
     return handler(request)
 
 
 def add_offsets_to_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for WRITE on the transactional id, and for READ on the group."""
+    """Require WRITE on the transactional id, and READ on the group."""
     if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
         return refuse(request, denial(_FAILED))
     if not access.allows(_READ, _GROUP, request.body.group_id):
@@ -67,7 +67,7 @@ def add_offsets_to_txn(refuse: Refusal, access: Access, request: Request, handle
 
 
 def txn_offset_commit(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for WRITE on the transactional id, and for READ on the group and on each topic."""
+    """Require WRITE on the transactional id, and READ on the group and on each topic."""
     if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
         return refuse(request, denial(_FAILED))
     if not access.allows(_READ, _GROUP, request.body.group_id):
@@ -78,7 +78,7 @@ def txn_offset_commit(refuse: Refusal, access: Access, request: Request, handler
 async def add_partitions_to_txn(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Response:
-    """Ask clients for WRITE on the transactional id and on each topic, all of them or none is added.
+    """Require WRITE on the transactional id and on each topic; all partitions are added or none.
 
     Newer versions are for brokers, and need CLUSTER_ACTION.
     """
@@ -101,7 +101,7 @@ async def add_partitions_to_txn(
 
 
 async def _not_added(access: Access, request: Request, denied: set[str]) -> list[Any]:
-    """Return what is said of each partition where one is denied; a step a topic."""
+    """Return the result of each partition where one is denied; a step a topic."""
     topic_type = item_type(
         response_type(request.api_key, request.api_version), "results_by_topic_v3_and_below"
     )
@@ -124,7 +124,7 @@ async def _not_added(access: Access, request: Request, denied: set[str]) -> list
 
 
 def write_txn_markers(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for ALTER on the cluster, which `kafka-transactions --abort` has, or for CLUSTER_ACTION."""
+    """Require ALTER on the cluster, for `kafka-transactions --abort`, or CLUSTER_ACTION."""
     may_write = access.allows_on_cluster(AclOperation.ALTER, audit=False)
     if not may_write and not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
         return refuse(request, denial(ErrorCode.cluster_authorization_failed))
@@ -134,7 +134,7 @@ def write_txn_markers(refuse: Refusal, access: Access, request: Request, handler
 async def describe_transactions(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Response:
-    """Ask for DESCRIBE on each transactional id; its topics are those that may be described."""
+    """Require DESCRIBE on each transactional id; only topics with DESCRIBE are listed."""
     allowed, denied = await divided(
         request.body.transactional_ids, lambda name: access.allows(_DESCRIBE, _TRANSACTION, name)
     )
@@ -161,7 +161,7 @@ def _refused_states(response_entity: type[Any], transactional_ids: list[str]) ->
 
 
 def list_transactions(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Tell of the transactions whose transactional ids may be described."""
+    """List the transactions with DESCRIBE on their transactional ids."""
 
     async def finish(response: Any) -> Response:
         seen, _ = await divided(

@@ -7,8 +7,8 @@ for one thread at a time, normally the broker's event loop; none of them fsyncs.
 loop. `flush`, `flush_rolled`, `delete_files_due`, `read` and `offset_for_timestamp` are safe beside any of
 the former in another thread.
 
-Rule kept: an append is in the log whole or not at all. On the disk for certain is only what lies below
-`recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
+Rule kept: an append is in the log whole or not at all. Only records below `recovery_point` are certain to be
+on the disk; replication guards the rest (and `flush`, where that does not suffice).
 """
 
 import logging
@@ -56,24 +56,23 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog, *, is_new: bool
     ) -> None:
         self.missing = loaded.missing
-        """The reason why recovery considers records of this replica lost, as text; None for no loss.
+        """Reason for which recovery found records of this replica lost, for the log; None for nothing.
 
-        The owner of the replica reports it to the controller first, and then resets it.
+        The caller reports it to the controller before it counts this log as a replica, and then clears it.
         """
         self.checked_bytes = loaded.checked_bytes
-        """The number of bytes that were read when it was opened."""
+        """Bytes that were read to recover it."""
         state = LogState(directory, config, loaded)
         LogFlushing.__init__(self, state, is_new=is_new)
         self.parent: Final = str(directory.parent)
-        """The data directory, which stays the same when the log's own directory is renamed."""
+        """The data directory; it does not change with the log's own name."""
         self.topic_partition = state.topic_partition
         self.topic_id = topic_id
-        """The topic id of partition.metadata; None without the file."""
+        """From partition.metadata; None without that file."""
         self.segments = state.segments
         self.epochs = state.epochs
-        """The leader epochs and their start offsets."""
         self.cleaning = LogCleaning(state)
-        """The cleaning of this log."""
+        """State and work of its cleaning."""
 
     @classmethod
     def open(
@@ -136,11 +135,12 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def is_future(self) -> bool:
-        """Whether it is a copy under way of a log in another directory, and no replica."""
+        """Whether it is an incomplete copy of a log in another directory, and no replica."""
         return is_future_name(self._state.directory.name)
 
     @property
     def config(self) -> LogConfig:
+        """Changed by `reconfigure`."""
         return self._state.config
 
     @property
@@ -149,7 +149,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def loading(self) -> ProducerLoading | None:
-        """The rest of the last truncation, None for nothing; see `truncate_to`."""
+        """Remaining work of the last truncation, None for none; see `truncate_to`."""
         return self._state.loading
 
     @property
@@ -159,7 +159,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def log_end_offset(self) -> Offset:
-        """The offset the next record gets."""
+        """The offset of the next record."""
         return self._state.log_end_offset
 
     @property
@@ -169,7 +169,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def checkpointed_recovery_point(self) -> Offset:
-        """The highest recovery point that a file may have of it; set by the writer of the file."""
+        """The highest recovery point that may be in a checkpoint file; the file's writer sets it."""
         return self._state.checkpointed_recovery_point
 
     @checkpointed_recovery_point.setter
@@ -183,7 +183,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def checkpointed_cleaned_offset(self) -> Offset:
-        """The highest cleaned offset that a file may have of it; set by the writer of the file."""
+        """The highest cleaned offset that may be in a checkpoint file; the file's writer sets it."""
         return self._state.checkpointed_cleaned_offset
 
     @checkpointed_cleaned_offset.setter
@@ -192,12 +192,12 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether recovery or the cleaner would skip records that replaced truncated ones."""
+        """Whether recovery would trust records written after a truncation, or the cleaner skip them."""
         return self._state.is_checkpointed_too_high
 
     @property
     def first_segment_base_offset(self) -> Offset:
-        """The base offset of the first file; the log start offset may lie above."""
+        """Base offset of the first segment; the log start offset may lie above."""
         return self.segments.all[0].base_offset
 
     @property
@@ -206,16 +206,16 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def truncation_count(self) -> int:
-        """The number of truncations: a position read before one may be invalid after it."""
+        """Number of truncations: bytes read before one may be gone after it."""
         return self._state.truncations.begun
 
     @property
     def is_intact(self) -> bool:
-        """Whether its files are in place and agree with memory, as far as is known."""
+        """Whether its files are in place and agree with memory, as far as can be seen."""
         return not self._state.is_torn and self.directory.exists()
 
     def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """Note that `leader_epoch` begins at the log end offset: for a broker that becomes leader.
+        """Note that `leader_epoch` begins at the log end offset, for a broker that becomes leader.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -264,7 +264,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Their files are `delete_files_due`'s: it renames them with `.deleted`, and unlinks them after
         `file.delete.delay.ms`.
 
-        Nothing goes while producers are being loaded: where that begins must stay.
+        Nothing is dropped while producers are being loaded: the first segment to read must stay.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -306,7 +306,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         return self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Apply a configuration (index sizes: from the next segment on)."""
+        """Use another configuration from now on (index sizes: from the next segment on)."""
         self._state.config = config
 
     def close(self, *, clean: bool = True) -> None:
@@ -337,7 +337,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             state.segments.close()
 
     def skip_to(self, offset: Offset, now_ms: TimestampMs) -> None:
-        """End at `offset`, with nothing between there and the last batch: where all has been compacted away.
+        """End at `offset`, with nothing between there and the last batch: all has been compacted away.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -347,7 +347,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             self._state.log_end_offset = offset
 
     def promote(self) -> None:
-        """Be the log of the partition, of which there is no other (`log_succession`).
+        """Become the log of the partition, which has no other (`log_succession`).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -355,7 +355,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         promote(self._state)
 
     def take_place_of(self, current: "Log") -> None:
-        """Be the log of the partition instead of `current`, which is then to be deleted (`log_succession`).
+        """Become the log of the partition instead of `current`, for the caller to delete (`log_succession`).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
