@@ -1,9 +1,9 @@
 """Fetch sessions (KIP-227): a session keeps its partitions, and each request names only changes.
 
-Session ids and epochs are described in `sparklog.protocol.codec.fetch_metadata`. The cache has a fixed number of
-slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a client
-where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
-request is answered without a session, which every client understands.
+Session ids and epochs are described in `sparklog.protocol.codec.fetch_metadata`. The cache has a fixed number
+of slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a client
+where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the request
+is answered without a session, which every client understands.
 
 A session is a follower's or a consumer's for good: permission, the readable end and quotas depend on that.
 It is not bound to a connection: a reader that reconnects continues it. When the connection of its last

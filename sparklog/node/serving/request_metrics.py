@@ -155,7 +155,7 @@ class RequestMetrics:
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of APIs that have had a request."""
-        for metrics in self._by_name.values():
+        for metrics in tuple(self._by_name.values()):  # a thread reads, and the loop adds
             if metrics.versions:
                 yield from metrics.samples(now_ms)
 

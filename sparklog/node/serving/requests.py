@@ -18,28 +18,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import Principal
-from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.codec.allowance import USUAL_TIMES
 from sparklog.protocol.codec.apis import ApiKey
-
-
-class Transferable(Protocol):
-    """Bytes of a file that may stand in a response wherever the schema has `records`; they leave by sendfile.
-
-    The file must stay open for as long as the object is referenced.
-    """
-
-    position: int
-    """Start of the region in the file, in bytes."""
-    length: int
-    """In bytes."""
-
-    def __len__(self) -> int: ...
-
-    def fileno(self) -> int: ...
-
-    def is_cached(self, start: int, length: int) -> bool:
-        """Return whether `length` bytes from `start` on can be sent without waiting for the disk."""
+from sparklog.protocol.errors import KafkaError
 
 
 class NoResponse:
@@ -48,18 +29,6 @@ class NoResponse:
 
 NO_RESPONSE: Final = NoResponse()
 """Returned by a handler whose request has no answer (Produce with acks=0)."""
-
-
-class RawResponse(NamedTuple):
-    """A ready-made response header and body, without a length (the contents of an Envelope's response)."""
-
-    frame: bytes
-
-
-class EncodedBody(NamedTuple):
-    """A response body, ready made in the version that was asked; one for many, who share the bytes."""
-
-    body: bytes
 
 
 class Throttled(NamedTuple):

@@ -35,15 +35,6 @@ TURN_S: Final = 0.010
 """Time of one turn of the loop for the requests of all connections together."""
 MAX_LONG_REQUESTS: Final = 2
 
-Steps = Generator[Any, Any, Result]
-"""Drives a coroutine: yields None for a turn, or the awaitable that the coroutine waits for."""
-
-
-@coroutine
-def turn() -> Generator[None, None, None]:
-    """Let others go first, if the request has used up its share of this turn."""
-    yield
-
 
 class Held(NamedTuple):
     """An awaitable that a coroutine waits for with its connection held."""
@@ -73,23 +64,6 @@ async def in_task(awaitable: Coroutine[Any, Any, Result]) -> Result:
         return await task
     finally:
         task.cancel()
-
-
-def steps_of(awaitable: "Awaitable[Result] | Steps[Result]") -> Steps[Result]:
-    if isinstance(awaitable, GeneratorType):
-        return awaitable
-    steps: Any = awaitable.__await__()  # type: ignore[union-attr]
-    return steps  # type: ignore[no-any-return]
-
-
-def in_one_go(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
-    steps = steps_of(awaitable)
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as last:
-            result: Result = last.value
-            return result
 
 
 async def over_turns(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:

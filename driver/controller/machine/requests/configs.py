@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs and AlterConfigs: the configuration of topics, brokers and groups at run time.
 
 A resource is changed whole or not at all: its new values must make a valid configuration together.
-`sparklog.node.config.dynamic` has the keys that brokers apply at run time; a broker without a name stands for all.
+`sparklog.node.config.dynamic` has the keys that brokers apply at run time; a broker without a name stands for
+all.
 
 Source: Kafka's ConfigAdminManager and ControllerConfigurationValidator.
 """
