@@ -42,7 +42,7 @@ test:  ## lint, format, types, layers, and every test
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
 pytest: quick-start $(COLLECTED)
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 # Each process of the tests loads all of them. What pytest makes of their assertions, which takes three times as
 # long, is made once for all of these, beside what makes quick starts: in a new clone, and where the environment has

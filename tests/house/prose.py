@@ -17,44 +17,6 @@ from typing import Final, NamedTuple
 REPOSITORY: Final = Path(__file__).parents[2]
 TREES: Final = ("sparklog", "driver", "executor", "jobs")
 
-# A line is deleted once its directory has been edited; all others are checked.
-NOT_YET_CLEAN: Final = (
-    # The modules that are in no package, and the packages of the node.
-    "sparklog/acls",
-    "sparklog/config",
-    "sparklog/metrics",
-    "sparklog/quotas",
-    "sparklog/security",
-    "sparklog/telemetry",
-    "sparklog/top-level",
-    "sparklog/__init__.py",
-    "sparklog/node/clocks.py",
-    "sparklog/node/endpoints.py",
-    "sparklog/protocol/errors.py",
-    "sparklog/node/exponential_backoff.py",
-    "sparklog/hosting.py",
-    "sparklog/kio_alone.py",
-    "sparklog/node/log_lines.py",
-    "sparklog/node/printable.py",
-    "sparklog/node/rates.py",
-    "sparklog/spark_versions.py",
-    "sparklog/types.py",
-    # The executor.
-    "executor/api",
-    "executor/broker.py",
-    "executor/logs",
-    "executor/loop",
-    "executor/metadata",
-    "executor/monitoring",
-    "executor/partitions",
-    "executor/process",
-    "executor/records",
-    "executor/replicas.py",
-    "executor/verification",
-    # Applications.
-    "jobs",
-)
-
 BANNED: Final = re.compile(
     r"""
     (?:(?:\A|[.!?:;]["')]?\s+|\n\s*\n)\s*(?:[-*]\s+)?(?P<opening>(?:Who|Whom|What|Whoever)\b))
@@ -128,11 +90,10 @@ def _comments(source: str) -> Iterator[Prose]:
 
 def checked_modules(root: Path = REPOSITORY) -> Iterator[Path]:
     """Yield the modules of the product that are checked; those of the three links below sparklog once."""
-    exempt = [root / path for path in NOT_YET_CLEAN]
     for tree in TREES:
         for module in sorted((root / tree).rglob("*.py")):
             links = (root / "sparklog" / each for each in TREES[1:])
-            if not any(module.is_relative_to(path) for path in (*exempt, *links)):
+            if not any(module.is_relative_to(path) for path in links):
                 yield module
 
 

@@ -120,7 +120,7 @@ def _pattern(text: str) -> Any:
     Raises:
         ValueError: it is not a regular expression.
     """
-    # RE2 matches in linear time, whatever the pattern; imported when the first pattern is compiled.
+    # RE2 matches in linear time for every pattern; imported when the first pattern is compiled.
     import re2
 
     options = re2.Options()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 Steps = Generator[Any, Any, Result]
-"""What drives a coroutine: it yields None for a turn, or what the coroutine waits for."""
+"""Drives a coroutine: yields None for a turn, or the awaitable that the coroutine waits for."""
 
 
 @coroutine

@@ -84,8 +84,6 @@ def _snapshot(batches: list[bytes]) -> None:
         snapshot = decode_snapshot(ID, batches)
     except DamagedSnapshotError:
         return
-    if snapshot.image.open_transaction is not None:
-        return
     written = list(encode_snapshot(snapshot))
     try:
         again = decode_snapshot(ID, written)

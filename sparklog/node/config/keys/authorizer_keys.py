@@ -27,7 +27,7 @@ class AuthorizerKeys:
         "super.users",
         ConfigType.STRING,
         "",
-        "The principals that may do everything, whatever the ACLs are, as User:name;User:name.",
+        "The principals that may do everything, regardless of ACLs, as User:name;User:name.",
     )
     allow_everyone_if_no_acl_found: bool = config_key(
         "allow.everyone.if.no.acl.found",

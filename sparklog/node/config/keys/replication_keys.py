@@ -95,7 +95,7 @@ class ReplicationKeys:
         "producer.id.expiration.ms",
         ConfigType.INT,
         86400000,
-        "How long the sequence numbers of an idle producer are kept: since its last append, whatever the "
+        "How long the sequence numbers of an idle producer are kept: since its last append, not by the "
         "timestamps of its records.",
         at_least(1),
     )

@@ -3,7 +3,8 @@
 All of them derive the same authority from the application's secret, so no certificate is distributed; each
 generates a certificate signed by it. The authority lives as long as the application. A client of the cluster
 sends the server name `INSIDE_NAME`, which is no host's, and so gets the internal certificate on every TLS
-listener, whatever certificate other clients get; it does not depend on hosts or on users' certificates.
+listener, independent of the certificate of other clients; it does not depend on hosts or on users'
+certificates.
 
 The application's own sessions trust this authority too. If a listener requires certificates, the driver
 generates one for them, which cannot pass for a broker's: it does not have the name.

@@ -29,8 +29,8 @@ def check_regular_expression(regex: str) -> None:
     >>> check_regular_expression("(a|b).*")
     >>> check_regular_expression("(a")
     Traceback (most recent call last):
-    sparklog.protocol.errors.KafkaError: INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `(a` is not a valid \
-regular expression: missing ): (a.
+    sparklog.protocol.errors.KafkaError: INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `(a` is not a \
+valid regular expression: missing ): (a.
 
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION, it does not.

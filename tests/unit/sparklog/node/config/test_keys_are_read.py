@@ -10,7 +10,7 @@ from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS
 from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS, WITHOUT_EFFECT
 from sparklog.node.config.topic import STORED_ONLY, TOPIC_ATTRIBUTES, TOPIC_SYNONYMS
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[5]
 
 
 @cache

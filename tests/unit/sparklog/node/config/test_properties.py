@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.node.config import BROKER_KEYS, BrokerConfig, PropertiesError, read_properties
 
-SHIPPED = Path(__file__).parents[4] / "conf" / "broker.properties"
+SHIPPED = Path(__file__).parents[5] / "conf" / "broker.properties"
 
 
 def written(directory: Path, text: str | bytes) -> Path:

@@ -85,7 +85,7 @@ def test_lock_excludes_this_process_and_others_until_closed(tmp_path: Path) -> N
         "except DirectoryLockedError: sys.exit(9)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
-    root = str(Path(__file__).parents[4])
+    root = str(Path(__file__).parents[6])
     environment = {**os.environ, "PYTHONPATH": root}
     assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == 9
     directory.close()
