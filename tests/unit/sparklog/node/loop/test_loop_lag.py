@@ -48,7 +48,7 @@ def test_loop_that_stands_still_is_told_of_with_the_calls_that_kept_it(
     caplog.set_level("INFO", "sparklog.node.loop.loop_lag")
     run_watched(stall_until_told(caplog, "Slow.look_at_everything"), "broker 7")
     assert "broker 7: the event loop stood still for " in caplog.text
-    assert "Slow.handle > Slow.look_at_everything (sparklog/node/serving/test_loop_lag.py:" in caplog.text
+    assert "Slow.handle > Slow.look_at_everything (node/loop/test_loop_lag.py:" in caplog.text
     assert longest_stall(caplog.messages).own_ms >= 1_000 * STALL_S
 
 
