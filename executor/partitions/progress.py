@@ -85,7 +85,7 @@ class PartitionProgress:
         # A coordinator that is woken acts at once, and may find that the lease is out: then it reads no more.
         for reader in (*self.consumer_readers,):
             reader.wake()
-        for reader in self.follower_readers:
+        for reader in (*self.follower_readers,):
             reader.touch()
 
     def follower_fell_back(self) -> None:

@@ -22,6 +22,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import sparklog
+
 TRAINING = Path(__file__).with_name("training.py")
 TRAINING_TIMEOUT_S = 300.0
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.jfr.enabled=false"
@@ -126,7 +128,7 @@ def _train(archive: Path, failure: Path, spark_home: Path, options: list[str]) -
 def _environment(scratch: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
     # Executors, too, import the packages from here if they are not installed.
-    path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(Path(sparklog.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **kept,
         "SPARK_CONF_DIR": f"{scratch}/none",

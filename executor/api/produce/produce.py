@@ -13,6 +13,7 @@ overtakes it; and as a connection has one such request, those that wait are boun
 import datetime
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -121,7 +122,11 @@ class ProduceHandler:
         if produce.acks == ACKS_ALL:
             for produced in produce.parts:
                 if not produced.settled:
-                    return self._answer_settled(produce, produce.now_ms + body.timeout // _MILLISECOND)
+                    return self._delayed.until_settled(
+                        produce,
+                        produce.now_ms + body.timeout // _MILLISECOND,
+                        partial(self._response, produce),
+                    )
         elif produce.acks == ACKS_NONE:
             partitions, produce.parts = produce.parts, []  # as in `_response`
             for produced in partitions:
@@ -129,10 +134,6 @@ class ProduceHandler:
                     # Nothing else can tell this client: it sees the connection end and looks for the leader.
                     raise KafkaError(produced.error_code, f"Produce with acks=0 failed: {produced.message}")
             return NO_RESPONSE
-        return self._response(produce)
-
-    async def _answer_settled(self, produce: DelayedProduce, deadline_ms: int) -> Response:
-        await self._delayed.until_settled(produce, deadline_ms)
         return self._response(produce)
 
     def _response(self, produce: DelayedProduce) -> Any:

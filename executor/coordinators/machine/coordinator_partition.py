@@ -354,6 +354,8 @@ class CoordinatorPartition:
 
     def _break(self, why: str, error: Exception) -> None:
         logger.error("%s: %s, the partition is reloaded", self._name, why, exc_info=error)
+        if self.state is CoordinatorState.CLOSED:
+            return  # an append has closed it
         port = self._port
         self.close()
         port.broken()

@@ -62,7 +62,9 @@ class Settling(Generic[Part]):
 
     def begin(self, answer: Callable[[], None]) -> bool:
         """Return whether parts are unsettled; `answer` is called once all are settled."""
-        self.unsettled = sum([not part.settled for part in self.parts])
+        for part in self.parts:
+            if not part.settled:
+                self.unsettled += 1
         if self.unsettled:
             self.answer = answer
         return self.unsettled > 0

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.exchange import Answering, Exchange
-from sparklog.node.serving.requests import NO_RESPONSE, Farewell, Request, Response, Throttled
+from sparklog.node.serving.requests import NO_RESPONSE, Deferred, Farewell, Request, Response, Throttled
 from sparklog.node.serving.routes import Routes
 from sparklog.node.serving.throttling import NO_THROTTLE, throttle_time_of, throttled
 from sparklog.node.serving.turns import CoroutineDriver, Turns, give_up, is_awaitable
@@ -101,7 +101,9 @@ class Dispatcher:
                 response = route.handler(request)
             else:
                 response = self._handled(exchange, request)
-            if not is_awaitable(response):
+            if type(response) is Deferred and not connection.closed:
+                exchange.wait_for(response)
+            elif not is_awaitable(response):
                 self._answer(exchange, response)
             elif connection.closed:  # the handler itself had a part in losing it
                 give_up(response)
@@ -135,13 +137,30 @@ class Dispatcher:
             give_up(result)
         elif type(result) is list:
             self._answered(exchange, result)
-        elif exchange.driver is not None and exchange.driver.is_long and hasattr(result, "__version__"):
+        elif (
+            isinstance(exchange.driver, CoroutineDriver)
+            and exchange.driver.is_long
+            and hasattr(result, "__version__")
+        ):
             return encode_response_frame_in_steps(
                 exchange.route.codec, exchange.correlation_id, self._told(exchange, result)
             )
         else:
             self._answer(exchange, result)
         return None
+
+    def completed(self, exchange: Exchange, response: Any) -> None:
+        """Answer with the response of a handler's `Deferred`, or drive the coroutine that it leads to."""
+        try:
+            if not is_awaitable(response):
+                self._answer(exchange, response)
+            elif exchange.connection.closed:
+                give_up(response)
+            else:
+                exchange.driver = CoroutineDriver(self._turns, response, exchange)
+                exchange.driver.go_on(0.0)
+        except Exception as error:  # of the handler; the caller that completes a `Deferred` is not to blame
+            self.failed(exchange, error)
 
     def _answer(self, exchange: Exchange, response: Response) -> None:
         codec = exchange.route.codec

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from sparklog.node.serving.admission import Meter
 from sparklog.node.serving.machine.authenticator import Authenticator
-from sparklog.node.serving.requests import Peer, Request
+from sparklog.node.serving.requests import Deferred, Peer, Request
 from sparklog.node.serving.routes import Route
 from sparklog.node.serving.throttling import NO_THROTTLE
 from sparklog.node.serving.turns import CoroutineDriver
@@ -54,6 +54,9 @@ class Answers(Protocol):
     def finished(self, exchange: "Exchange", result: Any) -> Awaitable[Any] | None:
         """Answer with a coroutine's result, or return the awaitable that it leads to."""
 
+    def completed(self, exchange: "Exchange", response: Any) -> None:
+        """Answer with the response of a handler's `Deferred`, or drive the coroutine that it leads to."""
+
     def failed(self, exchange: "Exchange", error: BaseException) -> None: ...
 
 
@@ -94,8 +97,8 @@ class Exchange:
         """Throttle time in the response."""
         self.chunks: list[Chunk] | None = None
         """The response's bytes, None until it is known. Empty if the request has none."""
-        self.driver: CoroutineDriver | None = None
-        """Drives the handler's coroutine, until that has ended."""
+        self.driver: CoroutineDriver | Deferred | None = None
+        """Drives the handler's coroutine, until that has ended; or the handler's `Deferred`."""
         self.holds = False
         """Whether it holds its connection, and keeps its frame."""
         self.holds_until_answered = False
@@ -152,6 +155,19 @@ class Exchange:
             self.release()
         if self.route.refuse is None:
             self.request = None
+
+    def wait_for(self, deferred: Deferred) -> None:
+        """Wait without a coroutine: each fetch and each acknowledgement by all replicas does."""
+        self.pause()
+        if self.route.refuse is None:
+            self.request = None
+        self.driver = deferred
+        deferred.bind(self._completed)
+
+    def _completed(self, response: Any) -> None:
+        self.driver = None
+        self.resume()
+        self._answers.completed(self, response)
 
     def finished(self, result: Any) -> Awaitable[Any] | None:
         following = self._answers.finished(self, result)

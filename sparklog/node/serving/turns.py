@@ -49,7 +49,7 @@ def held(awaitable: Awaitable[Result]) -> Steps[Result]:
     try:
         while True:
             awaited = steps.send(answer)
-            answer = yield awaited if awaited is None else Held(awaited)
+            answer = yield awaited if awaited is None or type(awaited) is Held else Held(awaited)
     except StopIteration as last:
         result: Result = last.value
         return result
@@ -259,6 +259,7 @@ class CoroutineDriver:
             self._driven.hold()
         self._make_room()
         if not is_held:
+            self.is_long = False  # after the wait it is short until it yields again
             self._driven.let_go()
         bind = getattr(awaited, "bind", None)  # as quick as may be: fetches and acknowledgements wait here
         if bind is not None:

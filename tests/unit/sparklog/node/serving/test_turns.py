@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparklog.node.serving.requests import Api, Deferred, Request, Response
-from sparklog.node.serving.turns import held, in_task
+from sparklog.node.serving.turns import MAX_LONG_REQUESTS, held, in_task
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from tests.unit.sparklog.node.serving.serving import (
@@ -188,5 +188,39 @@ def test_deferred_that_expires_answers_in_place_of_who_holds_it() -> None:
             assert (await client.receive()).throttle_time.microseconds == 7_000
             later.complete(heartbeat_response())
             later.expire(None)
+
+    run(scenario())
+
+
+def test_answer_after_a_wait_is_sent_before_long_requests_end() -> None:
+    """A change by the controller takes turns before it is committed, and its answer is short all the same."""
+
+    async def scenario() -> None:
+        deferred, waiting, ended = Deferred(), asyncio.Event(), False
+        begun: list[int] = []
+
+        async def handle(request: Request) -> Response:
+            begun.append(request.body.max_bytes)
+            if request.body.max_bytes > 1:
+                while not ended:
+                    await turn()
+                return fetch_response(b"long")
+            await turn()
+            waiting.set()
+            return await deferred
+
+        async with serving({ApiKey.FETCH: Api(4, 12, handle)}) as listener:
+            short = await RawClient.connect(listener)
+            long = [await RawClient.connect(listener) for _ in range(MAX_LONG_REQUESTS)]
+            for client in long:
+                client.send(fetch_request(2))
+            await until(lambda: len(begun) == MAX_LONG_REQUESTS)
+            short.send(fetch_request(1))
+            await waiting.wait()
+            deferred.complete(fetch_response(b"short"))
+            await short.receive()
+            ended = True
+            for client in long:
+                await client.receive()
 
     run(scenario())
