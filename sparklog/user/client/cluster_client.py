@@ -361,7 +361,6 @@ class ClusterClient:
         raise failure
 
     def _ask(self, asked: BrokerId | tuple[str, int], request: MetadataRequest) -> MetadataResponse:
-        """Ask a broker by id or address."""
         if isinstance(asked, tuple):
             with connected(self.config, asked) as channel:
                 return channel.request(request)

@@ -37,7 +37,6 @@ class ClientConfig:
     tls: TlsSettings | ClientTls | None = None
     """Encryption of connections; None for plain text."""
     max_response_bytes: int = 1 << 30
-    """Limit for a response."""
     login: Login | None = field(default=None, repr=False)
     """Identity of this client; None without SASL."""
 

@@ -37,8 +37,6 @@ _ELSEWHERE: Final = frozenset(
 
 
 class CoordinatorKind(IntEnum):
-    """Kind of a key in FindCoordinator."""
-
     GROUP = 0
     TRANSACTION = 1
 

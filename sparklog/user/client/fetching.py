@@ -168,7 +168,6 @@ class PartitionFetcher:
         time.sleep(pause_s)
 
     def _answer(self, response: FetchResponse) -> PartitionData:
-        """Return the response for the one requested partition."""
         for topic in response.responses:
             for answer in topic.partitions:
                 if answer.partition_index == self._topic_partition.partition:

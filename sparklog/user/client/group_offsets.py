@@ -103,7 +103,6 @@ class OffsetOfTransaction:
         return self._coordinators.broker_of(CoordinatorKind.GROUP, self._group_id)
 
     def hear(self, answer: Any | KafkaError) -> KafkaError | None:
-        """Take in the coordinator's answer; return an error if the question has to be repeated."""
         refusal = self._coordinators.heard(CoordinatorKind.GROUP, self._group_id, answer, _commit_error)
         if refusal is None:
             self.error_code = _commit_error(answer)

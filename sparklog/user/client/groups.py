@@ -30,8 +30,6 @@ _VERSION_BYTES: Final = 2
 
 
 class ListedGroup(NamedTuple):
-    """A group in its coordinator's list."""
-
     group_id: str
     group_type: str
     state: str
@@ -40,8 +38,6 @@ class ListedGroup(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """Groups of the brokers that answered, and the failures of the others."""
-
     groups: tuple[ListedGroup, ...]
     failures: Mapping[BrokerId, KafkaError]
 
@@ -56,7 +52,6 @@ class GroupMember(NamedTuple):
     assignment: tuple[TopicPartition, ...] | None
     member_epoch: int | None = None
     subscription: str | None = None
-    """Subscription, if the coordinator reports it."""
 
 
 class GroupDescription(NamedTuple):
@@ -71,8 +66,6 @@ class GroupDescription(NamedTuple):
 
 
 class GroupDescriptions(NamedTuple):
-    """Described groups by id, and the failures of brokers."""
-
     groups: Mapping[str, GroupDescription]
     failures: Mapping[BrokerId, KafkaError]
 

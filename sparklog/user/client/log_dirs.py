@@ -13,13 +13,10 @@ from sparklog.user.client.cluster_client import ClusterClient
 
 
 class BrokerDirectories(NamedTuple):
-    """All data directories of one broker."""
-
     total_bytes: int | None
     """Of their file systems; None if the broker does not report it."""
     usable_bytes: int | None
     offline: int
-    """Number of failed directories."""
     sizes: Mapping[TopicPartition, int]
     """Size in bytes of each requested replica."""
 

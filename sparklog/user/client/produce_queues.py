@@ -29,8 +29,6 @@ _SENT_BEFORE_ITS_PREDECESSOR: Final = frozenset(
 
 
 class PendingBatch:
-    """A batch that is not acknowledged yet."""
-
     __slots__ = ("base_sequence", "data", "deadline_ms", "in_flight", "record_count", "topic_partition")
 
     def __init__(
@@ -109,7 +107,6 @@ class ProduceQueues:
         self.pending_bytes = 0
 
     def __len__(self) -> int:
-        """Number of unacknowledged batches."""
         return sum(len(queue.batches) for queue in self._queues.values())
 
     def add(self, batch: PendingBatch) -> None:
@@ -118,7 +115,6 @@ class ProduceQueues:
         self.pending_bytes += len(batch.data)
 
     def sendable(self, now_ms: int) -> Iterator[TopicPartition]:
-        """Yield the partitions with a batch that may be sent now."""
         for topic_partition, queue in self._queues.items():
             if queue.batches and queue.next_to_send(now_ms) is not None:
                 yield topic_partition
@@ -236,7 +232,6 @@ class ProduceQueues:
         )
 
     def overdue(self, now_ms: int) -> PendingBatch | None:
-        """Return a batch whose delivery timeout has passed, or None."""
         for queue in self._queues.values():
             if queue.batches and queue.batches[0].deadline_ms <= now_ms:
                 return queue.batches[0]

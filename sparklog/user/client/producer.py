@@ -68,7 +68,6 @@ class Producer:
         self._in_flight: dict[BrokerId, deque[_SentRequest]] = {}
         """Unanswered requests of each broker, oldest first; a broker without any is missing."""
         self._channels: dict[BrokerId, BlockingChannel] = {}
-        """Connections of these requests."""
         self._next_sequences: dict[TopicPartition, int] = {}
         self._batch_sizes_bytes: dict[str, int] = {}
         """Reduced batch sizes of topics that refused larger ones."""
@@ -84,7 +83,6 @@ class Producer:
         self.transactional_id: str | None = None
         """While set, all batches are part of its transaction."""
         self.acknowledged: Counter[TopicPartition] = Counter()
-        """Number of acknowledged records by partition."""
 
     def start(self, before: ProducerIdentity | None = None) -> None:
         """Obtain a producer id, if the producer is idempotent.

@@ -32,7 +32,6 @@ class _Asked(NamedTuple):
     request: FetchRequest
     sent_s: float
     due_s: float
-    """Time at which the response was due."""
 
 
 class _Early(NamedTuple):
@@ -40,7 +39,6 @@ class _Early(NamedTuple):
     answers: int
     """Number of consecutive responses that were empty although the leader could have waited for records."""
     again_s: float
-    """Time at which the same request may be repeated."""
 
 
 class Tail:

@@ -12,8 +12,6 @@ from sparklog.user.client.errors import UnknownTopicError
 
 
 class Leader(NamedTuple):
-    """A partition's leader and its leader epoch."""
-
     broker_id: BrokerId
     leader_epoch: LeaderEpoch
 

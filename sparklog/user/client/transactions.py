@@ -39,8 +39,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id in its coordinator's list."""
-
     transactional_id: str
     producer_id: ProducerId
     state: str
@@ -48,8 +46,6 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """Transactions of the brokers that answered, and the failures of the others."""
-
     transactions: tuple[ListedTransaction, ...]
     failures: Mapping[BrokerId, KafkaError]
 
@@ -67,15 +63,11 @@ class TransactionDescription(NamedTuple):
 
 
 class TransactionDescriptions(NamedTuple):
-    """Described transactions by id, and the failures of brokers."""
-
     transactions: Mapping[str, TransactionDescription]
     failures: Mapping[BrokerId, KafkaError]
 
 
 class ActiveProducer(NamedTuple):
-    """A producer in the state of a partition's leader."""
-
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     last_sequence: int | None
