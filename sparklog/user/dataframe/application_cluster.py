@@ -31,7 +31,6 @@ class ApplicationAddress(str):
 
     __slots__ = ("access",)
     access: SessionAccess
-    """Credentials of sessions for the cluster."""
 
     def __new__(cls, address: str, access: SessionAccess = PLAIN_ACCESS) -> "ApplicationAddress":
         made = super().__new__(cls, address)

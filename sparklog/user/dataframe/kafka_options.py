@@ -388,7 +388,6 @@ def _level_of(codec: Codec) -> str:
 
 
 def _contradiction_of_idempotence(acks: int, in_flight: int) -> str | None:
-    """Return the setting that contradicts idempotence; None if there is none."""
     if acks != -1:
         return f"kafka.acks={acks}; it needs acks=all"
     if in_flight > _MAX_IN_FLIGHT:

@@ -68,7 +68,6 @@ _clusters: Final[defaultdict[tuple[tuple[str, int], ...], _OfCluster]] = default
 
 
 def oldest_of(tasks: Iterable[Mapping[str, TimestampMs]]) -> dict[str, TimestampMs]:
-    """Return the oldest timestamp of each topic over all tasks."""
     oldest: dict[str, TimestampMs] = {}
     for task in tasks:
         for topic, timestamp_ms in task.items():

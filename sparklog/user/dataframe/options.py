@@ -82,8 +82,6 @@ _UNIT_MS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """All partitions of the named topics."""
-
     topics: tuple[str, ...]
 
 
@@ -105,8 +103,6 @@ Topics: TypeAlias = Subscribed | Pattern | Assigned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Topics, bounds and pieces of a read."""
-
     client: ClientConfig
     fetch: FetchConfig
     topics: Topics
@@ -156,8 +152,6 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamReadOptions:
-    """Topics and start of a streaming query, and the limits of its micro-batches."""
-
     read: ReadOptions
     """As for a batch; it ends at the latest offsets of the moment."""
     limits: TriggerLimits
@@ -192,8 +186,6 @@ class StreamReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Destination and guarantee of a write."""
-
     client: ClientConfig
     producer: ProducerConfig
     topic: str | None

@@ -50,7 +50,6 @@ class PartitionDiscovery:
         self.recreated: Set[str] = frozenset()
         """Topics created again in which the query's position is still the old topic's."""
         self._ids: dict[str, TopicId] = {}
-        """Last known id of each topic."""
         self._given_up: Set[str] = frozenset()
         """Topics that were waited for in vain, or partitions of theirs."""
         self._asked_ms: int | None = None

@@ -91,8 +91,6 @@ class PreparedRows(WrittenRecords):
 
 
 class RefusedRows(WriterCommitMessage):
-    """Reason why a task's rows can't be written."""
-
     def __init__(self, batch: Batch | None, error_code: ErrorCode | None, text: str, of_sink: bool) -> None:
         self.batch = batch
         self._error_code = error_code

@@ -42,8 +42,6 @@ class RoutedRows(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Partitions of a topic."""
-
     partition_count: int
     free: Sequence[int]
     """Partitions for rows without key and partition."""
@@ -319,7 +317,6 @@ def _milliseconds(timestamps: pa.Array) -> pa.Array:
 
 
 def _sizes(rows: pa.RecordBatch) -> Int64s:
-    """Return the approximate size of each row as a record."""
     sizes: Int64s = np.full(rows.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
         if (column := _column(rows, name)) is not None:

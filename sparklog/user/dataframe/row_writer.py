@@ -28,8 +28,6 @@ from sparklog.user.dataframe.schemas import check_write_schema
 
 
 class WrittenRows(NamedTuple):
-    """Result of a task's write."""
-
     counts: Counter[TopicPartition]
     oldest_timestamps_ms: Mapping[str, TimestampMs]
     """By topic; topics without event times are missing."""

@@ -51,7 +51,6 @@ def sasl_login(settings: Mapping[str, str]) -> Login:
 
 
 def _module(settings: Mapping[str, str], mechanism: str) -> LoginModule | None:
-    """Return the configured login module; None if there is none."""
     text = settings.get("sasl.jaas.config")
     if text is None:
         return None

@@ -41,7 +41,6 @@ class StreamPosition(NamedTuple):
         return cls(offsets, starts if is_first else None)
 
     def document(self) -> Document:
-        """Return the position for the checkpoint."""
         document: Document = {}
         for topic_partition, offset in sorted(self.offsets.items()):
             document.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offset

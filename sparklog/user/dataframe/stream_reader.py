@@ -65,7 +65,6 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the start of a new query."""
         self._initial = StreamPosition(self._source.starts()).document()
         return self._initial
 
@@ -117,7 +116,6 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from RangeReader(self._options.read, self._schema).read(partition)
 
     def stop(self) -> None:
-        """Close the connections."""
         if "_source" in self.__dict__:
             self._source.close()
 
@@ -170,6 +168,5 @@ class SelfPositionedStreamReader(SparklogStreamReader):
 def stream_reader(
     options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
 ) -> SparklogStreamReader:
-    """Return the reader for this version of PySpark."""
     reader = SparklogStreamReader if HAS_READ_LIMITS else SelfPositionedStreamReader
     return reader(options, default_bootstrap_servers, schema)

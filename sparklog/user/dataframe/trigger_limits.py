@@ -34,8 +34,6 @@ NO_LIMITS: Final = TriggerLimits()
 
 
 class Admission:
-    """Computes the ends of micro-batches."""
-
     def __init__(self, limits: TriggerLimits) -> None:
         self._limits = limits
         self._last_batch_ms: int | None = None

@@ -29,7 +29,6 @@ class WorkerProcess:
         self._deciders: dict[tuple[ClientConfig, SinkId, str], Decider] = {}
 
     def client(self, config: ClientConfig) -> SinkClient:
-        """Return the client of a cluster, with its open connections."""
         client = self._clients.pop(config, None) or SinkClient(ClusterClient(config))
         while len(self._clients) >= _MOST_CLIENTS:  # all that these have asked for is answered
             self._clients.pop(next(iter(self._clients))).cluster.close()
@@ -82,7 +81,6 @@ class WorkerProcess:
         return self._deciders.pop((config, sink, run_id), None)
 
     def keep_decider(self, config: ClientConfig, sink: SinkId, run_id: str, decider: Decider) -> None:
-        """Keep the decider for the next decision."""
         while len(self._deciders) >= _MOST_SINKS:
             del self._deciders[next(iter(self._deciders))]
         self._deciders[(config, sink, run_id)] = decider
