@@ -341,7 +341,6 @@ class SinkClient:
         return ()
 
     def _not_seen(self, ids: Sequence[str]) -> str:
-        """Describe the partitions in which readers do not see the end of transactions yet, for a log line."""
         try:
             unmarked = self._transactions.unmarked(ids)
         except KafkaError:

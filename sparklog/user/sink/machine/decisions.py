@@ -32,8 +32,6 @@ class WriterTransaction(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Partition and offset of a decision in the decisions' topic."""
-
     partition: int
     offset: Offset
 
@@ -109,7 +107,6 @@ class Decision:
         return IndexEntry(self.batch_id, self.run_id)
 
     def encode(self) -> bytes:
-        """Return the value of the decision's record."""
         return json.dumps(
             {
                 "version": _VERSION,

@@ -33,8 +33,6 @@ class SinkKind(Enum):
 
 
 class SinkId(NamedTuple):
-    """Identity of a sink, for which decisions are made."""
-
     kind: SinkKind
     name: str
     topic: str | None = None
@@ -87,11 +85,9 @@ class SinkId(NamedTuple):
 
     @property
     def writers_prefix(self) -> str:
-        """Return the common prefix of all writers' transactional ids."""
         return f"{self.decider_id}."
 
     def run_prefix(self, run_id: str) -> str:
-        """Return the common prefix of the transactional ids of a run's writers."""
         return f"{self.writers_prefix}{_escaped(run_id)}."
 
     def writer_id(self, run_id: str, process: str, slot: int) -> str:

@@ -79,7 +79,6 @@ class SinkBatch(NamedTuple):
     transactions: Transactions
     """Transactions that tasks reported as prepared."""
     waits_for_ever: bool
-    """Whether the transactions have no time-out."""
     unwritten_rows: int = 0
     """Those of `rows` that tasks skipped because they found the batch decided."""
 

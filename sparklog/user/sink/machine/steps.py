@@ -27,8 +27,6 @@ class DeciderStamp(NamedTuple):
 
 
 class TransactionEnd(Enum):
-    """Result of ending a transaction."""
-
     DONE = auto()
     """It ended as asked, now or before."""
     OTHERWISE = auto()

@@ -19,8 +19,6 @@ from sparklog.user.sink.machine.steps import DeciderStamp
 
 
 class Verdict(Enum):
-    """Action for a batch."""
-
     WRITE = auto()
     ALREADY_DECIDED = auto()
 
