@@ -255,7 +255,6 @@ class BrokerConfig(
         return replace(self, raw={}, **values) if values else self
 
     def listener_limits(self, listener_name: str) -> ListenerLimits:
-        """Return one listener's limits on connections, besides those of the broker."""
         own, overrides = self.of_listener(listener_name), self.listener_overrides.get(listener_name, {})
         no_limits = ListenerLimits()
         return ListenerLimits(

@@ -59,7 +59,6 @@ class ClientMetrics(NamedTuple):
     """Patterns by the names in `MATCHED`."""
 
     def is_for(self, client: Mapping[str, str]) -> bool:
-        """Whether a client with these attributes is selected."""
         return all(_pattern(text).fullmatch(client.get(name, "")) for name, text in self.match.items())
 
 

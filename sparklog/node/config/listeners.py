@@ -97,8 +97,6 @@ def parse_listeners(
 
 
 class BootstrapServer(NamedTuple):
-    """An address that the driver listens on."""
-
     listener_name: str
     """The brokers' listener for the same clients: the driver uses its protocol and returns its addresses."""
     address: HostPort

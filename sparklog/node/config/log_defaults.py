@@ -23,8 +23,6 @@ FLUSH_CHECK_INTERVAL_MS: Final = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class LogDefaults:
-    """Defaults for logs whose topic sets nothing."""
-
     message_max_bytes: int = config_key(
         "message.max.bytes", ConfigType.INT, 1048588, "The largest batch of records, compressed.", at_least(0)
     )
@@ -182,6 +180,5 @@ class LogDefaults:
 
     @property
     def flush_check_interval_ms(self) -> int:
-        """The interval of checks for logs that exceed flush.ms."""
         interval_ms = self.log_flush_scheduler_interval_ms
         return FLUSH_CHECK_INTERVAL_MS if interval_ms == LONG_MAX else interval_ms

@@ -17,8 +17,6 @@ _REPLICA: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
 
 
 class ThrottledReplicas(NamedTuple):
-    """The throttled replicas of a topic."""
-
     all_of_them: bool
     replicas: frozenset[tuple[int, BrokerId]]
 

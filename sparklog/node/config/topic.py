@@ -68,7 +68,6 @@ def _stored(
 
 
 def _own_key(name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule) -> Any:
-    """A topic key without a broker key."""
     key = ConfigKey(name, config_type, default, documentation, rule)
     return field(default=default, metadata={"key": key, "synonyms": ()})
 

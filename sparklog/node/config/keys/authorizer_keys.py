@@ -13,8 +13,6 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizerKeys:
-    """The authorizer's configuration."""
-
     authorizer_class_name: str = config_key(
         "authorizer.class.name",
         ConfigType.STRING,

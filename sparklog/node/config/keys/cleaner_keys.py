@@ -7,8 +7,6 @@ from sparklog.node.config.definition import LONG_MAX, ConfigType, Rule, at_least
 
 @dataclass(frozen=True, kw_only=True)
 class CleanerKeys:
-    """How logs are compacted, and the limits on its cost."""
-
     log_cleaner_enable: bool = config_key(
         "log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compacted topics are compacted."
     )

@@ -11,8 +11,6 @@ MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroupKeys:
-    """Session time-outs, heartbeats, sizes and assignors of consumer groups."""
-
     group_consumer_session_timeout_ms: int = config_key(
         "group.consumer.session.timeout.ms",
         ConfigType.INT,

@@ -29,8 +29,6 @@ class SnapshotLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerKeys:
-    """How brokers and the controller communicate, and how the metadata log is kept."""
-
     controller_quorum_bootstrap_servers_value: tuple[str, ...] = config_key(
         "controller.quorum.bootstrap.servers",
         ConfigType.LIST,
@@ -166,7 +164,6 @@ class ControllerKeys:
         )
 
     def snapshot_limits(self) -> SnapshotLimits:
-        """Return when snapshots of the metadata log are written and deleted."""
         max_bytes, max_age_ms = self.metadata_max_retention_bytes, self.metadata_max_retention_ms
         return SnapshotLimits(
             max_record_bytes=self.metadata_log_max_record_bytes_between_snapshots,

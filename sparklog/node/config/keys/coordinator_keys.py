@@ -7,8 +7,6 @@ from sparklog.node.config.definition import ConfigType, at_least, between, confi
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorKeys:
-    """Keys of `__consumer_offsets` and `__transaction_state`."""
-
     offsets_topic_num_partitions: int = config_key(
         "offsets.topic.num.partitions",
         ConfigType.INT,

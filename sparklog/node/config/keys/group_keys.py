@@ -8,8 +8,6 @@ from sparklog.node.config.keys.consumer_group_keys import ConsumerGroupKeys
 
 @dataclass(frozen=True, kw_only=True)
 class GroupKeys(ConsumerGroupKeys):
-    """Limits of classic groups, and the retention of committed offsets."""
-
     group_min_session_timeout_ms: int = config_key(
         "group.min.session.timeout.ms",
         ConfigType.INT,

@@ -42,8 +42,6 @@ def _overrides(text: str) -> dict[str, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerKeys:
-    """Addresses, advertised addresses, and limits of connections."""
-
     listeners_value: tuple[str, ...] = config_key(
         "listeners",
         ConfigType.LIST,

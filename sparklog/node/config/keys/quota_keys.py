@@ -8,8 +8,6 @@ from sparklog.node.rates import QuotaWindows
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaKeys:
-    """Windows over which rates with a quota are measured."""
-
     quota_window_num: int = config_key(
         "quota.window.num",
         ConfigType.INT,

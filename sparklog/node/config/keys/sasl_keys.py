@@ -23,8 +23,6 @@ SIGNED_TOKENS_CLASSES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class SaslKeys:
-    """Mechanisms, users, tokens, and the time after which clients reauthenticate."""
-
     sasl_enabled_mechanisms: tuple[str, ...] = config_key(
         "sasl.enabled.mechanisms",
         ConfigType.LIST,

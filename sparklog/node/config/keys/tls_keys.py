@@ -13,8 +13,6 @@ from sparklog.node.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings
 
 @dataclass(frozen=True, kw_only=True)
 class TlsKeys:
-    """Keys, certificates, and their use."""
-
     ssl_keystore_type: str = config_key(
         "ssl.keystore.type",
         ConfigType.STRING,

@@ -7,8 +7,6 @@ from sparklog.node.config.definition import ConfigType, at_least, config_key
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionKeys:
-    """Time-outs of transactions, and the expiration of transactional ids."""
-
     transactional_id_expiration_ms: int = config_key(
         "transactional.id.expiration.ms",
         ConfigType.INT,

@@ -32,8 +32,6 @@ class _Watched:
 
 
 class CertificateRenewal:
-    """Renews the certificates of the listeners of one process."""
-
     def __init__(self, secret: ApplicationSecret) -> None:
         self._secret = secret
         self._watched: dict[Listener, _Watched] = {}
@@ -51,7 +49,6 @@ class CertificateRenewal:
             await self.check()
 
     async def check(self) -> None:
-        """Check the stores of all listeners once."""
         for listener, watched in self._watched.items():
             files = await asyncio.to_thread(_files, watched.config.of_listener(listener.listener_name))
             if files == watched.seen:

@@ -26,8 +26,6 @@ _PREFIX: Final = f"{OAUTHBEARER.lower()}."
 
 
 class TokensTaken(NamedTuple):
-    """How a listener verifies tokens."""
-
     accepted: Callable[[str], BearerToken]
     """Returns the content of a valid token, or raises a TokenError."""
     keys: ProviderKeys | None

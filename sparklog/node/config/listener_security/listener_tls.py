@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 
 def listener_tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
-    """Return the TLS settings of a listener of SSL or SASL_SSL."""
     settings = config.of_listener(listener_name).tls_settings()
     is_set_alone = _CLIENT_AUTH in config.listener_overrides.get(listener_name, {})
     if settings.client_auth == "none" or is_set_alone or not config.security_protocol(listener_name).is_sasl:
