@@ -48,7 +48,6 @@ class ApplicationSecret:
 
     @classmethod
     def new(cls) -> Self:
-        """Return a random secret."""
         return cls(token_hex(32))
 
     @property

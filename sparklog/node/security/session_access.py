@@ -14,8 +14,6 @@ from sparklog.node.security.inside import SessionSecret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAccess:
-    """The credentials of a session."""
-
     protocol: str = SecurityProtocol.PLAINTEXT.name
     authority_pem: str = ""
     """The authority of the cluster's internal certificates; empty without encryption. Not a secret."""

@@ -25,8 +25,6 @@ _NONE: Final = VerificationKeys(())
 
 
 class ProviderKeys:
-    """The keys for one listener."""
-
     def __init__(self, where: str, fetch: Callable[[], bytes], times: RefreshTimes) -> None:
         """`fetch` returns the key set of `where`, or raises a ProviderError or OSError."""
         self.tried = asyncio.Event()

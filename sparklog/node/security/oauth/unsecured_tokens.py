@@ -81,7 +81,6 @@ class UnsecuredTokens:
 
 
 def unsecured_token(claims: Mapping[str, Any]) -> str:
-    """Return a token with these claims, without a signature."""
     return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
 
 

@@ -25,14 +25,11 @@ _MAX_KEYS: Final = 1000
 class VerificationKey:
     key_id: str | None
     algorithms: tuple[str, ...]
-    """The algorithms it may verify."""
     public_key: Any = field(repr=False)
     """An object of `cryptography`."""
 
 
 class VerificationKeys:
-    """The keys of one provider at one time."""
-
     def __init__(self, keys: Sequence[VerificationKey]) -> None:
         self.keys = tuple(keys)
 

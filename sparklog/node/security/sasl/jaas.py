@@ -34,7 +34,6 @@ class LoginModule:
     """A login module and its options: users, passwords, tokens."""
 
     name: str
-    """The module's class."""
     options: Mapping[str, str] = field(repr=False)
 
 

@@ -22,8 +22,6 @@ class SaslError(Exception):
 
 
 class ServerMechanism(Protocol):
-    """The server's half."""
-
     principal: Principal | None
     """The client's principal; None until the exchange is complete."""
     expires_ms: int | None
@@ -38,13 +36,9 @@ class ServerMechanism(Protocol):
 
 
 class ClientMechanism(Protocol):
-    """The client's half."""
-
     name: str
-    """The mechanism's name on the server."""
 
-    def first(self) -> bytes:
-        """Return the client's first token."""
+    def first(self) -> bytes: ...
 
     def respond(self, token: bytes) -> bytes | None:
         """Process the server's token; return the next one, None if the exchange is complete.

@@ -38,8 +38,6 @@ _AUTH: Final = "auth"
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """The content of a valid token."""
-
     principal_name: str
     expires_ms: int
     """By the wall clock."""
@@ -62,8 +60,6 @@ class TokenError(Exception):
 
 
 class OAuthBearerVerification:
-    """The server's half of an exchange."""
-
     def __init__(self, accepted: Callable[[str], BearerToken]) -> None:
         """`accepted` returns the content of a token, or raises a `TokenError`."""
         self.principal: Principal | None = None
@@ -93,8 +89,6 @@ class OAuthBearerVerification:
 
 
 class OAuthBearerLogin:
-    """The client's half of an exchange."""
-
     name = OAUTHBEARER
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:

@@ -21,8 +21,6 @@ _SHOWN: Final = 100
 
 
 class PlainVerification:
-    """The server's half of an exchange."""
-
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """`passwords` are by user name."""
         self.principal: Principal | None = None
@@ -57,8 +55,6 @@ class PlainVerification:
 
 
 class PlainLogin:
-    """The client's half of an exchange."""
-
     name = PLAIN
 
     def __init__(self, user: str, password: str) -> None:

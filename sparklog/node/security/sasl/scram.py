@@ -55,8 +55,6 @@ _ILL_ESCAPED: Final = re.compile(r"=(?!2C|3D)")
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A server's record of a user's password."""
-
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
@@ -76,15 +74,12 @@ class ScramCredential:
     def of_salted_password(
         cls, mechanism: str, salted_password: bytes, iterations: int, salt: bytes
     ) -> "ScramCredential":
-        """Return the credential of a password that was salted before."""
         algorithm = SCRAM_ALGORITHMS[mechanism]
         stored_key = new(algorithm, _client_key(salted_password, algorithm)).digest()
         return cls(salt, stored_key, _server_key(salted_password, algorithm), iterations)
 
 
 class ScramVerification:
-    """The server's half of an exchange."""
-
     def __init__(
         self,
         mechanism: str,
@@ -165,8 +160,6 @@ class ScramVerification:
 
 
 class ScramLogin:
-    """The client's half of an exchange."""
-
     def __init__(
         self,
         mechanism: str,

@@ -133,8 +133,6 @@ class _Rule:
 
 
 class PrincipalMapper:
-    """The rules of one listener."""
-
     def __init__(self, rules: str) -> None:
         """Parse the rules.
 

@@ -24,19 +24,15 @@ class RefreshTimes:
         self._failures = 0
         self._begun_ms: int | None = None
         self.due_ms = 0
-        """The time of the next fetch."""
 
     def begun(self, now_ms: int) -> None:
-        """Note the start of a fetch."""
         self._begun_ms = now_ms
 
     def fetched(self, now_ms: int) -> None:
-        """Note a successful fetch."""
         self._failures = 0
         self.due_ms = now_ms + self._refresh_ms
 
     def failed(self, now_ms: int) -> None:
-        """Note a failed fetch."""
         pause_ms = self._retry_backoff.pause_ms(self._failures)
         self._failures += 1
         self.due_ms = now_ms + pause_ms
