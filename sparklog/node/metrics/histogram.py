@@ -22,8 +22,6 @@ BYTES: Final = tuple(16.0 * 2 ** (step / _BUCKETS_AN_OCTAVE) for step in range(2
 
 
 class Summary(NamedTuple):
-    """The values of a histogram."""
-
     value_count: int
     """Of all values since the start."""
     total: float

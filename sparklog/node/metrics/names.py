@@ -29,8 +29,6 @@ _QUOTED: Final = frozenset(',=:"*?\n')
 
 
 class Kind(Enum):
-    """The kind of a metric's value."""
-
     GAUGE = "gauge"
     """A current value: attribute Value, or the metric's own."""
     METER = "meter"

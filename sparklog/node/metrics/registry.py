@@ -17,8 +17,6 @@ _HISTOGRAMS_A_PART: Final = 16
 
 
 class Sample(NamedTuple):
-    """The current value of one metric."""
-
     name: MetricName
     """Of a meter with the attribute Count; a histogram's attributes follow from its summary."""
     kind: Kind
