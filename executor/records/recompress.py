@@ -5,7 +5,13 @@ compressed again. A leader does this after `validate_produced` and before stampi
 the one thing a broker does that costs by the byte.
 """
 
-from sparklog.protocol.records.batch import CODEC_BITS, BatchHeader, header_bytes, read_header
+from sparklog.protocol.records.batch import (
+    CODEC_BITS,
+    DELETE_HORIZON_BIT,
+    BatchHeader,
+    header_bytes,
+    read_header,
+)
 from sparklog.protocol.records.codecs import Codec, compress
 
 
@@ -14,6 +20,6 @@ def recompress(
 ) -> tuple[bytes, BatchHeader]:
     """Return the batch of `header` with its decompressed `payload` in `codec`, and its new header."""
     compressed = compress(codec, payload, level)
-    attributes = (header.attributes & ~CODEC_BITS) | codec
+    attributes = (header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT)) | codec  # the cleaner's alone
     batch = header_bytes(header._replace(attributes=attributes), compressed) + compressed
     return batch, read_header(batch)

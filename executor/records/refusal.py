@@ -7,7 +7,7 @@ of any is wrong, INVALID_RECORD otherwise.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sparklog.protocol.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 
 MOST_RECORD_ERRORS: Final = 2_000
 """How many records of a batch are named: an answer with all would be larger than the request. A producer that
@@ -30,7 +30,5 @@ class RecordsRefusedError(KafkaError):
         several = f"{len(record_errors)} of {record_count} records are refused, such as"
         message = f"{several if len(record_errors) > 1 else 'this is refused:'} record {first.batch_index}: "
         message += first.message
-        if of_time:
-            message += f", {TIMESTAMPS_ARE_BOUNDED}"
         super().__init__(first.error_code, message)
         self.record_errors = tuple(record_errors)

@@ -17,7 +17,7 @@ Order for the caller: `take` with the records' bytes, as they come; then `finish
 from typing import Final, NamedTuple
 
 from sparklog.executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
-from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 from sparklog.protocol.records.batch import (
     NO_TIMESTAMP,
     SMALLEST_RECORD_BYTES,
@@ -267,7 +267,10 @@ class RecordWalk:
             and timestamp != NO_TIMESTAMP
             and not limits.earliest_ms <= timestamp <= limits.latest_ms
         ):
-            message = f"timestamp {timestamp} is not within [{limits.earliest_ms}, {limits.latest_ms}]"
+            message = (
+                f"timestamp {timestamp} is not within [{limits.earliest_ms}, {limits.latest_ms}], "
+                f"{TIMESTAMPS_ARE_BOUNDED}"
+            )
             self._errors.append(RecordError(index, ErrorCode.invalid_timestamp, message))
 
     def _look_closer_at(self, data: bytes, position: int, count: int) -> None:

@@ -3,7 +3,13 @@
 import pytest
 
 from sparklog.executor.records.recompress import recompress
-from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from sparklog.protocol.records.batch import (
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.records.codecs import Codec, decompress
 from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES, JAVA_RECORDS
@@ -43,3 +49,13 @@ def test_recompressing_keeps_producer_fields_and_other_attributes() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 2, 77)
     assert header.is_transactional
     assert header.codec is Codec.ZSTD
+
+
+def test_recompressing_leaves_out_a_delete_horizon_that_a_producer_has_set() -> None:
+    """The cleaner alone sets it; with another's, the tombstones of the batch would be due at once."""
+    batch = build_batch([SimpleRecord(b"k", None)], codec=Codec.GZIP)
+    header = read_header(batch)
+    forged = header._replace(attributes=header.attributes | DELETE_HORIZON_BIT)
+    payload = decompress(Codec.GZIP, batch[HEADER_BYTES:], 1 << 20)
+    _, stored = recompress(payload, forged, Codec.ZSTD, None)
+    assert stored.attributes == Codec.ZSTD

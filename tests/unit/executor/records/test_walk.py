@@ -13,7 +13,14 @@ from sparklog.executor.records.refusal import RecordsRefusedError
 from sparklog.executor.records.streamed import LARGEST_HELD_BYTES, walk_pieces
 from sparklog.executor.records.walk import RecordLimits, RecordWalk
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, check_crc, header_bytes, read_header
+from sparklog.protocol.records.batch import (
+    HEADER_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    check_crc,
+    header_bytes,
+    read_header,
+)
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.records.codecs import Codec, compress
 from sparklog.protocol.records.varints import append_varint
@@ -218,6 +225,16 @@ def test_latest_timestamp_is_that_of_the_records_whatever_the_header_says(codec:
     demands = DEMANDS._replace(limits=RecordLimits())
     sent = batch_of(payload, 4, codec, max_timestamp=-1)
     assert examined(sent, demands)[0] == sent, "under LogAppendTime producers' timestamps do not count"
+
+
+def test_timestamp_type_of_brokers_is_refused_without_advice_about_the_topics_bounds() -> None:
+    """Other bounds would not help: the producer's library is wrong."""
+    header = read_header(build_batch([SimpleRecord(timestamp_ms=NOW_MS)]))
+    by_type = refusal_of(header_bytes(header._replace(attributes=TIMESTAMP_TYPE_BIT), record(0)) + record(0))
+    by_time = refusal_of(batch_of(record(0, timestamp_delta=1 << 55), 1, max_timestamp=-1))
+    assert by_type.error_code is by_time.error_code is ErrorCode.invalid_timestamp
+    assert ("LogAppendTime" in by_type.message, "after.max.ms" in by_type.message) == (True, False)
+    assert "after.max.ms" in by_time.message
 
 
 def errors_of(batch: bytes, limits: RecordLimits) -> tuple[ErrorCode, list[int]]:
