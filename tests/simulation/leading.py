@@ -19,7 +19,7 @@ from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.node.rates import QuotaWindows
 from sparklog.node.serving.requests import Handler, Request
-from sparklog.node.serving.turns import is_awaitable
+from sparklog.node.serving.turns import give_up, is_awaitable
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH, LARGEST
 from sparklog.protocol.codec.steps import steps_of
@@ -178,6 +178,12 @@ class Leading:
             answered(response)
             return
         steps = steps_of(response)
+        lost = False
+
+        def lose() -> None:
+            nonlocal lost
+            lost = True
+            steps.close()
 
         def go_on(answer: Any = None) -> None:
             try:
@@ -189,5 +195,8 @@ class Leading:
             else:
                 awaited.bind(go_on)
 
-        connection.on_close(steps.close)
-        go_on()
+        connection.on_close(lose)
+        if lost:
+            give_up(response)
+        else:
+            go_on()
