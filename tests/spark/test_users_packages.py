@@ -44,7 +44,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 import sparklog
 
-builder = SparkSession.builder.master("local-cluster[1,3,1024]").config("spark.ui.enabled", "false")
+# The broker has an executor to itself.
+builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 spark = builder.getOrCreate()
 
 def found(_=()):
