@@ -64,7 +64,7 @@ INTERPRETER ?= $(BIN)/python
 # What goes over the locked versions, say PACKAGES="numpy 'pandas>=3'".
 PACKAGES ?=
 # What a version of PySpark may lack: DataFrames, the cluster's start, the tab in Spark's UI.
-SPARK_TESTS ?= tests/unit/sparklog/dataframe $(patsubst %,tests/spark/test_%.py,\
+SPARK_TESTS ?= tests/unit/sparklog/user/dataframe $(patsubst %,tests/spark/test_%.py,\
 	dataframe_source streaming_source application log_tab)
 check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment: VERSION=4.0.5 INTERPRETER=python3.13
 	@python=$$($(INTERPRETER) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \

@@ -34,7 +34,7 @@ def by_api_key(found: Iterable[ApiRow]) -> Mapping[ApiKey, ApiRow]:
     rows: dict[ApiKey, ApiRow] = {}
     for row in found:
         if rows.setdefault(row.api_key, row) is not row:
-            raise ValueError(f"{row.api_key.name} has two rows in sparklog/apis: leave one")
+            raise ValueError(f"{row.api_key.name} has two rows in sparklog/node/apis: leave one")
     return MappingProxyType(rows)
 
 

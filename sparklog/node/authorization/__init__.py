@@ -1,5 +1,5 @@
 """Authorization of requests: the operations that APIs check against the ACLs, and responses to denials.
 
-The functions of `guards` run before the handler of an API, as named in its row (`sparklog/apis`). A
+The functions of `guards` run before the handler of an API, as named in its row (`sparklog/node/apis`). A
 listener's dispatcher uses `authorization`.
 """

@@ -1,7 +1,7 @@
 """Authorization by a listener's dispatcher, with an authorizer configured (`Admission.authorize`).
 
 Every request gets the access of its principal at its host, by the ACLs of the newest image, and passes the
-guard in the row of its API (`sparklog/apis`). A request of an API without a guard is refused.
+guard in the row of its API (`sparklog/node/apis`). A request of an API without a guard is refused.
 
 Order for the caller: `admit` for each request, on one loop; `close` at the end.
 """

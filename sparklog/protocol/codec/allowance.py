@@ -7,7 +7,7 @@ Fetch of 10,000 partitions, each of a topic of its own, fits, which is what a fo
 
 The guard counts the items before anything is made of them, by what the schema says they take (`layout`); what
 an answer takes follows from its items, and how much that is of each API is measured
-(`python -m tests.amplification`), stands in its row (`sparklog/apis`), and is asserted by the tests.
+(`python -m tests.amplification`), stands in its row (`sparklog/node/apis`), and is asserted by the tests.
 
 Answers about what exists (the partitions of a topic, its configs) are bounded by the cluster, not by this.
 """

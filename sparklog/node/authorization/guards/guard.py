@@ -1,6 +1,6 @@
 """Parts of guards: the allowed rest of a request, rows for denied items, and the response that joins them.
 
-Responses have any version (`wire.requests.Response`), so rows have the types of the response's version.
+Responses have any version (`serving.requests.Response`), so rows have the types of the response's version.
 """
 
 from collections import Counter

@@ -310,7 +310,7 @@ def test_refusal_of_each_row_can_be_sent_in_every_version(row: ApiRow) -> None:
 def test_second_row_of_an_api_is_a_mistake() -> None:
     """Half of what both sides know would come from one row, and half from the other."""
     fetch = ROWS[ApiKey.FETCH]
-    with pytest.raises(ValueError, match="FETCH has two rows in sparklog/apis"):
+    with pytest.raises(ValueError, match="FETCH has two rows in sparklog/node/apis"):
         by_api_key([fetch, ROWS[ApiKey.PRODUCE], replace(fetch, memory_times=9)])
 
 
