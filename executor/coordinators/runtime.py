@@ -22,9 +22,7 @@ from typing import Any, Final
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind, EffectOrigin
 from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_partition
-from sparklog.executor.coordinators.machine.coordinator_partition import (
-    CoordinatorState,
-)
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.decision import (
     Beside,
     CoordinatorMachine,

@@ -1,4 +1,4 @@
-"""The first requests of a connection, answered by every listener itself (`serving.routes`, `calling.login`)."""
+"""The first requests of a connection, which every listener answers (`serving.routes`, `calling.login`)."""
 
 from typing import Final
 

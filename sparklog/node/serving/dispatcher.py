@@ -103,13 +103,8 @@ class Dispatcher:
                 response = self._handled(exchange, request)
             if type(response) is Deferred and not connection.closed:
                 exchange.wait_for(response)
-            elif not is_awaitable(response):
-                self._answer(exchange, response)
-            elif connection.closed:  # the handler itself had a part in losing it
-                give_up(response)
             else:
-                exchange.driver = CoroutineDriver(self._turns, response, exchange)
-                exchange.driver.go_on(connection.share_ends_s)
+                self._take(exchange, response, connection.share_ends_s)
         except Exception as error:  # a handler's bug must cost its connection only, never the loop
             self.failed(exchange, error)
         if not connection.holds:
@@ -130,9 +125,9 @@ class Dispatcher:
         return self._authorize(request, exchange.route.handler)
 
     def finished(self, exchange: Exchange, result: Any) -> Awaitable[Any] | None:
-        """Answer with a coroutine's result, or return the awaitable that it leads to."""
+        """Answer with the result of a handler or its coroutine, or return the awaitable that it leads to."""
         if is_awaitable(result):
-            if not exchange.connection.closed:
+            if not exchange.connection.closed:  # the handler itself may have had a part in losing it
                 return result  # type: ignore[no-any-return]
             give_up(result)
         elif type(result) is list:
@@ -152,15 +147,16 @@ class Dispatcher:
     def completed(self, exchange: Exchange, response: Any) -> None:
         """Answer with the response of a handler's `Deferred`, or drive the coroutine that it leads to."""
         try:
-            if not is_awaitable(response):
-                self._answer(exchange, response)
-            elif exchange.connection.closed:
-                give_up(response)
-            else:
-                exchange.driver = CoroutineDriver(self._turns, response, exchange)
-                exchange.driver.go_on(0.0)
+            self._take(exchange, response, 0.0)
         except Exception as error:  # of the handler; the caller that completes a `Deferred` is not to blame
             self.failed(exchange, error)
+
+    def _take(self, exchange: Exchange, result: Any, until_s: float) -> None:
+        """Answer with a handler's result; drive the coroutine that it may be, at once until `until_s`."""
+        awaitable = self.finished(exchange, result)
+        if awaitable is not None:
+            exchange.driver = CoroutineDriver(self._turns, awaitable, exchange)
+            exchange.driver.go_on(until_s)
 
     def _answer(self, exchange: Exchange, response: Response) -> None:
         codec = exchange.route.codec

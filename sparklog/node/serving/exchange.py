@@ -159,8 +159,7 @@ class Exchange:
     def wait_for(self, deferred: Deferred) -> None:
         """Wait without a coroutine: each fetch and each acknowledgement by all replicas does."""
         self.pause()
-        if self.route.refuse is None:
-            self.request = None
+        self.let_go()
         self.driver = deferred
         deferred.bind(self._completed)
 

@@ -9,7 +9,6 @@ from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequ
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from sparklog.executor.api.admin import AdminHandlers
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import Forwarder
 from sparklog.node.apis.table import ROWS
@@ -43,7 +42,7 @@ def ask(api_key: ApiKey, handler: Handler, request: Any) -> Any:
 
 def unreachable(request: Any) -> Any:
     """Forward to a controller that is not there."""
-    return AdminHandlers(Forwarder(ControllerLink("127.0.0.1", 1, "test"), 20)).handle(request)
+    return Forwarder(ControllerLink("127.0.0.1", 1, "test"), 20).forward(request)
 
 
 def test_admin_request_without_a_controller_is_refused_topic_by_topic() -> None:
@@ -84,7 +83,7 @@ def test_forwarded_request_that_the_controller_does_not_open_is_tried_again_only
     def handle(request: Any) -> Any:
         async def forwarded() -> Any:
             async with linked_controller({ApiKey.ENVELOPE: lambda _: refusal}) as (_, link):
-                return await AdminHandlers(Forwarder(link, 500)).handle(request)
+                return await Forwarder(link, 500).forward(request)
 
         request.frame = memoryview(bytes(request.frame))  # as the controller is waited for before it is used
         return forwarded()
