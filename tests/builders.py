@@ -1,4 +1,4 @@
-"""What many tests begin with, each part as plain as it can be: brokers, and images of them and of topics."""
+"""Brokers, and images of brokers and topics, as plain as they can be: many tests begin with them."""
 
 from collections.abc import Iterable
 from dataclasses import replace

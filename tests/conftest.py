@@ -100,7 +100,7 @@ def _rank(file: Path) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Have no garbage looked for while the tests are loaded: all that is made stays."""
+    """Load the tests without garbage collection: all objects of a module stay."""
     gc.disable()
     try:
         return (yield)

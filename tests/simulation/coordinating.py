@@ -1,4 +1,4 @@
-"""What a broker's process does as a coordinator: production's coordinators and machines.
+"""The coordinators of a simulated broker: production's coordinators and machines.
 
 It mirrors the shell `sparklog.executor.coordinators.runtime`: the same steps in the same order, without
 asyncio; each partition's coordinator is production's. A log is loaded some batches at a time, and roles

@@ -269,7 +269,7 @@ SINK_BUGS: Final = {
         SINK_SEEDS,
     ),
     "markers-not-awaited": PlantedBug(
-        "a batch is told as written before its markers are", _markers_not_awaited, SINK_SEEDS
+        "a batch counts as written before its markers are", _markers_not_awaited, SINK_SEEDS
     ),
     "coordinator-where-it-was": PlantedBug(
         "a client looks for a coordinator where it was when it connected",

@@ -1,6 +1,6 @@
 """Spark as a sink sees it: a driver, executors' and driver's Python processes, stages of tasks.
 
-What a process does is production's (`sparklog.user.dataframe.delivery`, and what is beneath it); Spark's part
+A process's code is production's (`sparklog.user.dataframe.delivery`, and what is beneath it); Spark's part
 is here: tasks are tried again, run twice, run once more with their stage, and go on when nobody waits for
 them; executors and drivers are killed and stopped, drivers also between any two steps of a commit.
 """

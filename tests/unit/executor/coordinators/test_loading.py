@@ -204,7 +204,7 @@ def test_load_of_many_batches_brings_the_last_of_each_key(
 
 @with_brokers()
 async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Brokers) -> None:
-    """A million records are loaded in slices; requests for the coordinator are told that it is loading."""
+    """A million records are loaded in slices; requests are answered COORDINATOR_LOAD_IN_PROGRESS."""
     count = 20 * SLICE_WORK
     topic_id = await written(
         brokers, *([commit(2 * group, 1) for group in range(500)] for _ in range(count // 500))

@@ -1,4 +1,4 @@
-"""The partition, over a log that is a list: what is told when, whatever fails in between."""
+"""The partition, over a log that is a list: the order of replies and effects, under every failure."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator

@@ -81,7 +81,7 @@ def test_requests_behind_a_coroutine_that_waits_with_its_connection_held_come_af
 
 
 def test_coroutine_whose_connection_is_lost_ends_with_what_it_waits_for() -> None:
-    """Fetchers and members go at any time: what they asked for is asked of nobody any longer."""
+    """Fetchers and members disconnect at any time: their coroutines and awaited responses end with them."""
 
     async def scenario() -> None:
         begun: list[str] = []
