@@ -1,0 +1,1 @@
+"""What is decided about the tier: pure, events in and effects out."""
