@@ -1,1 +1,1 @@
-"""What is decided about the tier: pure, events in and effects out."""
+"""Decisions about the tier: pure, events in and effects out."""
