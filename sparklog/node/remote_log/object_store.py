@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol, TypeAlias
 
 Version: TypeAlias = str
-"""What a store calls the state of an object: its e-tag."""
+"""The e-tag by which a store knows the state of an object."""
 
 
 class StoreError(Exception):
