@@ -1,0 +1,1 @@
+"""Decisions about the tier of led partitions: pure, events in and effects out."""

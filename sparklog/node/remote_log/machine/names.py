@@ -1,0 +1,48 @@
+"""The names of objects in the store, below its prefix.
+
+The name of a segment has the leader epoch of its writer, so that a deposed leader, which collects orphans of
+its own and of earlier epochs, never deletes the object of a later one.
+"""
+
+from uuid import UUID
+
+from sparklog.protocol.types import LeaderEpoch, Offset
+
+
+def segments_prefix(topic: str, topic_id: UUID, partition: int) -> str:
+    """Return the path below which the segments of a partition lie, with a slash at its end."""
+    return f"segments/{topic}-{topic_id}/{partition}/"
+
+
+def producers_prefix(topic_id: UUID, partition: int) -> str:
+    """Return the path below which the producers' snapshots of a partition lie, with a slash at its end."""
+    return f"producers/{topic_id}/{partition}/"
+
+
+def segment_file_name(base_offset: Offset, leader_epoch: LeaderEpoch, unique: str) -> str:
+    """Return the last part of the name of a segment.
+
+    >>> segment_file_name(5, 3, "1f00aa07-2")
+    '00000000000000000005-0000000003-1f00aa07-2.parquet'
+    """
+    return f"{base_offset:020d}-{leader_epoch:010d}-{unique}.parquet"
+
+
+def producers_file_name(end_offset: Offset, leader_epoch: LeaderEpoch, unique: str) -> str:
+    """Return the last part of the name of a producers' snapshot."""
+    return f"{end_offset:020d}-{leader_epoch:010d}-{unique}.snapshot"
+
+
+def leader_epoch_of(name: str) -> LeaderEpoch | None:
+    """Return the leader epoch in the name of a segment or snapshot; None for a name of another form.
+
+    >>> leader_epoch_of("segments/t-id/0/" + segment_file_name(5, 3, "1f00aa07-2"))
+    3
+    """
+    offset, _, rest = name.rpartition("/")[2].partition("-")
+    leader_epoch, _, unique = rest.partition("-")
+    if len(offset) != 20 or len(leader_epoch) != 10 or not unique:
+        return None
+    if not (offset.isascii() and offset.isdigit() and leader_epoch.isascii() and leader_epoch.isdigit()):
+        return None
+    return int(leader_epoch)
