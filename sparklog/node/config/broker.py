@@ -1,10 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has twelve parts, each
-with the values derived from its keys: listeners, replication, the controller, logs, their cleaner, quotas,
-the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults differ from Kafka's
-where a broker here differs: it listens on loopback only, the application gives its directories, and the
-controller shuts it down and fences it sooner.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has thirteen parts, each
+with the values derived from its keys: listeners, replication, the controller, logs, their cleaner, their
+tier, quotas, the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults differ
+from Kafka's where a broker here differs: it listens on loopback only, the application gives its directories,
+and the controller shuts it down and fences it sooner.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -25,6 +25,12 @@ from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.node.config.keys.listener_keys import ListenerKeys
 from sparklog.node.config.keys.quota_keys import QuotaKeys
+from sparklog.node.config.keys.remote_log_keys import (
+    REMOTE_URI,
+    SYSTEM_ENABLE,
+    RemoteLogKeys,
+    is_store_option,
+)
 from sparklog.node.config.keys.replication_keys import ReplicationKeys
 from sparklog.node.config.keys.sasl_keys import SaslKeys
 from sparklog.node.config.keys.tls_keys import TlsKeys
@@ -56,6 +62,7 @@ class BrokerConfig(
     ControllerKeys,
     LogDefaults,
     CleanerKeys,
+    RemoteLogKeys,
     QuotaKeys,
     CoordinatorKeys,
     GroupKeys,
@@ -190,9 +197,11 @@ class BrokerConfig(
         if racks is not None:
             for name in _BOUND_BY_RACKS:
                 raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
+        if raw.get(REMOTE_URI, "").strip():
+            raw.setdefault(SYSTEM_ENABLE, "true")
         values: dict[str, Any] = {}
         for name, text in raw.items():
-            if listener_key(name) is not None:
+            if listener_key(name) is not None or is_store_option(name):
                 continue
             if name in KEPT_GROUP_KEYS:
                 KEPT_GROUP_KEYS[name].parse(text)
@@ -209,6 +218,7 @@ class BrokerConfig(
         ReplicationKeys.__post_init__(self)
         GroupKeys.__post_init__(self)
         AuthorizerKeys.__post_init__(self)
+        RemoteLogKeys.__post_init__(self)
         listener_names = [listener.name for listener in self.listeners]
         servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value, listener_names)
         object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)

@@ -18,6 +18,7 @@ from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER, THREAD_COUNTS
 from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
+from sparklog.node.config.keys.remote_log_keys import SYSTEM_ENABLE
 from sparklog.node.config.listener_overrides import listener_key
 from sparklog.node.config.topic import TOPIC_SYNONYMS, checked_topic_config
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -32,8 +33,9 @@ _THREADS_OF_STARTS: Final = frozenset(
 """Read at a broker's start only: a change is kept without an effect."""
 
 DYNAMIC_KEYS: Final = (
-    frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms)
+    frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms) - {SYSTEM_ENABLE}
     | {
+        "follower.fetch.last.tiered.offset.enable",
         "group.consumer.assignment.interval.ms",
         "log.cleaner.threads",
         "log.cleaner.backoff.ms",
@@ -48,13 +50,17 @@ DYNAMIC_KEYS: Final = (
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
         "producer.id.expiration.ms",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.fetch.max.bytes.per.second",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "transaction.partition.verification.enable",
     }
     | _THREADS_OF_STARTS
 )
-"""Defaults of topics under their first names, keys of the cleaner, quotas, connection limits, thread
-counts."""
+"""Defaults of topics under their first names, keys of the cleaner and of the tier, quotas, connection limits,
+thread counts."""
 
 CHANGEABLE_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {**KEPT_DYNAMIC_KEYS, **{name: BROKER_KEYS[name] for name in DYNAMIC_KEYS}}

@@ -27,6 +27,8 @@ from sparklog.node.config.definition import (
     find_key,
 )
 from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
+from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE, SYSTEM_ENABLE
+from sparklog.node.config.remote_storage_rules import check_remote_storage
 from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
 from sparklog.node.storage.log_config import LogConfig
 
@@ -67,7 +69,9 @@ def _stored(
     return field(default=default, metadata={"key": key, "synonyms": ()})
 
 
-def _own_key(name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule) -> Any:
+def _own_key(
+    name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule | None = None
+) -> Any:
     key = ConfigKey(name, config_type, default, documentation, rule)
     return field(default=default, metadata={"key": key, "synonyms": ()})
 
@@ -161,6 +165,16 @@ class TopicConfig:
         " partition:broker,partition:broker.",
         THROTTLED_REPLICAS_RULE,
     )
+    local_retention_bytes: int = _key(
+        "local.retention.bytes",
+        "How large a tiered partition may grow on a broker's disk; -1 for no limit, -2 as retention.bytes.",
+        "log.local.retention.bytes",
+    )
+    local_retention_ms: int = _key(
+        "local.retention.ms",
+        "How long records of a tiered topic stay on brokers' disks; -1 for ever, -2 as retention.ms.",
+        "log.local.retention.ms",
+    )
     max_compaction_lag_ms: int | None = _key(
         "max.compaction.lag.ms",
         "The age at which a record makes its log due for cleaning, however clean the rest is.",
@@ -200,6 +214,23 @@ class TopicConfig:
     )
     preallocate: bool = _stored(
         "preallocate", ConfigType.BOOLEAN, False, "a segment file grows as it is written"
+    )
+    remote_log_copy_disable: bool = _own_key(
+        "remote.log.copy.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a tiered topic stays as it is in the tier: readable, without new records.",
+    )
+    remote_log_delete_on_disable: bool = _own_key(
+        "remote.log.delete.on.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether the topic's records in the tier are deleted when remote.storage.enable becomes false.",
+    )
+    remote_storage_enable: bool = _key(
+        "remote.storage.enable",
+        "Whether the topic's records are copied to the object store, and read from it.",
+        SYSTEM_ENABLE,
     )
     retention_bytes: int | None = _key(
         "retention.bytes",
@@ -277,6 +308,11 @@ class TopicConfig:
             index_interval_bytes=self.index_interval_bytes,
             retention_ms=self.retention_ms,
             retention_bytes=self.retention_bytes,
+            remote_storage_enable=self.remote_storage_enable,
+            local_retention_ms=_local(self.local_retention_ms, self.retention_ms),
+            local_retention_bytes=_local(self.local_retention_bytes, self.retention_bytes),
+            remote_copy_disable=self.remote_log_copy_disable,
+            remote_delete_on_disable=self.remote_log_delete_on_disable,
             deletes="delete" in self.cleanup_policy,
             compacts="compact" in self.cleanup_policy,
             delete_retention_ms=self.delete_retention_ms,
@@ -290,6 +326,13 @@ class TopicConfig:
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             transaction_partition_verification=self.transaction_partition_verification,
         )
+
+
+def _local(local: int, whole: int | None) -> int | None:
+    """Return a local retention, `None` for no limit."""
+    if local == RETENTION_AS_A_WHOLE:
+        return whole
+    return None if local == -1 else local
 
 
 def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
@@ -316,8 +359,12 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
     )
 
 
-def checked_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+def checked_topic_config(
+    broker_config: BrokerConfig, overrides: Mapping[str, str], old: Mapping[str, str] | None = None
+) -> TopicConfig:
     """Return the configuration of a topic with these new overrides, if they are consistent.
+
+    `old` has the overrides that they replace, `None` for a new topic.
 
     Raises:
         ConfigError: as `topic_config`, or values that contradict each other.
@@ -330,6 +377,8 @@ def checked_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, st
             str(config.min_compaction_lag_ms),
             f"must not exceed max.compaction.lag.ms ({max_compaction_lag_ms})",
         )
+    replaced = None if old is None else topic_config(broker_config, old)
+    check_remote_storage(config, replaced, has_tier=broker_config.remote_uri is not None)
     return config
 
 

@@ -23,6 +23,16 @@ class LogConfig:
     retention_ms: int | None = 7 * _DAY_MS
     retention_bytes: int | None = None
     """Limit for the whole log; None keeps everything."""
+    remote_storage_enable: bool = False
+    """Whether the log's records are copied to an object store."""
+    local_retention_ms: int | None = 7 * _DAY_MS
+    """Of tiered logs: the age at which what the store has is deleted here; None keeps everything."""
+    local_retention_bytes: int | None = None
+    """Of tiered logs: the size above which what the store has is deleted here; None keeps everything."""
+    remote_copy_disable: bool = False
+    """Whether a tiered log is copied no further."""
+    remote_delete_on_disable: bool = False
+    """Whether the store's copy is deleted when the log becomes one without tier."""
     deletes: bool = True
     """Whether `cleanup.policy` contains `delete`."""
     compacts: bool = False

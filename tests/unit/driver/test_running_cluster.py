@@ -57,3 +57,10 @@ def test_shapes_that_differ_at_one_listener_say_so_without_showing_secrets() -> 
         "listener.name.outside.max.connections is unset, not 8",
         "listener.name.inside.max.connections is 7, not unset",
     ]
+
+
+def test_shapes_with_other_options_of_the_store_differ_without_showing_them() -> None:
+    """The credentials of a bucket are secrets, and another bucket's would copy the records elsewhere."""
+    uri, option = {"sparklog.remote.uri": "s3://bucket"}, "sparklog.remote.option.secret_access_key"
+    running, asked = shape(**uri, **{option: "one"}), shape(**uri, **{option: "two"})
+    assert asked.differences(running) == [f"{option} is [hidden], not [hidden]"]

@@ -230,7 +230,7 @@ def _topic_records(
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
     old = cluster.image.topic_configs(name)
     new = _checked(resource, new_values(resource, old))
-    checked_topic_config(cluster.config, new)
+    checked_topic_config(cluster.config, new, old)
     changes = _changes(resource, old, new)
     records: list[MetadataRecord] = list(changes)
     changed = {record.name for record in changes}

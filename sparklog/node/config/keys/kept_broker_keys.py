@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from sparklog.node.config.definition import LONG_MAX, ConfigKey, ConfigType, ConfigValue, Rule, at_least
+from sparklog.node.config.definition import ConfigKey, ConfigType, ConfigValue, Rule, at_least
 from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS, WITHOUT_EFFECT
 
 _BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
@@ -26,7 +26,7 @@ def _only(value: ConfigValue) -> Rule:
 
 
 _NO_THREADS: Final = "requests are answered on an event loop"
-_NO_TIER: Final = "logs lie on brokers' disks alone"
+_NO_TIER_THREADS: Final = "copying, reads and deletions of the tier share a few threads"
 _NO_KERBEROS: Final = "there is no GSSAPI"
 _NO_LOGIN: Final = "brokers have no login of their own to be refreshed"
 _NO_PROVIDER: Final = "TLS is OpenSSL's"
@@ -37,22 +37,21 @@ _JMX_REPORTER: Final = "org.apache.kafka.common.metrics.JmxReporter"
 
 _FOR_ALL_BROKERS: Final = (
     ("config.providers", _LIST, (), _only(()), _NO_CLASSES),
-    ("follower.fetch.last.tiered.offset.enable", _BOOLEAN, False, None, _NO_TIER),
-    ("log.local.retention.bytes", _LONG, -2, at_least(-2), _NO_TIER),
-    ("log.local.retention.ms", _LONG, -2, at_least(-2), _NO_TIER),
     ("log.preallocate", _BOOLEAN, False, None, "segment files grow as they are written"),
     ("metric.reporters", _LIST, (_JMX_REPORTER,), _only((_JMX_REPORTER,)), _NO_CLASSES),
     ("num.io.threads", _INT, 8, at_least(1), _NO_THREADS),
     ("num.network.threads", _INT, 3, at_least(1), _NO_THREADS),
-    ("remote.fetch.max.wait.ms", _INT, 500, at_least(1), _NO_TIER),
-    ("remote.list.offsets.request.timeout.ms", _LONG, 30000, at_least(1), _NO_TIER),
-    ("remote.log.index.file.cache.total.size.bytes", _LONG, 1073741824, at_least(1), _NO_TIER),
-    ("remote.log.manager.copier.thread.pool.size", _INT, 10, at_least(1), _NO_TIER),
-    ("remote.log.manager.copy.max.bytes.per.second", _LONG, LONG_MAX, at_least(1), _NO_TIER),
-    ("remote.log.manager.expiration.thread.pool.size", _INT, 10, at_least(1), _NO_TIER),
-    ("remote.log.manager.fetch.max.bytes.per.second", _LONG, LONG_MAX, at_least(1), _NO_TIER),
-    ("remote.log.manager.follower.thread.pool.size", _INT, 2, at_least(1), _NO_TIER),
-    ("remote.log.reader.threads", _INT, 10, at_least(1), _NO_TIER),
+    (
+        "remote.log.index.file.cache.total.size.bytes",
+        _LONG,
+        1073741824,
+        at_least(1),
+        "the tier's objects are their own indexes: see sparklog.remote.cache.bytes",
+    ),
+    ("remote.log.manager.copier.thread.pool.size", _INT, 10, at_least(1), _NO_TIER_THREADS),
+    ("remote.log.manager.expiration.thread.pool.size", _INT, 10, at_least(1), _NO_TIER_THREADS),
+    ("remote.log.manager.follower.thread.pool.size", _INT, 2, at_least(1), _NO_TIER_THREADS),
+    ("remote.log.reader.threads", _INT, 10, at_least(1), _NO_TIER_THREADS),
     ("share.coordinator.cached.buffer.max.bytes", _INT, 1048588, at_least(524288), _NO_SHARE_GROUPS),
 )
 _FOR_ONE_BROKER: Final = (

@@ -84,6 +84,8 @@ def test_topic_config_makes_the_log_config() -> None:
         index_interval_bytes=3,
         retention_ms=4,
         retention_bytes=5,
+        local_retention_ms=4,
+        local_retention_bytes=5,
         deletes=False,
         compacts=True,
         max_message_bytes=6,
@@ -119,7 +121,7 @@ def test_compression_level_belongs_to_the_codec(overrides: dict[str, str], expec
     ("name", "value", "said"),
     [
         ("retention.mss", "1", "no such topic configuration; did you mean retention.ms?"),
-        ("remote.storage.enable", "true", "Kafka has this topic configuration, this system does not"),
+        ("remote.storage.enable", "yes", "expected a boolean"),
         ("retention.ms", "-2", "expected a long, at least -1"),
         ("cleanup.policy", "shred", "a list of compact, delete"),
         ("segment.bytes", "10", "at least 1048576"),
