@@ -18,6 +18,7 @@ from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.api.list_offsets import ListOffsetsHandler
 from sparklog.executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from sparklog.executor.api.produce.produce import ProduceHandler
+from sparklog.executor.api.read_only import ReadOnly, refusing_writes
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.table import group_handlers
@@ -54,6 +55,7 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
     apis |= listener_apis(Side.BROKER, handlers, replicas.lease.obey)
     if missing := offered(Side.BROKER) - apis.keys():
         raise ValueError(f"no handlers: {', '.join(sorted(api_key.name for api_key in missing))}")
+    apis = refusing_writes(apis, ReadOnly(services.config, services.image))
     return guarded_inside(apis, only_inside(Side.BROKER, services.config))
 
 

@@ -65,6 +65,7 @@ OURS = {
     "sparklog.remote.stop.timeout.ms",
     "sparklog.remote.uri",
     "sparklog.bootstrap.scram.file",
+    "sparklog.read.only",
     "sparklog.start.timeout.ms",
     "sparklog.trusted.network",
     "sparklog.two.phase.commit.transactional.id.prefixes",

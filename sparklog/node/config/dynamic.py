@@ -55,6 +55,7 @@ DYNAMIC_KEYS: Final = (
         "remote.log.manager.copy.max.bytes.per.second",
         "remote.log.manager.fetch.max.bytes.per.second",
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        "sparklog.read.only",
         "transaction.partition.verification.enable",
     }
     | _THREADS_OF_STARTS

@@ -9,6 +9,7 @@ from typing import Final
 from sparklog.node.config.definition import ConfigError, ConfigType, at_least, config_key
 from sparklog.node.storage.log_config import LogConfig
 
+READ_ONLY_KEY: Final = "sparklog.read.only"
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, as in Kafka."""
 
@@ -80,6 +81,13 @@ class ControllerKeys:
         "How long a start waits for every broker before it fails. A start over the directories of an earlier"
         " cluster waits without a limit for a majority of its voters. Not a key of Kafka's.",
         at_least(1),
+    )
+    sparklog_read_only: bool = config_key(
+        READ_ONLY_KEY,
+        ConfigType.BOOLEAN,
+        False,
+        "Whether brokers refuse what clients write. An orderly stop of a cluster with a tier sets it for all"
+        " brokers, and the next start removes it. Not a key of Kafka's.",
     )
     controlled_shutdown_enable: bool = config_key(
         "controlled.shutdown.enable",
