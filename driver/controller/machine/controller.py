@@ -35,6 +35,7 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from sparklog.driver.controller.machine import fencing
+from sparklog.driver.controller.machine.absent_leaders import AbsentLeaders
 from sparklog.driver.controller.machine.activation import bootstrap_records
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.decision import Decision
@@ -106,6 +107,7 @@ class Controller:
         self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
         self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
         self._recovery = UncleanRecovery()
+        self._absent_leaders = AbsentLeaders(self._cluster)
         self._internal_topics = InternalTopicRepair()
 
     @property
@@ -162,6 +164,7 @@ class Controller:
             cluster.unsettled.note_preferred((*index.led_by_another, *index.leaderless))
         if not records and self._unclean_elections.is_due(now_ms):
             cluster.unsettled.note(index.leaderless)
+        cluster.unsettled.note(self._absent_leaders.overdue(cluster, now_ms))
         if not records:
             records = settle(cluster) or self._decided_by_logs(now_ms)
         return Decision(records, None)

@@ -126,6 +126,11 @@ class Conversation:
         self.controller = self._new_controller(self.image)
         self.take(self.controller.bootstrap())
 
+    def restore(self, image: MetadataImage) -> None:
+        """Have a driver begin at an image of another cluster's end."""
+        self.controller = self._new_controller(image)
+        self.take(self.controller.bootstrap())
+
     @property
     def image(self) -> MetadataImage:
         """The cluster as decided so far."""

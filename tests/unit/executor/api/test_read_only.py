@@ -42,7 +42,7 @@ def test_write_of_a_client_is_refused_with_an_error_that_clients_retry(api_key: 
         if api_key is ApiKey.PRODUCE:
             body = replace(body, acks=-1)
         answer = asked(api_key, body)
-        counted: dict[ErrorCode, int] = {code: 0 for code in ErrorCode}
+        counted: dict[ErrorCode, int] = dict.fromkeys(ErrorCode, 0)
         count_error_codes(answer, counted)  # type: ignore[arg-type]
         assert {code for code, count in counted.items() if count} <= {REFUSALS[api_key], ErrorCode.none}
         assert encode_response_frame(request_codec(api_key, version), 1, answer)

@@ -1,0 +1,146 @@
+"""The metadata of a cluster that starts again with empty disks, from the snapshot in its object store.
+
+The snapshot is edited before the first record of the new controller: brokers fetch it like any other, and no
+broker ever sees the former assignment. The edited snapshot is one record and one leader epoch further than the
+stored one, so no two snapshots with the same id differ.
+
+The rules:
+
+- Cluster, topic and principal state stays: ids of topics, configurations, quotas, ACLs, SCRAM credentials,
+  features.
+- Registrations of the former brokers are removed. Partitions stay on their brokers if those and their racks are
+  the same as before, and otherwise are placed like new ones, on as many brokers as there are.
+- All replicas are empty, so each of them has as much as any other: all of what is in the tier. All are in the
+  ISR, and the first leads, in a higher leader epoch, without waiting for an election.
+- The snapshot lags behind what a killed cluster did. Its last elections and producer id blocks may not be in
+  there, so both numbers leave a gap: the same leader epoch of two leaders, or the same producer id of two
+  producers, would be taken for one. An orderly stop leaves nothing out.
+
+Pure. Source: KIP-631 for the records; KIP-320 for what consumers conclude from leader epochs.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sparklog.driver.controller.machine.placement import Load, UsableBroker, place
+from sparklog.node.config.keys.controller_keys import READ_ONLY_KEY
+from sparklog.node.metadata.image import (
+    ConfigResource,
+    LeaderRecoveryState,
+    MetadataImage,
+    PartitionRegistration,
+    ResourceType,
+    TopicImage,
+    TopicsImage,
+)
+from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY
+from sparklog.protocol.types import BrokerId, LeaderEpoch
+
+UNSEEN_ELECTIONS: Final = 1_000
+"""Elections of one partition that a killed cluster can have held since its last snapshot, at most."""
+UNSEEN_PRODUCER_IDS: Final = 10_000_000
+"""Producer ids that a killed cluster can have handed out since its last snapshot, at most."""
+
+logger = logging.getLogger(__name__)
+
+
+def restored_image(saved: MetadataImage, brokers: Sequence[UsableBroker], *, orderly: bool) -> MetadataImage:
+    """Return the image with which a cluster of empty `brokers` begins.
+
+    `orderly`: the cluster that saved it has stopped after the snapshot, so the snapshot lacks nothing.
+    """
+    elections = 1 if orderly else UNSEEN_ELECTIONS
+    placed = _placement(saved, brokers)
+    topics = {
+        topic.name: replace(
+            topic,
+            partitions={
+                number: _restored(partition, placed[topic.name][number], elections)
+                for number, partition in topic.partitions.items()
+            },
+        )
+        for topic in saved.topics.by_id.values()
+    }
+    return replace(
+        saved,
+        offset=saved.end_offset,
+        leader_epoch=saved.leader_epoch + 1,
+        brokers={},
+        topics=TopicsImage(topics, {topic.topic_id: topic for topic in topics.values()}),
+        configs=_writable(saved.configs),
+        next_producer_id=saved.next_producer_id + (0 if orderly else UNSEEN_PRODUCER_IDS),
+    )
+
+
+_Assignment = Mapping[int, tuple[BrokerId, ...]]
+
+
+def _placement(saved: MetadataImage, brokers: Sequence[UsableBroker]) -> Mapping[str, _Assignment]:
+    """Return the replicas of each partition, by topic."""
+    former = {(each.broker_id, each.rack) for each in saved.brokers.values()}
+    present = {(each.broker_id, each.rack) for each in brokers}
+    if former == present:
+        return {
+            topic.name: {number: each.target_replicas for number, each in topic.partitions.items()}
+            for topic in saved.topics.by_id.values()
+        }
+    logger.info(
+        "The cluster has %d brokers and had %d: all %d partitions are placed again",
+        len(present),
+        len(former),
+        saved.topics.partition_count,
+    )
+    load = Load()
+    placed = {}
+    for name, topic in sorted(saved.topics.by_name.items()):
+        placed[name] = _placed(topic, brokers, load)
+    return placed
+
+
+def _placed(topic: TopicImage, brokers: Sequence[UsableBroker], load: Load) -> _Assignment:
+    assignment: dict[int, tuple[BrokerId, ...]] = {}
+    by_replicas: dict[int, list[int]] = {}
+    for number, partition in sorted(topic.partitions.items()):
+        by_replicas.setdefault(len(partition.target_replicas), []).append(number)
+    for wanted, numbers in by_replicas.items():
+        possible = min(wanted, len(brokers))
+        if possible < wanted:
+            logger.warning(
+                "Partitions of %s have %d replicas now and had %d, since there are no more brokers",
+                topic.name,
+                possible,
+                wanted,
+            )
+        replicas = place(brokers, len(numbers), possible, load, assignment.values())
+        assignment |= dict(zip(numbers, replicas, strict=True))
+    return assignment
+
+
+def _restored(
+    partition: PartitionRegistration, replicas: tuple[BrokerId, ...], elections: LeaderEpoch
+) -> PartitionRegistration:
+    return PartitionRegistration(
+        replicas=replicas,
+        directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
+        isr=replicas,
+        leader=replicas[0],
+        leader_epoch=partition.leader_epoch + elections,
+        partition_epoch=partition.partition_epoch + elections,
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
+    )
+
+
+def _writable(
+    configs: Mapping[ConfigResource, Mapping[str, str]],
+) -> Mapping[ConfigResource, Mapping[str, str]]:
+    """Return the configurations without the mark that an orderly stop leaves in them."""
+    every_broker = (int(ResourceType.BROKER), "")
+    marked = configs.get(every_broker, {})
+    if READ_ONLY_KEY not in marked:
+        return configs
+    others = {name: value for name, value in marked.items() if name != READ_ONLY_KEY}
+    return {**{key: each for key, each in configs.items() if key != every_broker}} | (
+        {every_broker: others} if others else {}
+    )
