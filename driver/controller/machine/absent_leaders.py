@@ -1,9 +1,9 @@
 """Elections for partitions whose leader has never registered.
 
 A cluster that is restored from its object store begins with leaders that have still to register
-(`restoration`): an election for each would take a change of each partition. A broker that does not come within
-a session is treated as one whose session has expired: it leaves ISRs and leaderships. An image of any other
-origin has no such leader.
+(`restoration`): an election for each would take a change of each partition. A broker that does not come
+within a session is treated as one whose session has expired: it leaves ISRs and leaderships. An image of any
+other origin has no such leader.
 
 Pure.
 """

@@ -72,6 +72,7 @@ def test_end_without_a_stop_leaves_gaps_for_what_the_snapshot_has_not_seen() -> 
     orderly, killed = (restored_image(saved, THREE, orderly=each) for each in (True, False))
     assert (one(orderly).leader_epoch, orderly.next_producer_id) == (8, 5_000)
     assert one(killed).leader_epoch == 7 + UNSEEN_ELECTIONS
+    assert killed.leader_epoch == saved.leader_epoch + UNSEEN_ELECTIONS
     assert killed.next_producer_id == 5_000 + UNSEEN_PRODUCER_IDS
 
 
