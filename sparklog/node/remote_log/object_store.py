@@ -10,6 +10,7 @@ or, for directories, in one of Python's. Errors are few, since callers decide by
 """
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 Version: TypeAlias = str
@@ -53,8 +54,10 @@ class ObjectStore(Protocol):
     def uri(self) -> str:
         """The URI as configured, without secrets; for messages."""
 
-    async def create(self, name: str, data: bytes | memoryview) -> Version:
-        """Write an object that must not exist.
+    async def create(self, name: str, data: bytes | memoryview | Path) -> Version:
+        """Write an object that must not exist; from a file it is never in memory as a whole.
+
+        Of two writers of one name one fails, if the object has at most 8 MiB; larger ones bear unique names.
 
         Raises:
             ObjectExistsError.
