@@ -12,7 +12,7 @@ from uuid import UUID
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 from sparklog.node.remote_log.object_store import Version
 from sparklog.node.storage.machine.leader_epochs import EpochEntry
-from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
+from sparklog.protocol.types import LeaderEpoch, Offset
 
 # --- facts ------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class AdvanceLogStart:
 
 @dataclass(frozen=True, slots=True)
 class StopCopying:
-    """Effect: end a copy, merge or rewrite under way; it is answered as ever. Without an answer of its own."""
+    """Effect: end a copy, merge or rewrite under way, which is answered as ever; without an own answer."""
 
 
 class EndReason(Enum):

@@ -1,0 +1,79 @@
+"""The objects of a partition that no manifest names any more, until they are deleted.
+
+A swap replaces one version of the manifest, so a manifest that some swap has carried can come into the store
+only while that version is there. An object that such a manifest names is therefore kept until another version
+was seen; then it is named, or may go.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from sparklog.executor.tiering.machine.events import DeleteObjects, ListObjects
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_changes import named_objects
+from sparklog.node.remote_log.machine.names import leader_epoch_of
+from sparklog.protocol.types import LeaderEpoch
+
+MOST_DELETED_AT_ONCE: Final = 100
+
+
+class Deletions:
+    def __init__(self, leader_epoch: LeaderEpoch) -> None:
+        self.effect: DeleteObjects | ListObjects | None = None
+        """The one under way."""
+        self.deleted: set[str] = set()
+        """Names that the manifest in the store still has as unreferenced."""
+        self._leader_epoch: Final = leader_epoch
+        self._attempted: set[str] = set()
+        """Named by manifests that swaps have carried since the version in the store was seen first."""
+        self._given_up: set[str] = set()
+        """Those of `_attempted` that this machine gives up."""
+        self._unnamed: dict[str, None] = {}
+        """To be deleted, in this order."""
+
+    def attempted(self, manifest: Manifest) -> None:
+        """Note that a swap carries this manifest."""
+        self._attempted |= named_objects(manifest)
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Delete objects of this machine as soon as no swap can bring them into a manifest."""
+        for name in names:
+            if name in self._attempted:
+                self._given_up.add(name)
+            else:
+                self._unnamed[name] = None
+
+    def confirmed(self, manifest: Manifest) -> None:
+        """Note that this manifest is in the store, in a version that was not there before."""
+        named = named_objects(manifest)
+        self._attempted.clear()
+        self._unnamed.update(dict.fromkeys(sorted(self._given_up - named)))
+        self._given_up.clear()
+        self.deleted &= set(manifest.unreferenced)
+        self._unnamed.update(
+            dict.fromkeys(name for name in manifest.unreferenced if name not in self.deleted)
+        )
+
+    def listed(self, names: Iterable[str], manifest: Manifest, in_use: Collection[str]) -> None:
+        """Delete those of the listed objects that neither the manifest in the store nor this machine uses.
+
+        An object of a later leader epoch may be in a manifest that this machine has not seen.
+        """
+        kept = named_objects(manifest) | self._attempted | set(in_use)
+        for name in names:
+            leader_epoch = leader_epoch_of(name)
+            if leader_epoch is not None and leader_epoch <= self._leader_epoch and name not in kept:
+                self._unnamed[name] = None
+
+    def next(self) -> DeleteObjects | None:
+        """Return the next effect and let it be under way; None for none."""
+        if self.effect is not None or not self._unnamed:
+            return None
+        self.effect = DeleteObjects(tuple(self._unnamed)[:MOST_DELETED_AT_ONCE])
+        return self.effect
+
+    def done(self, names: Iterable[str]) -> None:
+        self.effect = None
+        for name in names:
+            self._unnamed.pop(name, None)
+            self.deleted.add(name)

@@ -1,0 +1,154 @@
+"""The next work of a leader in its partition's tier: copies, merges, rewrites, and the next log start.
+
+Pure functions of the manifest and the facts of the log.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sparklog.executor.tiering.machine.events import LogFacts, TierConfig
+from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
+from sparklog.protocol.types import Offset, TimestampMs
+
+MERGED_SEGMENTS: Final = 8
+"""So many neighbours, each smaller than such a part of segment.bytes, become one."""
+MOST_MERGED_SEGMENTS: Final = 64
+SMALLEST_LEVEL_BYTES: Final = 64 * 1024
+"""Segments smaller than that are alike, when neighbours of a size are looked for."""
+WASTED_FACTOR: Final = 2
+"""A compacted range is written again when the tier has so many times the bytes of the local log."""
+
+
+def next_copy_end(start_offset: Offset, log: LogFacts, segment_bytes: int, *, partial: bool) -> Offset | None:
+    """Return up to where to copy from `start_offset` on; None for nothing.
+
+    Whole rolled segments, as many as segment.bytes allow, at least one; with `partial` also what may be
+    copied of the one behind.
+    """
+    end_offset = start_offset
+    size_bytes = 0
+    for place, segment in enumerate(log.segments):
+        if segment.end_offset <= start_offset:
+            continue
+        size_bytes += segment.size_bytes
+        if end_offset > start_offset and size_bytes > segment_bytes:
+            break
+        is_active = place == len(log.segments) - 1
+        if is_active or segment.end_offset > log.copyable_end_offset:
+            if partial:
+                end_offset = max(end_offset, min(log.copyable_end_offset, segment.end_offset))
+            break
+        end_offset = segment.end_offset
+    return end_offset if end_offset > start_offset else None
+
+
+def retained_start(manifest: Manifest, log: LogFacts, config: TierConfig, wall_ms: TimestampMs) -> Offset:
+    """Return the log start that retention.ms and retention.bytes allow, as in Kafka's RemoteLogManager.
+
+    The oldest remote segments go, without a gap, while they are too old or while the rest, remote and not
+    yet copied, is at least retention.bytes.
+    """
+    start_offset = manifest.log_start_offset
+    if not config.deletes:
+        return start_offset
+    excess_bytes = 0
+    if config.retention_bytes is not None:
+        uncopied_bytes = sum(
+            segment.size_bytes for segment in log.segments if segment.base_offset >= manifest.end_offset
+        )
+        remote_bytes = sum(segment.raw_bytes for segment in manifest.segments)
+        excess_bytes = remote_bytes + uncopied_bytes - config.retention_bytes
+    for segment in manifest.segments:
+        over_size = excess_bytes > 0 and segment.raw_bytes <= excess_bytes
+        over_age = config.retention_ms is not None and (
+            wall_ms - segment.max_timestamp_ms > config.retention_ms
+        )
+        if not (over_size or over_age):
+            break
+        excess_bytes -= segment.raw_bytes
+        start_offset = segment.end_offset
+    return start_offset
+
+
+def next_merge(segments: Sequence[RemoteSegment], segment_bytes: int) -> tuple[RemoteSegment, ...] | None:
+    """Return neighbours to become one segment, the smallest first; None for none.
+
+    Neighbours are sought of the smallest size first, and each size is eight times the one below, so that a
+    record is merged about once a size.
+    """
+    for limit_bytes in reversed(list(_sizes(segment_bytes))):
+        run: list[RemoteSegment] = []
+        for segment in segments:
+            if segment.raw_bytes >= limit_bytes:
+                run = []
+                continue
+            run.append(segment)
+            if len(run) == MERGED_SEGMENTS:
+                return _filled(segments, run[0], limit_bytes, segment_bytes)
+    return None
+
+
+def _sizes(segment_bytes: int) -> Iterator[int]:
+    limit_bytes = segment_bytes // MERGED_SEGMENTS
+    while True:
+        yield limit_bytes
+        limit_bytes //= MERGED_SEGMENTS
+        if limit_bytes < SMALLEST_LEVEL_BYTES:
+            return
+
+
+def _filled(
+    segments: Sequence[RemoteSegment], first: RemoteSegment, limit_bytes: int, segment_bytes: int
+) -> tuple[RemoteSegment, ...]:
+    place = segments.index(first)
+    taken: list[RemoteSegment] = []
+    raw_bytes = 0
+    for segment in segments[place : place + MOST_MERGED_SEGMENTS]:
+        raw_bytes += segment.raw_bytes
+        if segment.raw_bytes >= limit_bytes or raw_bytes > segment_bytes:
+            break
+        taken.append(segment)
+    return tuple(taken)
+
+
+def next_rewrite(
+    manifest: Manifest, log: LogFacts, segment_bytes: int, already: Sequence[Offset] = ()
+) -> tuple[RemoteSegment, ...] | None:
+    """Return neighbours that compaction has made much smaller in the local log; None for none.
+
+    Only below the cleaned offset, and only when that is in the tier itself: a record goes for a later one of
+    its key, and the tier must have that. `already` are the base offsets of what was written again since the
+    last cleaning.
+    """
+    cleaned_offset = log.cleaned_offset
+    if cleaned_offset is None or cleaned_offset > manifest.end_offset:
+        return None
+    group: list[RemoteSegment] = []
+    for segment in manifest.segments:
+        if segment.end_offset > cleaned_offset:
+            break
+        if segment.base_offset < log.local_log_start_offset:
+            continue
+        if group and _local_bytes(log, group[0].base_offset, segment.end_offset) > segment_bytes:
+            if _is_worth_it(log, group, already):
+                return tuple(group)
+            group = []
+        group.append(segment)
+    return tuple(group) if group and _is_worth_it(log, group, already) else None
+
+
+def _is_worth_it(log: LogFacts, group: Sequence[RemoteSegment], already: Sequence[Offset]) -> bool:
+    if group[0].base_offset in already:
+        return False
+    remote_bytes = sum(segment.raw_bytes for segment in group)
+    return remote_bytes > WASTED_FACTOR * _local_bytes(log, group[0].base_offset, group[-1].end_offset)
+
+
+def _local_bytes(log: LogFacts, base_offset: Offset, end_offset: Offset) -> int:
+    """Return about how many bytes the local log has of a range; of segments in part, in proportion."""
+    total = 0
+    for segment in log.segments:
+        common = min(segment.end_offset, end_offset) - max(segment.base_offset, base_offset)
+        if common > 0:
+            total += segment.size_bytes * common // (segment.end_offset - segment.base_offset)
+    return total

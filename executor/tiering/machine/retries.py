@@ -1,0 +1,32 @@
+"""When an effect that failed is tried again."""
+
+from typing import Final
+
+from sparklog.node.exponential_backoff import ExponentialBackoff
+
+_BACKOFF: Final = ExponentialBackoff(first_ms=200, max_ms=30_000)
+
+
+class Retries:
+    def __init__(self) -> None:
+        self.failures = 0
+        """In a row."""
+        self.error: str | None = None
+        """The last one, until something succeeds."""
+        self._next_ms: int | None = None
+
+    def may_try(self, now_ms: int) -> bool:
+        return self._next_ms is None or now_ms >= self._next_ms
+
+    def failed(self, error: str, now_ms: int) -> None:
+        self._next_ms = now_ms + _BACKOFF.pause_ms(self.failures)
+        self.failures += 1
+        self.error = error
+
+    def at_once(self) -> None:
+        """Let the next attempt wait no longer."""
+        self._next_ms = None
+
+    def succeeded(self) -> None:
+        self.failures = 0
+        self.error = self._next_ms = None

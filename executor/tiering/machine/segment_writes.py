@@ -1,0 +1,150 @@
+"""The remote segments that a leader writes: one at a time, and in a manifest before the next."""
+
+from typing import Final
+
+from sparklog.executor.tiering.machine.events import (
+    CopySegment,
+    LogFacts,
+    MergeSegments,
+    PartitionIdentity,
+    RewriteSegments,
+    SegmentWritten,
+    TierConfig,
+    WriteSegment,
+)
+from sparklog.executor.tiering.machine.plans import next_copy_end, next_merge, next_rewrite
+from sparklog.executor.tiering.machine.retries import Retries
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_changes import appended, named_objects, replaced
+from sparklog.node.remote_log.machine.names import (
+    producers_file_name,
+    producers_prefix,
+    segment_file_name,
+    segments_prefix,
+)
+from sparklog.protocol.types import LeaderEpoch, Offset
+
+
+class SegmentWrites:
+    def __init__(self, identity: PartitionIdentity, leader_epoch: LeaderEpoch, unique: str) -> None:
+        """`unique` makes names of objects that no other machine makes."""
+        self.effect: WriteSegment | None = None
+        """The one under way."""
+        self.written: SegmentWritten | None = None
+        """An object that no manifest in the store is known to name."""
+        self.retries: Final = Retries()
+        self._identity: Final = identity
+        self._leader_epoch: Final = leader_epoch
+        self._unique: Final = unique
+        self._names_made = 0
+        self._nothing_to_merge: Manifest | None = None
+        """A manifest that was looked through."""
+        self._rewritten: tuple[Offset | None, list[Offset]] = (None, [])
+        """Base offsets of what was rewritten, at a cleaned offset."""
+
+    # --- what was written -----------------------------------------------------------------------
+
+    @property
+    def names_in_use(self) -> list[str]:
+        """Return the names of objects that may come into a manifest."""
+        return [*([] if self.effect is None else names_of(self.effect)), *self._written_names]
+
+    @property
+    def _written_names(self) -> list[str]:
+        if self.written is None:
+            return []
+        segment, producers = self.written.segment, self.written.producers
+        names = [None if segment is None else segment.name, producers]
+        return [name for name in names if name is not None]
+
+    def ended(self, written: SegmentWritten) -> None:
+        self.effect = None
+        self.written = written
+        self.retries.succeeded()
+
+    def failed(self, error: str, now_ms: int) -> list[str]:
+        """Return the names of objects that may be there all the same."""
+        assert self.effect is not None
+        names, self.effect = names_of(self.effect), None
+        self.retries.failed(error, now_ms)
+        return names
+
+    def confirmed(self, manifest: Manifest) -> None:
+        """Note that this manifest is in the store."""
+        if named_objects(manifest).intersection(self._written_names):
+            self.written = None
+
+    def give_up(self) -> list[str]:
+        """Forget what was written; return the names of its objects."""
+        names, self.written = self._written_names, None
+        return names
+
+    def added_to(self, manifest: Manifest, log: LogFacts) -> Manifest | None:
+        """Return the manifest with what was written; None if it does not fit any more."""
+        if self.written is None:
+            return manifest
+        effect, segment = self.written.effect, self.written.segment
+        if not isinstance(effect, CopySegment):
+            return replaced(manifest, effect.segments, segment)
+        if manifest.end_offset != effect.base_offset:
+            return None
+        return appended(manifest, effect.end_offset, segment, self.written.producers, log.leader_epochs)
+
+    # --- what is written next -------------------------------------------------------------------
+
+    def next_copy(
+        self, manifest: Manifest, log: LogFacts, config: TierConfig, *, is_due: bool
+    ) -> CopySegment | None:
+        """Return the next copy and let it be under way; with `is_due` also of a part of a segment."""
+        base_offset = manifest.end_offset
+        end_offset = next_copy_end(base_offset, log, config.segment_bytes, partial=is_due)
+        if end_offset is None:
+            return None
+        producers_name = producers_prefix(
+            self._identity.topic_id, self._identity.partition
+        ) + producers_file_name(end_offset, self._leader_epoch, self._unique_name())
+        copy = CopySegment(base_offset, end_offset, self._segment_name(base_offset), producers_name)
+        self.effect = copy
+        return copy
+
+    def next_replacement(
+        self, manifest: Manifest, log: LogFacts, config: TierConfig
+    ) -> MergeSegments | RewriteSegments | None:
+        """Return the next merge, or rewrite of what compaction has made smaller, and let it be under way."""
+        effect = self._next_merge(manifest, config)
+        self.effect = effect or (self._next_rewrite(manifest, log, config) if config.compacts else None)
+        return self.effect
+
+    def _next_merge(self, manifest: Manifest, config: TierConfig) -> MergeSegments | None:
+        if manifest is self._nothing_to_merge:
+            return None
+        segments = next_merge(manifest.segments, config.segment_bytes)
+        if segments is None:
+            self._nothing_to_merge = manifest
+            return None
+        return MergeSegments(segments, self._segment_name(segments[0].base_offset))
+
+    def _next_rewrite(self, manifest: Manifest, log: LogFacts, config: TierConfig) -> RewriteSegments | None:
+        cleaned_offset, already = self._rewritten
+        if cleaned_offset != log.cleaned_offset:
+            already = []
+        segments = next_rewrite(manifest, log, config.segment_bytes, already)
+        if segments is None:
+            return None
+        self._rewritten = (log.cleaned_offset, [*already, segments[0].base_offset])
+        return RewriteSegments(segments, self._segment_name(segments[0].base_offset))
+
+    def _segment_name(self, base_offset: Offset) -> str:
+        file_name = segment_file_name(base_offset, self._leader_epoch, self._unique_name())
+        return segments_prefix(*self._identity) + file_name
+
+    def _unique_name(self) -> str:
+        self._names_made += 1
+        return f"{self._unique}-{self._names_made}"
+
+
+def names_of(effect: WriteSegment) -> list[str]:
+    """Return the names of the objects that an effect may write."""
+    if isinstance(effect, CopySegment):
+        return [effect.segment_name, effect.producers_name]
+    return [effect.segment_name]
