@@ -1,7 +1,8 @@
 """The current log of a replica and its copy: how the copy follows the log, and takes its place.
 
 The copy follows as a follower does its leader (`PartitionFollower`): it is truncated where the epochs
-diverge, restarts where the log has restarted, and drops what the log has dropped. Methods state where they
+diverge, restarts where the log has restarted, and drops what the log has dropped. It lacks what only the tier
+has. Methods state where they
 run: on the loop, or off it (they block, and change only the copy). One at a time.
 
 Source: Kafka's ReplicaAlterLogDirsThread over LocalLeaderEndPoint,
@@ -80,6 +81,16 @@ class LogCopy:
         if fetch is None:
             return
         start, end = current.log_start_offset, current.log_end_offset
+        if start <= fetch.offset < current.local_log_start_offset:
+            # Local retention has run ahead of the copy, or the records were never here.
+            self._log.adopt(
+                leader_epochs=current.epochs.entries,
+                producers=None,
+                log_start_offset=start,
+                end_offset=current.local_log_start_offset,
+                now_ms=wall_ms,
+            )
+            return
         error_code, diverging_epoch = ErrorCode.none, None
         try:
             diverging_epoch = fetch_divergence(current, fetch.last_fetched_epoch, fetch.offset, start, end)

@@ -52,3 +52,12 @@ class LogConfig:
     producer_id_expiration_ms: int = _DAY_MS
     transaction_partition_verification: bool = True
     """Whether the first batch of a transaction needs the coordinator's verification (KIP-890)."""
+
+    @property
+    def is_cut_by_local_retention(self) -> bool:
+        """Whether segments are deleted here because the tier has them.
+
+        Not those of compacted logs, which cleaners and coordinators read from local files, nor those of a log
+        that is copied no further: what the tier will never have is kept and deleted with the whole.
+        """
+        return self.remote_storage_enable and not self.remote_copy_disable and not self.compacts

@@ -123,6 +123,8 @@ class DirectoryCheckpoints:
 def log_start_offset_to_keep(log: Log) -> Offset | None:
     """Return the log start offset unless it is that of the first segment: Kafka writes only others.
 
-    A dropped segment counts until its files are renamed: a start after a kill would find them.
+    A dropped segment counts until its files are renamed: a start after a kill would find them. The start of a
+    tiered log may lie below its first segment.
     """
-    return log.log_start_offset if log.log_start_offset > log.segments.first_named_offset else None
+    first_offsets = {log.first_segment_base_offset, log.segments.first_named_offset}
+    return None if first_offsets == {log.log_start_offset} else log.log_start_offset

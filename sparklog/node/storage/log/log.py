@@ -81,7 +81,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         config: LogConfig,
         *,
         recovery_point: Offset = 0,
-        log_start_offset: Offset = 0,
+        log_start_offset: Offset | None = None,
         high_watermark: Offset = 0,
         cleaned_offset: Offset | None = None,
         stop: PreviousStop = PreviousStop.UNKNOWN,
@@ -90,8 +90,8 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
     ) -> "Log":
         """Open or create the log in `directory`; recover what is above `recovery_point` unless it was closed.
 
-        Blocking; off the loop. The offsets are the last that were checkpointed. `topic_id` is written to
-        `partition.metadata` when that is missing.
+        Blocking; off the loop. The offsets are the last that were checkpointed (None: there is no entry).
+        `topic_id` is written to `partition.metadata` when that is missing.
 
         Raises:
             ValueError: the directory's name is not `<topic>-<partition>`.
@@ -154,8 +154,13 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def log_start_offset(self) -> Offset:
-        """The first offset that may be read."""
+        """The first offset that may be read, here or in the tier."""
         return self._state.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> Offset:
+        """The first offset that may be read here: the log start offset, or above it if the log is tiered."""
+        return self._state.local_log_start_offset
 
     @property
     def log_end_offset(self) -> Offset:
@@ -197,7 +202,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     @property
     def first_segment_base_offset(self) -> Offset:
-        """Base offset of the first segment; the log start offset may lie above."""
+        """Base offset of the first segment; the log start offset may lie above, or below in the tier."""
         return self.segments.all[0].base_offset
 
     @property
@@ -255,11 +260,19 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         return True
 
     def delete_old_segments(
-        self, now_ms: TimestampMs, high_watermark: Offset, *, only_below_start: bool = False
+        self,
+        now_ms: TimestampMs,
+        high_watermark: Offset,
+        *,
+        only_below_start: bool = False,
+        tiered_end: Offset | None = None,
     ) -> int:
         """Drop segments by retention time, size and log start offset; return how many.
 
-        A follower drops `only_below_start`, or else its log would begin above its leader's.
+        A follower drops `only_below_start`, or else its log would begin above its leader's. Of a tiered log
+        every replica drops by local retention what lies below `tiered_end`, the end of the tier's part (None:
+        not known); its log start offset stays. Once a log is not tiered any more, and the tier's part is
+        deleted, the leader's begins with its first segment.
 
         Their files are `delete_files_due`'s: it renames them with `.deleted`, and unlinks them after
         `file.delete.delay.ms`.
@@ -281,11 +294,14 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             high_watermark=high_watermark,
             now_ms=now_ms,
             only_below_start=only_below_start,
+            tiered_end=tiered_end,
         )
         if count == len(segments.all):
             state.roll(state.log_end_offset, now_ms)
-        if count:
+        lost_tier = state.config.remote_delete_on_disable and not state.config.remote_storage_enable
+        if (count and not state.config.is_cut_by_local_retention) or (lost_tier and not only_below_start):
             self.advance_log_start_offset(segments.all[count].base_offset)
+        if count:
             segments.drop_first(count, state.config, now_ms)
             state.snapshots.forget(below=segments.all[0].base_offset, above=state.log_end_offset)
             state.metadata_unsynced = True

@@ -167,7 +167,7 @@ class LogAppends:
 
     def _is_empty(self) -> bool:
         state = self._state
-        return state.log_start_offset == state.log_end_offset and not state.segments.size_bytes
+        return state.local_log_start_offset == state.log_end_offset and not state.segments.size_bytes
 
     def _begin_at(self, offset: Offset) -> None:
         """Move the base offset of an empty log's files below its start."""

@@ -17,6 +17,7 @@ from sparklog.node.storage.results import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    OffsetMovedToTierError,
     ReadResult,
 )
 from sparklog.node.storage.segments import time_lookup
@@ -49,12 +50,13 @@ class LogReads:
 
         Raises:
             NotCachedError: with `cached_only`, an index or header is not in memory.
+            OffsetMovedToTierError: below the local log start offset.
             KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
         state = self._state
         if offset < state.log_start_offset:
-            raise self._out_of_range(offset)
+            raise self._not_here(offset)
         try:
             if cached_only:
                 result = state.segments.read(
@@ -73,7 +75,7 @@ class LogReads:
         except OSError as error:
             raise storage_error(f"read {state.directory}", error) from error
         if result is None:
-            raise self._out_of_range(offset)
+            raise self._not_here(offset)
         return result
 
     def _look_up(self, look: Callable[[LogState], T]) -> T:
@@ -105,8 +107,10 @@ class LogReads:
             ErrorCode.not_leader_or_follower, f"{self._state.topic_partition}: the log is closed"
         )
 
-    def _out_of_range(self, offset: Offset) -> KafkaError:
+    def _not_here(self, offset: Offset) -> KafkaError:
         state = self._state
+        if state.log_start_offset <= offset < state.local_log_start_offset:
+            return OffsetMovedToTierError(state.topic_partition, offset, state.local_log_start_offset)
         return KafkaError(
             ErrorCode.offset_out_of_range,
             f"{state.topic_partition}: offset {offset} is outside "
@@ -130,7 +134,8 @@ class LogReads:
         if timestamp_ms == LATEST_TIMESTAMP:
             return OffsetAndTimestamp(high_watermark, None, state.epochs.latest)
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            start = state.log_start_offset
+            is_local = timestamp_ms == EARLIEST_LOCAL_TIMESTAMP
+            start = state.local_log_start_offset if is_local else state.log_start_offset
             return OffsetAndTimestamp(start, None, state.epochs.epoch_at(start))
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return None

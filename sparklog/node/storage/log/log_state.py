@@ -54,6 +54,11 @@ class LogState:
         """The log that has replaced this one, in another directory: pending readers continue there."""
 
     @property
+    def local_log_start_offset(self) -> Offset:
+        """The first readable offset of the files; the log start offset may lie below, in the tier."""
+        return max(self.log_start_offset, self.segments.all[0].base_offset)
+
+    @property
     def is_checkpointed_too_high(self) -> bool:
         """Whether a checkpoint lies above the log's state, so that new records would be skipped."""
         return (

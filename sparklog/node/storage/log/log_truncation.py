@@ -1,18 +1,26 @@
-"""Truncations of a log: to an offset, at damage, completely; and the work that a truncation leaves.
+"""Truncations of a log: to an offset, at damage, completely, and to the tier's end; and the work they leave.
 
 A truncation is cheap and done at once. The loss of producer state, or of checkpointed offsets, is repaired
 off the loop (`producer_loading`). For the thread that changes the log.
 """
 
+from collections.abc import Iterable, Sequence
+
 from sparklog.node.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file, storage_errors
 from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
 from sparklog.node.storage.machine.producer_states import ProducerStates
 from sparklog.node.storage.producers.producer_loading import ProducerLoading
-from sparklog.node.storage.producers.producer_snapshots import snapshot_offsets
+from sparklog.node.storage.producers.producer_snapshots import (
+    CorruptSnapshotError,
+    decode_snapshot,
+    snapshot_offsets,
+)
 from sparklog.node.storage.segments.cut_files import keep_copy
 from sparklog.node.storage.segments.segment_list import number_of
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError
-from sparklog.protocol.types import Offset
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
 
 class LogTruncation:
@@ -34,7 +42,11 @@ class LogTruncation:
         if offset >= state.log_end_offset:
             return False
         if offset < state.segments.all[0].base_offset:
-            self.truncate_fully_and_start_at(offset)
+            # The tier's part below the new end is as true as before.
+            start = min(state.log_start_offset, offset)
+            epochs = LeaderEpochs(state.epochs.entries)
+            epochs.truncate_from_end(offset if start < offset else 0)
+            self._begin_again(start, offset, epochs.entries, ProducerStates())
             return True
         was_loading = state.loading is not None
         # Before the truncation, since a running load may fail because of it.
@@ -103,17 +115,60 @@ class LogTruncation:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        self._begin_again(offset, offset, (), ProducerStates())
+
+    def adopt(
+        self,
+        *,
+        leader_epochs: Iterable[tuple[LeaderEpoch, Offset]],
+        producers: bytes | None,
+        log_start_offset: Offset,
+        end_offset: Offset,
+        now_ms: TimestampMs,
+    ) -> None:
+        """Empty the log; it goes on at `end_offset`, and all of it below is in the tier.
+
+        `leader_epochs` are those of the tier's records with their first offsets, `producers` the content of a
+        producer snapshot as of `end_offset` (None: there are no producers). `loading` may be set as by
+        `truncate_to`.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: not a producer snapshot; nothing was changed. KAFKA_STORAGE_ERROR.
+        """
+        assert log_start_offset <= end_offset, f"the tier cannot have [{log_start_offset}, {end_offset})"
+        name = self._state.topic_partition
+        try:
+            states = ProducerStates() if producers is None else decode_snapshot(producers, now_ms)
+        except CorruptSnapshotError as error:
+            message = f"{name}: the tier's producer snapshot at {end_offset} cannot be read: {error}"
+            raise KafkaError(ErrorCode.corrupt_message, message) from error
+        epochs = LeaderEpochs(EpochEntry(*entry) for entry in leader_epochs)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        self._begin_again(log_start_offset, end_offset, epochs.entries, states, producers)
+
+    def _begin_again(
+        self,
+        log_start_offset: Offset,
+        end_offset: Offset,
+        epochs: Sequence[EpochEntry],
+        producers: ProducerStates,
+        snapshot: bytes | None = None,
+    ) -> None:
+        """Empty the files; the log goes on at `end_offset`, with the state that its records below leave."""
         state = self._state
         self._cancel_loading()
         with state.all_or_torn(f"empty {state.directory}"), state.truncations.running():
-            self._forget_above(offset)
-            state.segments.truncate_fully_and_start_at(offset, state.config)
+            self._forget_above(end_offset)
+            state.segments.truncate_fully_and_start_at(end_offset, state.config)
             state.snapshots.forget_all()
-            for snapshot in snapshot_offsets(state.directory):
-                offset_file(state.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink()
-            state.log_start_offset = state.log_end_offset = offset
-            state.producers.clear()
-            state.epochs.clear()
+            for offset in snapshot_offsets(state.directory):
+                offset_file(state.directory, offset, PRODUCER_SNAPSHOT_SUFFIX).unlink()
+            if snapshot is not None:
+                offset_file(state.directory, end_offset, PRODUCER_SNAPSHOT_SUFFIX).write_bytes(snapshot)
+            state.log_start_offset, state.log_end_offset = log_start_offset, end_offset
+            state.producers = producers
+            state.epochs.replace(epochs)
             state.write_epochs()
         if state.is_checkpointed_too_high:
             self._begin_loading()

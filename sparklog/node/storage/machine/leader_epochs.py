@@ -31,8 +31,7 @@ class LeaderEpochs:
         self._entries: tuple[EpochEntry, ...] = ()
         self.latest: LeaderEpoch | None = None
         """The newest epoch of this log; None for an empty history."""
-        for entry in entries:
-            self.assign(*entry)
+        self.replace(entries)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -98,6 +97,11 @@ class LeaderEpochs:
             return False
         self._entries = (EpochEntry(entries[reached - 1].leader_epoch, start_offset), *entries[reached:])
         return True
+
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
+        self.clear()
+        for entry in entries:
+            self.assign(*entry)
 
     def clear(self) -> None:
         self._entries = ()

@@ -365,14 +365,6 @@ class ProducerStates:
                 self.verifications.remove_expired(producer_id, now_ms, expiration_ms)
             yield count
 
-    def clear(self) -> None:
-        self.producers.clear()
-        self._open.clear()
-        self._unstable.clear()
-        self._unreplicated.clear()
-        self.verifications.clear()
-        self.end_offset = 0
-
 
 def _fenced(producer_id: ProducerId, producer_epoch: ProducerEpoch, known_epoch: ProducerEpoch) -> KafkaError:
     return KafkaError(

@@ -135,6 +135,39 @@ class SoundPrefix:
         return f"the batch at offset {base_offset} has leader epoch {leader_epoch}, which it cannot have"
 
 
+def tiered_start(
+    stop: PreviousStop,
+    first_local_offset: Offset,
+    *,
+    checkpointed_start: Offset | None,
+    epochs_start: Offset | None,
+    is_tiered: bool,
+) -> Offset | None:
+    """Return the start of a log whose first records are in the tier alone; None if its files have them all.
+
+    `checkpointed_start` is the log start offset in the checkpoint (None without an entry: a log that begins
+    with its files has none), `epochs_start` the first offset of the epochs' file, which is cut when the start
+    moves. After a stop of the machine both may be of an earlier time: the later one counts, and only if the
+    log `is_tiered` by its configuration.
+
+    >>> tiered_start(PreviousStop.CLEAN, 100, checkpointed_start=20, epochs_start=20, is_tiered=False)
+    20
+    >>> tiered_start(PreviousStop.CLEAN, 100, checkpointed_start=None, epochs_start=20, is_tiered=True)
+    """
+    start: Offset | None
+    match stop:
+        case PreviousStop.CLEAN:
+            start = checkpointed_start
+            if start is not None and epochs_start is not None and epochs_start > start:
+                return None
+        case PreviousStop.KILLED:
+            start = checkpointed_start if epochs_start is None else epochs_start
+        case PreviousStop.UNKNOWN:
+            known = [each for each in (checkpointed_start, epochs_start) if each is not None]
+            start = max(known) if known and is_tiered else None
+    return start if start is not None and start < first_local_offset else None
+
+
 def what_is_missing(
     stop: PreviousStop,
     log_end_offset: Offset,

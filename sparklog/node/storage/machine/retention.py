@@ -1,7 +1,8 @@
 """Retention: which of a log's oldest segments are deleted, by age, by the log's size, by its start offset.
 
 Pure. Rules, as in Kafka: segments are deleted from the oldest on, without a gap, and none that reaches above
-the high watermark; the active one too if it is over-age or over-size (the log then rolls first).
+the high watermark; the active one too if it is over-age or over-size (the log then rolls first). Of a tiered
+log local retention decides, on leader and followers alike, and only about records that the tier has.
 """
 
 from collections.abc import Sequence
@@ -31,25 +32,32 @@ def count_deletable(
     high_watermark: Offset,
     now_ms: TimestampMs,
     only_below_start: bool = False,
+    tiered_end: Offset | None = None,
 ) -> int:
     """Return how many of the first `segments` have to be deleted.
 
-    `only_below_start` is for followers, which must not decide by age and size.
+    `only_below_start` is for followers, which must not decide by the age and size of the whole log. All below
+    `tiered_end` is in the tier; None if nothing is, or the tier is not known.
     """
+    deletable_end = high_watermark
+    decides = config.deletes and not only_below_start
+    retention_ms, retention_bytes = config.retention_ms, config.retention_bytes
+    if config.is_cut_by_local_retention:
+        decides = tiered_end is not None
+        deletable_end = min(high_watermark, tiered_end or 0)
+        retention_ms, retention_bytes = config.local_retention_ms, config.local_retention_bytes
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     excess_bytes = 0
-    if config.retention_bytes is not None:
-        excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    if retention_bytes is not None:
+        excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
     for count, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
         is_active = count == len(segments) - 1
         below_start = not is_active and end_offset <= log_start_offset
-        decides = config.deletes and not only_below_start
+        decided = decides and end_offset <= deletable_end
         # An empty segment, after a cleaning, counts as over-size: it must not hold up those behind it.
-        over_size = decides and excess_bytes > 0 and segment.size_bytes <= excess_bytes
+        over_size = decided and excess_bytes > 0 and segment.size_bytes <= excess_bytes
         over_age = (
-            decides
-            and config.retention_ms is not None
-            and now_ms - segment.largest_timestamp() > config.retention_ms
+            decided and retention_ms is not None and now_ms - segment.largest_timestamp() > retention_ms
         )
         empty_active = is_active and segment.size_bytes == 0
         if empty_active or end_offset > high_watermark or not (below_start or over_size or over_age):

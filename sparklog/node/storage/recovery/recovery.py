@@ -26,7 +26,13 @@ from sparklog.node.storage.files import (
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import LeaderEpochs
 from sparklog.node.storage.machine.producer_states import ProducerStates
-from sparklog.node.storage.machine.recovery_rules import Cut, PreviousStop, SoundPrefix, what_is_missing
+from sparklog.node.storage.machine.recovery_rules import (
+    Cut,
+    PreviousStop,
+    SoundPrefix,
+    tiered_start,
+    what_is_missing,
+)
 from sparklog.node.storage.producers.producer_replay import load_producers
 from sparklog.node.storage.recovery.swap_recovery import settle_interrupted_swap
 from sparklog.node.storage.segments.batch_walk import header_at, walk_headers
@@ -63,7 +69,7 @@ def load_log(
     config: LogConfig,
     *,
     recovery_point: Offset,
-    log_start_offset: Offset,
+    log_start_offset: Offset | None,
     high_watermark: Offset,
     cleaned_offset: Offset | None,
     stop: PreviousStop,
@@ -71,12 +77,16 @@ def load_log(
 ) -> LoadedLog:
     """Load the log in `directory`, which exists; recover it unless the last stop was clean.
 
+    `log_start_offset` is the checkpointed one, None without an entry.
+
     Raises:
         OSError: the files cannot be read or written.
     """
     # Kafka has no such marker, but records which logs it has cleaned.
     may_have_gaps = config.compacts or cleaned_offset is not None or (directory / OFFSET_GAPS_MARKER).exists()
     checkpointed = _read_epochs(directory)
+    checkpointed_start = log_start_offset
+    log_start_offset = log_start_offset or 0
     scan = _Scan(
         _open_segments(directory, now_ms),
         config,
@@ -108,7 +118,16 @@ def load_log(
     segments[-1].synced = False
     segments[-1].make_active(config)
     segments[-1].first_timestamp()
+    first_of_tier = tiered_start(
+        stop,
+        segments[0].base_offset,
+        checkpointed_start=checkpointed_start,
+        epochs_start=checkpointed.entries[0].start_offset if checkpointed and checkpointed.entries else None,
+        is_tiered=config.remote_storage_enable,
+    )
     log_start_offset = max(log_start_offset, segments[0].base_offset)
+    if first_of_tier is not None:
+        log_start_offset = first_of_tier
     epochs = _settled_epochs(scan, checkpointed, segments, log_start_offset, log_end_offset)
     if checkpointed is None or epochs.entries != checkpointed.entries or scan.checked_from is not None:
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, epochs.entries, sync=False)
@@ -262,10 +281,14 @@ def _settled_epochs(
     if checkpointed is not None and not scan.checkpoint_is_wrong:
         epochs.truncate_from_end(log_end_offset)
         epochs.truncate_from_start(log_start_offset)
+        # Of records that are in the tier alone the file is the only evidence.
+        local_start = max(log_start_offset, segments[0].base_offset)
+        local_epochs = LeaderEpochs(epochs.entries)
+        local_epochs.truncate_from_start(local_start)
         if _epochs_fit(
-            epochs,
+            local_epochs,
             segments,
-            log_start_offset,
+            local_start,
             log_end_offset,
             may_have_gaps=scan.may_have_gaps,
         ):
