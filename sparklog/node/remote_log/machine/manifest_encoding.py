@@ -48,7 +48,7 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
         text = zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST_BYTES)
         content = json.loads(text)
         found = content.pop("format")
-    except (zstandard.ZstdError, ValueError, KeyError, AttributeError) as error:
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestFormatError(
             f"{name} in the object store is no manifest of a partition ({error}): it is damaged, or another "
             "program has written below sparklog.remote.uri"
