@@ -86,6 +86,23 @@ def _offset(records: LocatedRecords, _: TopicPartition) -> pa.Array:
 
 
 def _timestamp(records: LocatedRecords, _: TopicPartition) -> pa.Array:
+    timestamps_ms = _timestamps_ms(records)
+    if len(timestamps_ms) and not -_LARGEST_MS <= timestamps_ms.min() <= timestamps_ms.max() <= _LARGEST_MS:
+        raise KafkaError(
+            ErrorCode.invalid_timestamp,
+            f"timestamps from {timestamps_ms.min()} to {timestamps_ms.max()} ms are not all within "
+            f"the {_LARGEST_MS} ms that a timestamp column can hold",
+        )
+    return pa.array(timestamps_ms * 1000).view(COLUMN_TYPES["timestamp"])
+
+
+def saturated_timestamp_column(records: LocatedRecords) -> pa.Array:
+    """Return the column `timestamp`, in which those beyond the type's range are at its ends."""
+    timestamps_ms = _timestamps_ms(records).clip(-_LARGEST_MS, _LARGEST_MS)
+    return pa.array(timestamps_ms * 1000).view(COLUMN_TYPES["timestamp"])
+
+
+def _timestamps_ms(records: LocatedRecords) -> Int64s:
     batches = records.batches
     append_time = np.array([batch.timestamp_type is TimestampType.LOG_APPEND_TIME for batch in batches])
     base = np.array([batch.base_timestamp for batch in batches], dtype=np.int64)
@@ -95,14 +112,8 @@ def _timestamp(records: LocatedRecords, _: TopicPartition) -> pa.Array:
         deltas = np.where(append_time[records.batch_of_record], 0, records.fields.timestamp_deltas)
     else:
         deltas = records.fields.timestamp_deltas
-    timestamps_ms = base[records.batch_of_record] + deltas
-    if len(timestamps_ms) and not -_LARGEST_MS <= timestamps_ms.min() <= timestamps_ms.max() <= _LARGEST_MS:
-        raise KafkaError(
-            ErrorCode.invalid_timestamp,
-            f"timestamps from {timestamps_ms.min()} to {timestamps_ms.max()} ms are not all within "
-            f"the {_LARGEST_MS} ms that a timestamp column can hold",
-        )
-    return pa.array(timestamps_ms * 1000).view(COLUMN_TYPES["timestamp"])
+    timestamps_ms: Int64s = base[records.batch_of_record] + deltas
+    return timestamps_ms
 
 
 def _timestamp_type(records: LocatedRecords, _: TopicPartition) -> pa.Array:

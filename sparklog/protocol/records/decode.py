@@ -23,7 +23,12 @@ from sparklog.protocol.records.batch import (
     iterate_headers,
 )
 from sparklog.protocol.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, decompress
-from sparklog.protocol.records.columns import COLUMN_TYPES, LocatedRecords, build_column
+from sparklog.protocol.records.columns import (
+    COLUMN_TYPES,
+    LocatedRecords,
+    build_column,
+    saturated_timestamp_column,
+)
 from sparklog.protocol.records.fields import locate_fields, record_starts
 from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.records.varints import MalformedRecordsError
@@ -86,6 +91,7 @@ def decode_batches(
     start_offset: Offset = 0,
     end_offset: Offset | None = None,
     check_crcs: bool = True,
+    saturate_timestamps: bool = False,
     max_rows: int = DEFAULT_ROWS,
     max_bytes: int = DEFAULT_BYTES,
     decompressed_limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
@@ -95,7 +101,8 @@ def decode_batches(
     `buffer` holds batches in offset order and may end in a partial one, which is ignored. Control batches are
     skipped. A RecordBatch has at most `max_rows` rows, and about `max_bytes` bytes unless one batch has more,
     decompressed; one batch must not exceed `decompressed_limit_bytes`. Headers are null if a record has none,
-    as in Spark. Without columns the RecordBatches only count.
+    as in Spark. Without columns the RecordBatches only count. With `saturate_timestamps`, those that a column
+    cannot hold are at the ends of its range.
 
     Raises:
         ValueError: a column is not in COLUMN_TYPES.
@@ -108,7 +115,14 @@ def decode_batches(
             raise ValueError(
                 f"{name!r} is not a column of records; the columns are {', '.join(COLUMN_TYPES)}"
             )
-    request = _Request(tuple(columns), TopicPartition(topic, partition), start_offset, end_offset, max_rows)
+    request = _Request(
+        tuple(columns),
+        TopicPartition(topic, partition),
+        start_offset,
+        end_offset,
+        max_rows,
+        saturate_timestamps,
+    )
     group: list[OpenedBatch] = []
     rows = size_bytes = 0
     for position, header in _headers_of(buffer, request):
@@ -140,6 +154,12 @@ class _Request(NamedTuple):
     start_offset: Offset
     end_offset: Offset | None
     max_rows: int
+    saturate_timestamps: bool
+
+    def column(self, name: str, records: LocatedRecords) -> pa.Array:
+        if name == "timestamp" and self.saturate_timestamps:
+            return saturated_timestamp_column(records)
+        return build_column(name, records, self.topic_partition)
 
 
 def _headers_of(buffer: bytes | memoryview, request: _Request) -> Iterator[tuple[int, BatchHeader]]:
@@ -206,7 +226,7 @@ def _decode_at_once(group: Sequence[OpenedBatch], request: _Request) -> pa.Recor
     if not request.columns:
         nothing = pa.StructArray.from_buffers(pa.struct([]), len(records.offsets), [None])
         return pa.RecordBatch.from_struct_array(nothing)
-    arrays = [build_column(name, records, request.topic_partition) for name in request.columns]
+    arrays = [request.column(name, records) for name in request.columns]
     return pa.RecordBatch.from_arrays(
         arrays, schema=pa.schema([(name, COLUMN_TYPES[name]) for name in request.columns])
     )

@@ -1,5 +1,8 @@
 """Encoding of Arrow columns to record batches, without a Python object per record.
 
+A producer's records are numbered by their leader (`encode_batches`); those that are read back from a remote
+segment have their offsets (`encode_numbered`).
+
 Numpy computes the length of each record, divides the rows into batches, and writes the varints; Arrow joins
 them with the keys and values (`binary_join_element_wise`). The joined column's bytes are the records of
 several batches one after the other, so a batch's payload is a view of them, and only a compressed one is
@@ -18,7 +21,9 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import (
     HEADER_BYTES,
     MAGIC,
+    NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
     header_bytes,
@@ -37,6 +42,23 @@ _GROUP_BYTES: Final = 4 * 1024 * 1024
 """Bytes of batches that are built at a time: few calls, and memory that is soon reused."""
 _LARGEST_BATCH_BYTES: Final = 2**31 - 1
 _SMALLEST_RECORD_BYTES: Final = 7
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
+_BLANK: Final = BatchHeader(
+    base_offset=0,
+    batch_length=0,
+    partition_leader_epoch=-1,
+    magic=MAGIC,
+    crc=0,
+    attributes=0,
+    last_offset_delta=0,
+    base_timestamp=0,
+    max_timestamp=0,
+    producer_id=NO_PRODUCER_ID,
+    producer_epoch=-1,
+    base_sequence=NO_SEQUENCE,
+    record_count=0,
+)
+"""A header before anything in it is known: no producer, uncompressed."""
 
 
 class EncodedBatch(NamedTuple):
@@ -58,7 +80,7 @@ class EncodedBatch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Columns of rows; `tail` has the header count and the headers."""
+    """Columns of rows; `tail` has the header count and the headers. Offsets rise; a producer's begin at 0."""
 
     key: ArrowColumn | None
     key_lengths: Int64s
@@ -67,6 +89,7 @@ class _Rows(NamedTuple):
     tail: ArrowColumn | None
     tail_lengths: Int64s
     timestamps: Int64s
+    offsets: Int64s
 
     def slice(self, start: int, end: int) -> "_Rows":
         return _Rows._make(None if column is None else column[start:end] for column in self)
@@ -99,24 +122,17 @@ def encode_batches(
         ValueError: the columns differ in length or have another type, or a header has no key.
         KafkaError: MESSAGE_TOO_LARGE for a record of 2 GiB or more.
     """
-    fixed = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
+    fixed = _BLANK._replace(
         attributes=codec | (TRANSACTIONAL_BIT if transactional else 0),
-        last_offset_delta=0,
-        base_timestamp=0,
-        max_timestamp=0,
         producer_id=or_minus_one(producer_id),
         producer_epoch=or_minus_one(producer_epoch),
         base_sequence=or_minus_one(base_sequence),
-        record_count=0,
     )
     for rows in _rows_of(key, value, headers, timestamp, default_timestamp_ms):
-        for start, end, bounds in _groups(rows, batch_size_bytes):
-            for header, payload in _encode_group(rows.slice(start, end), bounds, fixed):
+        longest_delta = batch_size_bytes // _SMALLEST_RECORD_BYTES
+        for start, end, bounds in _groups(rows, batch_size_bytes, longest_delta):
+            for numbered, payload in _encode_group(rows.slice(start, end), bounds, fixed):
+                header = numbered._replace(base_offset=0)
                 compressed = payload if codec is Codec.NONE else compress(codec, payload, level)
                 yield EncodedBatch(
                     header_bytes(header, compressed),
@@ -126,6 +142,35 @@ def encode_batches(
                 )
             if base_sequence is not None:
                 fixed = fixed._replace(base_sequence=sequence_after(fixed.base_sequence, end - start))
+
+
+def encode_numbered(
+    *,
+    offsets: Int64s,
+    timestamps_ms: Int64s,
+    key: ArrowColumn,
+    value: ArrowColumn,
+    headers: ArrowColumn,
+    batch_size_bytes: int,
+    begins: Int64s,
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield header and uncompressed payload of batches of rows that have their offsets, in order.
+
+    Offsets rise and may have gaps; a batch's must be within 31 bits of each other. A batch begins at each row
+    of `begins`, ascending and above 0, and where another would have more than `batch_size_bytes`, unless one
+    record alone has more. The headers have no leader epoch and no attributes, which the caller adds before
+    `header_bytes` gives the length and CRC.
+
+    Raises:
+        KafkaError: MESSAGE_TOO_LARGE for a record of 2 GiB or more.
+    """
+    columns = {"key": key, "value": value, "headers": headers}
+    rows = _rows_of_piece(columns, len(offsets), NO_TIMESTAMP)._replace(
+        timestamps=timestamps_ms, offsets=offsets
+    )
+    longest_delta = min(int(offsets[-1] - offsets[0]), _LARGEST_BATCH_BYTES) if len(offsets) else 0
+    for start, end, bounds in _groups(rows, batch_size_bytes, longest_delta, begins):
+        yield from _encode_group(rows.slice(start, end), bounds, _BLANK)
 
 
 def _rows_of(
@@ -169,6 +214,7 @@ def _rows_of_piece(columns: dict[str, ArrowColumn], count: int, default_timestam
         tail,
         tail_lengths,
         _timestamps_ms(columns.get("timestamp"), count, default_timestamp_ms),
+        np.arange(count),
     )
 
 
@@ -253,14 +299,18 @@ def _join(columns: list[ArrowColumn | None]) -> ArrowColumn:
     )
 
 
-def _groups(rows: _Rows, batch_size_bytes: int) -> Iterator[tuple[int, int, list[int]]]:
+def _groups(
+    rows: _Rows, batch_size_bytes: int, longest_offset_delta: int, begins: Int64s = _NO_ROWS
+) -> Iterator[tuple[int, int, list[int]]]:
     """Yield (start, end, bounds): rows that form whole batches, and the first row of each batch.
 
     Bounds count from `start` and include `end`. Sizes assume the longest possible deltas, so a batch can only
     be smaller.
     """
     timestamps = rows.timestamps
-    widest = np.array([int(timestamps.max() - timestamps.min()), batch_size_bytes // _SMALLEST_RECORD_BYTES])
+    if not len(timestamps):
+        return
+    widest = np.array([int(timestamps.max() - timestamps.min()), longest_offset_delta])
     sizes = int(VarintColumn.of(widest).sizes.sum()) + 1 + _sizes_without_deltas(rows)
     sizes += VarintColumn.of(sizes).sizes
     if sizes.max() > _LARGEST_BATCH_BYTES - HEADER_BYTES:
@@ -271,9 +321,13 @@ def _groups(rows: _Rows, batch_size_bytes: int) -> Iterator[tuple[int, int, list
     capacity = batch_size_bytes - HEADER_BYTES
     group_start = start = 0
     bounds = [0]
+    stretch_ends = iter((*begins.tolist(), len(ends)))
+    stretch_end = 0
     while start < len(ends):
+        if start == stretch_end:
+            stretch_end = next(stretch_ends)
         before = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(ends.searchsorted(before + capacity, side="right")))
+        end = min(stretch_end, max(start + 1, int(ends.searchsorted(before + capacity, side="right"))))
         bounds.append(end - group_start)
         start = end
         if ends[end - 1] - (ends[group_start - 1] if group_start else 0) >= _GROUP_BYTES:
@@ -300,7 +354,9 @@ def _encode_group(
     base_timestamps = rows.timestamps[first_rows]
     max_timestamps = np.maximum.reduceat(rows.timestamps, first_rows)
     timestamp_deltas = VarintColumn.of(rows.timestamps - np.repeat(base_timestamps, counts))
-    offset_deltas = VarintColumn.of(np.arange(bounds[-1]) - np.repeat(first_rows, counts))
+    base_offsets = rows.offsets[first_rows]
+    last_deltas = (rows.offsets[first_rows + counts - 1] - base_offsets).tolist()
+    offset_deltas = VarintColumn.of(rows.offsets - np.repeat(base_offsets, counts))
     key_lengths = VarintColumn.of(rows.key_lengths)
     lengths = _sizes_without_deltas(rows)
     lengths += timestamp_deltas.sizes
@@ -317,7 +373,8 @@ def _encode_group(
         sequence = fixed.base_sequence
         yield (
             fixed._replace(
-                last_offset_delta=count - 1,
+                base_offset=int(base_offsets[index]),
+                last_offset_delta=last_deltas[index],
                 base_timestamp=int(base_timestamps[index]),
                 max_timestamp=int(max_timestamps[index]),
                 base_sequence=sequence
