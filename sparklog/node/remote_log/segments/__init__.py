@@ -1,0 +1,1 @@
+"""Remote segments: pieces of a partition's log as Parquet objects."""

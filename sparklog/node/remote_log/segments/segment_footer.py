@@ -1,0 +1,139 @@
+"""The footer of a remote segment: where its row groups are, and which offsets and times they have.
+
+A footer is small, about 1 KB for 8 MiB of records, and never changes: readers keep it. It is at the end of
+the object, so one ranged read gets it, or two if it is longer than expected.
+"""
+
+from bisect import bisect_left
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.segment_format import (
+    COLUMNS,
+    CorruptSegmentError,
+    check_format,
+)
+from sparklog.protocol.types import Offset, TimestampMs
+
+_MAGIC: Final = b"PAR1"
+_TRAILER_BYTES: Final = 8
+"""The footer's length, and the magic."""
+_USUAL_BYTES: Final = 64 * 1024
+_SIZE_PER_FOOTER_BYTE: Final = 4096
+_US_PER_MS: Final = 1000
+
+
+class RowGroup(NamedTuple):
+    first_offset: Offset
+    last_offset: Offset
+    """Inclusive."""
+    first_timestamp_ms: TimestampMs
+    """The smallest."""
+    max_timestamp_ms: TimestampMs
+    start: int
+    end: int
+    """Its bytes in the object: [start, end)."""
+    record_count: int
+    raw_bytes: int
+    """Uncompressed."""
+
+
+class SegmentFooter:
+    def __init__(self, name: str, metadata: pq.FileMetaData, row_groups: tuple[RowGroup, ...]) -> None:
+        self.name: Final = name
+        self.metadata: Final = metadata
+        self.row_groups: Final = row_groups
+        self._last_offsets: Final = [each.last_offset for each in row_groups]
+        self._max_timestamps: Final = list(accumulate((each.max_timestamp_ms for each in row_groups), max))
+
+    @classmethod
+    def parse(cls, tail: bytes, name: str) -> "SegmentFooter":
+        """Return the footer at the end of `tail`, an object's last bytes.
+
+        Raises:
+            CorruptSegmentError: it is not a segment's, or begins before `tail`.
+        """
+        needed_bytes = footer_bytes(tail, name)
+        if needed_bytes > len(tail):
+            raise CorruptSegmentError(f"{name}: its footer has {needed_bytes} bytes, {len(tail)} are there")
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(tail))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptSegmentError(f"{name}: its footer cannot be read: {error}") from error
+        check_format(metadata.metadata, name)
+        groups = tuple(
+            _row_group(metadata.row_group(number), name) for number in range(metadata.num_row_groups)
+        )
+        return cls(name, metadata, groups)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what a cached footer takes."""
+        serialized_bytes: int = self.metadata.serialized_size
+        return 4 * serialized_bytes
+
+    def group_with(self, offset: Offset) -> int | None:
+        """Return the number of the row group with the first record at or after `offset`; None for none."""
+        number = bisect_left(self._last_offsets, offset)
+        return number if number < len(self.row_groups) else None
+
+    def group_since(self, timestamp_ms: TimestampMs) -> int | None:
+        """Return the number of the first row group with a record at or after a time; None for none."""
+        number = bisect_left(self._max_timestamps, timestamp_ms)
+        return number if number < len(self.row_groups) else None
+
+
+def footer_bytes(tail: bytes, name: str) -> int:
+    """Return how many of an object's last bytes are its footer.
+
+    Raises:
+        CorruptSegmentError: they do not end as Parquet does.
+    """
+    if len(tail) < _TRAILER_BYTES or tail[-4:] != _MAGIC:
+        raise CorruptSegmentError(f"{name} does not end as a Parquet file")
+    return int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
+
+
+async def read_footer(store: ObjectStore, name: str, size_bytes: int) -> SegmentFooter:
+    """Return the footer of an object of this size, as its manifest says.
+
+    Raises:
+        CorruptSegmentError: the object is no segment, or has another size.
+        ObjectMissingError, StoreRefusedError, StoreUnavailableError: as the store raises them.
+    """
+    length = min(size_bytes, _USUAL_BYTES + size_bytes // _SIZE_PER_FOOTER_BYTE)
+    if length < _TRAILER_BYTES:
+        raise CorruptSegmentError(f"{name} is in its manifest with {size_bytes} bytes, too few for a segment")
+    tail = await store.get_range(name, size_bytes - length, size_bytes)
+    needed_bytes = footer_bytes(tail, name)
+    if needed_bytes > size_bytes:
+        raise CorruptSegmentError(f"{name}: its footer would have {needed_bytes} of {size_bytes} bytes")
+    if needed_bytes > length:
+        tail = await store.get_range(name, size_bytes - needed_bytes, size_bytes - length) + tail
+    return SegmentFooter.parse(tail, name)
+
+
+def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:
+    columns = [metadata.column(number) for number in range(metadata.num_columns)]
+    starts = [
+        column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+        for column in columns
+    ]
+    offsets = columns[COLUMNS.index("offset")].statistics
+    timestamps = columns[COLUMNS.index("timestamp")].statistics
+    if not (offsets and timestamps and offsets.has_min_max and timestamps.has_min_max):
+        raise CorruptSegmentError(f"{name}: a row group has no statistics of offsets and timestamps")
+    return RowGroup(
+        first_offset=offsets.min_raw,
+        last_offset=offsets.max_raw,
+        first_timestamp_ms=timestamps.min_raw // _US_PER_MS,
+        max_timestamp_ms=timestamps.max_raw // _US_PER_MS,
+        start=min(starts),
+        end=max(start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)),
+        record_count=metadata.num_rows,
+        raw_bytes=metadata.total_byte_size,
+    )

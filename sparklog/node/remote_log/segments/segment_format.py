@@ -1,0 +1,77 @@
+"""The format of remote segments: a Parquet file with records of one partition, in the order of their offsets.
+
+Its columns are those of the DataFrame source but for the topic, with the same names and types, so that any
+reader of Parquet sees the records as Spark does. Columns have field ids, by which table formats refer to
+them. Key-value metadata in the footer name the partition. Pages have checksums, since a ranged read cannot be
+compared with the object's CRC.
+
+Only offsets and timestamps have statistics: by them a reader finds the row group with a record.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from sparklog.node.remote_log.object_store import StoreError
+from sparklog.protocol.records.decode import COLUMN_TYPES
+
+COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+_MAY_BE_NULL: Final = frozenset({"key", "value", "headers"})
+_HEADERS_FIELD_ID: Final = 7
+FORMAT_VERSION: Final = 1
+
+_FORMAT: Final = "sparklog.format"
+
+
+class CorruptSegmentError(StoreError):
+    """An object is not the remote segment that its manifest names; the message has name and reason."""
+
+
+def _numbered(field: pa.Field, field_id: int) -> pa.Field:
+    return field.with_metadata({"PARQUET:field_id": str(field_id)})
+
+
+def _headers_field(field_id: int) -> pa.Field:
+    name, value = (COLUMN_TYPES["headers"].value_type.field(index) for index in range(2))
+    header = pa.struct([_numbered(name, field_id + 2), _numbered(value, field_id + 3)])
+    element = _numbered(pa.field("element", header), field_id + 1)
+    return _numbered(pa.field("headers", pa.list_(element)), field_id)
+
+
+def _fields() -> list[pa.Field]:
+    plain = [
+        _numbered(pa.field(name, COLUMN_TYPES[name], nullable=name in _MAY_BE_NULL), number)
+        for number, name in enumerate(COLUMNS[:-1], start=1)
+    ]
+    return [*plain, _headers_field(_HEADERS_FIELD_ID)]
+
+
+SCHEMA: Final = pa.schema(_fields())
+
+
+def segment_metadata(topic: str, topic_id: UUID, partition: int) -> dict[str, str]:
+    """Return the key-value metadata of a segment of this partition."""
+    return {
+        _FORMAT: str(FORMAT_VERSION),
+        "sparklog.topic": topic,
+        "sparklog.topic.id": str(topic_id),
+        "sparklog.partition": str(partition),
+    }
+
+
+def check_format(metadata: Mapping[bytes, bytes] | None, name: str) -> None:
+    """Check that a file is a segment that this version reads.
+
+    Raises:
+        CorruptSegmentError.
+    """
+    version = (metadata or {}).get(_FORMAT.encode())
+    if version is None:
+        raise CorruptSegmentError(f"{name} is a Parquet file, but no remote segment of sparklog")
+    if not version.isdigit() or int(version) > FORMAT_VERSION:
+        raise CorruptSegmentError(
+            f"{name} is in format {version.decode(errors='replace')}, this version of sparklog reads up to "
+            f"{FORMAT_VERSION}: a newer one wrote it"
+        )
