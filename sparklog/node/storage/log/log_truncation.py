@@ -136,16 +136,43 @@ class LogTruncation:
             KafkaError: CORRUPT_MESSAGE: not a producer snapshot; nothing was changed. KAFKA_STORAGE_ERROR.
         """
         assert log_start_offset <= end_offset, f"the tier cannot have [{log_start_offset}, {end_offset})"
-        name = self._state.topic_partition
+        states = self._decoded(producers, end_offset, now_ms)
+        epochs = _epochs_within(leader_epochs, log_start_offset, end_offset)
+        self._begin_again(log_start_offset, end_offset, epochs, states, producers)
+
+    def take_tier_state(
+        self,
+        *,
+        leader_epochs: Iterable[tuple[LeaderEpoch, Offset]],
+        producers: bytes | None,
+        now_ms: TimestampMs,
+    ) -> None:
+        """Take the tier's epochs and producers over, for a log that was filled with the tier's records.
+
+        `producers` are as of the log end offset, see `adopt`: batches made of the tier's records name none.
+        The caller flushes the log: recovery reads producers of checked batches from these.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: not a producer snapshot; nothing was changed. KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        states = self._decoded(producers, state.log_end_offset, now_ms)
+        state.epochs.replace(_epochs_within(leader_epochs, state.log_start_offset, state.log_end_offset))
+        state.write_epochs()
+        state.producers = states
+        state.snapshots.add(state.log_end_offset, states.capture())
+
+    def _decoded(self, producers: bytes | None, offset: Offset, now_ms: TimestampMs) -> ProducerStates:
+        if producers is None:
+            return ProducerStates()
         try:
-            states = ProducerStates() if producers is None else decode_snapshot(producers, now_ms)
+            states = decode_snapshot(producers, now_ms)
         except CorruptSnapshotError as error:
-            message = f"{name}: the tier's producer snapshot at {end_offset} cannot be read: {error}"
+            name = self._state.topic_partition
+            message = f"{name}: the tier's producer snapshot at {offset} cannot be read: {error}"
             raise KafkaError(ErrorCode.corrupt_message, message) from error
-        epochs = LeaderEpochs(EpochEntry(*entry) for entry in leader_epochs)
-        epochs.truncate_from_end(end_offset)
-        epochs.truncate_from_start(log_start_offset)
-        self._begin_again(log_start_offset, end_offset, epochs.entries, states, producers)
+        states.end_offset = offset if states.producers else 0
+        return states
 
     def _begin_again(
         self,
@@ -180,3 +207,12 @@ class LogTruncation:
         if state.cleaned_offset is not None:
             state.cleaned_offset = min(state.cleaned_offset, offset)
         state.snapshots.forget(above=offset)
+
+
+def _epochs_within(
+    leader_epochs: Iterable[tuple[LeaderEpoch, Offset]], start_offset: Offset, end_offset: Offset
+) -> Sequence[EpochEntry]:
+    epochs = LeaderEpochs(EpochEntry(*entry) for entry in leader_epochs)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(start_offset)
+    return epochs.entries

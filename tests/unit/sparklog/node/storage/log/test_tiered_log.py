@@ -286,6 +286,25 @@ def test_adoption_of_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:
     log.close()
 
 
+def test_log_that_was_filled_from_the_tier_takes_its_epochs_and_producers(tmp_path: Path) -> None:
+    """Compacted logs are brought back whole, of batches that name no producers."""
+    other, producers = tier_of_another(tmp_path)
+    log = open_log(tmp_path, LogConfig(compacts=True))
+    log.append_as_follower(make_batch(6, leader_epoch=0), START_MS)
+    log.skip_to(8, START_MS)
+    log.take_tier_state(leader_epochs=[(0, 0), (4, 6)], producers=producers, now_ms=START_MS)
+    retry = make_batch(2, producer_id=7, base_sequence=5)
+    for stop in (PreviousStop.CLEAN, PreviousStop.KILLED):
+        log.flush()
+        log.close(clean=stop is PreviousStop.CLEAN)
+        log = open_log(tmp_path, LogConfig(compacts=True), stop=stop, recovery_point=8)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 0, 8)
+        assert log.epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 6))
+        assert log.append_as_leader(retry, read_header(retry), 5, START_MS).duplicate
+    log.close()
+    other.close()
+
+
 def test_truncation_below_the_local_start_keeps_the_tiers_part(tmp_path: Path) -> None:
     """The records before the divergence are in the tier: the log's start is not where it was cut."""
     log = open_log(tmp_path)
