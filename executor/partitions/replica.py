@@ -1,3 +1,4 @@
+# Long because a replica is the one meeting point of log, roles, listeners and requests.
 """One replica: a log, its role in the partition, and the listeners of that role.
 
 It decides nothing: the machines do, with `Leading` and `Following` between them and the log. It knows no loop
@@ -22,14 +23,17 @@ from sparklog.executor.partitions.machine.events import (
     BrokerStatus,
     IsrProposalAnswered,
     LeaderEvent,
+    LogRestarted,
     MinInsyncReplicasChanged,
     Ticked,
 )
 from sparklog.executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
 from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.partition_tier_view import PartitionTierView
 from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
 from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings
+from sparklog.executor.partitions.suspension import Suspension
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.storage.files import may_pass
@@ -83,9 +87,12 @@ class Replica:
         """The log of it that is being copied into another directory, if one is."""
         self.offline = False
         self.suspended = False
-        """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
+        """Set while there is a `Suspension`: it answers nothing as a leader, but stays one."""
+        self._suspensions: set[Suspension] = set()
         self.damage: Damage | None = None
         """Set from when a leader found its log damaged until it follows another one."""
+        self.tier: PartitionTierView | None = None
+        """The part of the log that lies in the object store; None without one, or before it is known."""
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
         self.traffic: Final = host.traffic.of(log.topic_partition.topic)
@@ -165,16 +172,19 @@ class Replica:
         for listener in listeners:
             listener.deleted(self)
 
-    def suspend(self) -> None:
+    def suspend(self, reason: Suspension = Suspension.LEASE) -> None:
         """Acknowledge and serve nothing for now. The leader's progress meanwhile still counts."""
+        self._suspensions.add(reason)
         if not self.suspended:
             self.suspended = True
             self.progress.turn_away(self._not_leader)
             for listener in self._listeners:
                 listener.suspended(self)
 
-    def resume(self) -> None:
-        if self.suspended:
+    def resume(self, reason: Suspension = Suspension.LEASE) -> None:
+        """Serve again, unless there is another reason not to."""
+        self._suspensions.discard(reason)
+        if self.suspended and not self._suspensions:
             self.suspended = False
             for listener in self._listeners:
                 listener.resumed(self)
@@ -328,6 +338,15 @@ class Replica:
         if settings is not self.settings:
             self.settings = settings
             self.log.reconfigure(settings.log)
+
+    def restart_at_log_end(self) -> None:
+        """Lead on, in the same leader epoch, with a log that has begun again where the tier ends.
+
+        All records below are committed: the tier holds nothing else.
+        """
+        end_offset = self.log.log_end_offset
+        self.handle(LogRestarted(end_offset, self._host.now_ms()))
+        self.log_start_offset_moved()
 
     # --- following ------------------------------------------------------------------------------
 

@@ -31,10 +31,10 @@ class RoleListener(Generic[_Replica]):
         """Its log failed or is damaged, or this broker shuts down."""
 
     def suspended(self, replica: _Replica) -> None:
-        """This broker's lease has run out: nothing may be served or acknowledged."""
+        """Nothing may be served or acknowledged: the lease has run out, or the tier is not known yet."""
 
     def resumed(self, replica: _Replica) -> None:
-        """This broker holds its lease again."""
+        """It may serve again."""
 
     def deleted(self, replica: _Replica) -> None: ...
 

@@ -133,6 +133,17 @@ class MinInsyncReplicasChanged:
     now_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogRestarted:
+    """The leader's log begins again, empty, at `log_end_offset`: all below is in the partition's tier.
+
+    Only before anything was served in this leader epoch.
+    """
+
+    log_end_offset: Offset
+    now_ms: int
+
+
 LeaderEvent: TypeAlias = (
     Appended
     | FollowerFetched
@@ -140,6 +151,7 @@ LeaderEvent: TypeAlias = (
     | IsrProposalAnswered
     | PartitionChanged
     | BrokersChanged
+    | LogRestarted
     | MinInsyncReplicasChanged
 )
 

@@ -36,6 +36,7 @@ from sparklog.executor.partitions.machine.events import (
     IsrProposalAnswered,
     LeaderEffect,
     LeaderEvent,
+    LogRestarted,
     MinInsyncReplicasChanged,
     PartitionChanged,
     ProposeIsr,
@@ -188,10 +189,21 @@ class PartitionLeader:
             case BrokersChanged():
                 self._learn_directories(event.brokers, self._directories)
                 return self._admit_joiners(event.now_ms) + self._advance_high_watermark(event.now_ms)
+            case LogRestarted():
+                return self._log_restarted(event)
             case MinInsyncReplicasChanged():
                 was_under = self.is_under_min_isr
                 self.min_insync_replicas = event.min_insync_replicas
                 return self._after_isr_change(event.now_ms, was_under)
+
+    def _log_restarted(self, event: LogRestarted) -> list[LeaderEffect]:
+        assert event.log_end_offset >= self.high_watermark
+        # A tier has committed records only, so that no follower need have them for this to be committed.
+        self.log_end_offset = self.leader_epoch_start_offset = event.log_end_offset
+        if event.log_end_offset == self.high_watermark:
+            return []
+        self.high_watermark = event.log_end_offset
+        return [AdvanceHighWatermark(event.log_end_offset)]
 
     def _appended(self, event: Appended) -> list[LeaderEffect]:
         before = self.log_end_offset

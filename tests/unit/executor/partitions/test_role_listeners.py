@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from sparklog.executor.partitions.machine.damage import Damage
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.suspension import Suspension
 from sparklog.node.metadata.schemas import PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -96,6 +99,22 @@ async def test_role_listeners_hear_of_a_lease_whatever_the_role(brokers: Brokers
         "t-0 resumed",
         "u-0 resumed",
     ]
+
+
+@with_brokers()
+async def test_replica_suspended_for_two_reasons_serves_when_both_are_over(brokers: Brokers) -> None:
+    """A lease that comes back must not open a partition whose tier is not known yet."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    told = listener_of(brokers)
+    replica = brokers.replica(0, topic_id)
+    replica.suspend(Suspension.TIER)
+    replica.suspend(Suspension.LEASE)
+    replica.resume(Suspension.LEASE)
+    with pytest.raises(KafkaError, match="does not lead"):
+        replica.require_leader()
+    replica.resume(Suspension.TIER)
+    replica.require_leader()
+    assert told.events == ["t-0 suspended", "t-0 resumed"]
 
 
 @with_brokers(count=2)

@@ -14,6 +14,7 @@ from sparklog.executor.partitions.machine.events import (
     FailWaitingAppends,
     FollowerFetched,
     IsrProposalAnswered,
+    LogRestarted,
     MinInsyncReplicasChanged,
     PartitionChanged,
     ProposeIsr,
@@ -452,3 +453,15 @@ def test_follower_that_is_removed_counts_no_more_and_is_told_so() -> None:
     with pytest.raises(KafkaError) as raised:
         machine.handle(fetched(3, 12))
     assert raised.value.error_code is ErrorCode.unknown_leader_epoch
+
+
+def test_leader_whose_log_restarts_at_the_tiers_end_waits_for_no_follower() -> None:
+    """A tier has only committed records; followers with empty disks would else hold up all readers."""
+    machine = leader()
+    assert machine.handle(LogRestarted(500, 0)) == [AdvanceHighWatermark(500)]
+    assert (machine.log_end_offset, machine.leader_epoch_start_offset) == (500, 500)
+    assert not machine.high_watermark_is_behind_epoch
+    # What is appended afterwards is committed as ever, by all of the ISR.
+    assert machine.handle(Appended(510, 1)) == []
+    machine.handle(fetched(2, 510))
+    assert machine.handle(fetched(3, 510)) == [AdvanceHighWatermark(510)]

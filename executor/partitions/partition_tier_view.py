@@ -1,0 +1,20 @@
+"""The view of a partition's tier by which its leader serves, and keeps, what the object store has."""
+
+from typing import Protocol
+
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.object_store import ObjectStore
+
+
+class PartitionTierView(Protocol):
+    """Set as `Replica.tier` once the manifest is known.
+
+    Records in [log.log_start_offset, log.local_log_start_offset) are read from `manifest`'s segments.
+    """
+
+    @property
+    def manifest(self) -> Manifest:
+        """The newest that is in the store."""
+
+    @property
+    def store(self) -> ObjectStore: ...
