@@ -1,8 +1,8 @@
 """Queries of a log: reading by offset, looking up by time.
 
-`read`, `offset_for_timestamp` and `aborted_transactions` are safe in any thread, beside changes of the log in
-another: their answer was true at some moment between call and return. With `cached_only` (for the thread that
-changes the log: the event loop) they wait for no disk.
+`read`, `offset_for_timestamp`, `producers_at` and `aborted_transactions` are safe in any thread, beside changes
+of the log in another: their answer was true at some moment between call and return. With `cached_only` (for
+the thread that changes the log: the event loop) they wait for no disk.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from typing import TypeVar
 from sparklog.node.storage.files import storage_error, storage_errors
 from sparklog.node.storage.index.index_file import SegmentReleasedError
 from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.machine.producer_states import ProducerStates
+from sparklog.node.storage.producers.producer_replay import producers_at
 from sparklog.node.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -176,6 +178,22 @@ class LogReads:
         if first_unstable is None:
             return high_watermark
         return min(max(first_unstable, state.log_start_offset), high_watermark)
+
+    def producers_at(self, end_offset: Offset, now_ms: TimestampMs) -> ProducerStates:
+        """Return the producers as of `end_offset`, where a batch ends. Blocks; in any thread.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
+            CorruptBatchError: the log is damaged.
+        """
+
+        def look(state: LogState) -> ProducerStates:
+            # The snapshot of the last roll saves a segment's reading.
+            state.snapshots.write()
+            return producers_at(state.directory, state.segments.all, end_offset, now_ms)
+
+        with storage_errors(f"read the producers of {self._state.directory}"):
+            return self._look_up(look)
 
     def aborted_transactions(
         self, offset: Offset, up_to_offset: Offset, *, cached_only: bool = False

@@ -11,6 +11,7 @@ refused as out of order, which is fatal to a producer. So the batches before the
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -132,6 +133,39 @@ def load_producers(
         ):
             if number_of_batch % _BATCHES_A_PAUSE == 0:
                 pause()
+            if header.producer_id >= 0:
+                apply_batch(producers, header, None, segment, now_ms)
+    return producers
+
+
+def producers_at(
+    directory: Path, segments: Sequence[Segment], end_offset: Offset, now_ms: TimestampMs
+) -> ProducerStates:
+    """Return the producers as of `end_offset`, where a batch ends, in a log that may go on behind it.
+
+    As `load_producers`, but no file is changed: for a copy of the state, taken in another thread.
+
+    Raises:
+        OSError: the files cannot be read.
+        CorruptBatchError: the log does not consist of batches, or a snapshot is damaged.
+    """
+    producers = ProducerStates()
+    start = 0
+    for offset in reversed(snapshot_offsets(directory)):
+        if offset <= end_offset:
+            path = offset_file(directory, offset, PRODUCER_SNAPSHOT_SUFFIX)
+            with suppress(FileNotFoundError, CorruptSnapshotError):
+                producers, start = decode_snapshot(path.read_bytes(), now_ms), offset
+                break
+    for number, segment in enumerate(segments):
+        if segment.base_offset >= end_offset:
+            break
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+            continue
+        first_position = segment.position_of(start) if start > segment.base_offset else 0
+        for _, header in walk_headers(segment.file, first_position, segment.size_bytes):
+            if header.base_offset >= end_offset:
+                break
             if header.producer_id >= 0:
                 apply_batch(producers, header, None, segment, now_ms)
     return producers

@@ -209,3 +209,16 @@ def test_retention_waits_for_producers_to_be_loaded(tmp_path: Path) -> None:
     load_producers_again(log)
     assert log.delete_old_segments(late_ms, log.log_end_offset) == 3
     log.close()
+
+
+def test_producers_at_an_offset_within_the_log_are_those_of_a_log_that_ends_there(tmp_path: Path) -> None:
+    """A piece of a log that is copied in time, not at a segment's end, needs the state of just that place."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 3)
+    files = sorted(log.directory.iterdir())
+    for end_offset in (0, 2, log.segments.all[1].base_offset, log.segments.all[2].base_offset + 6):
+        producers = log.producers_at(end_offset, START_MS).producers
+        last = {key: state.batches[-1].last_offset for key, state in producers.items()}
+        assert last == ({7: end_offset - 1} if end_offset else {})
+    assert set(files) <= set(log.directory.iterdir())
+    assert is_retry(log, log.log_end_offset - 2)
