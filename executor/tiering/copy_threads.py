@@ -1,9 +1,10 @@
 """The threads that make remote segments of local ones, at a lower priority than the broker's loop.
 
-Their work is reading batches, Parquet and compression, most of it without the interpreter. On Linux a priority
-belongs to a thread; elsewhere all threads of a process share one, which stays unchanged.
+Their work is reading batches, Parquet and compression, most of it without the interpreter. On Linux a
+priority belongs to a thread; elsewhere all threads of a process share one, which stays unchanged.
 """
 
+import asyncio
 import os
 import sys
 import threading
@@ -11,8 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
-
-import asyncio
 
 NICENESS: Final = 10
 

@@ -7,21 +7,18 @@ Source: Kafka's RLMQuotaManager, which also lets a segment begin while the quota
 """
 
 from dataclasses import dataclass, field
-from typing import Final
-
-NO_LIMIT: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class ByteRate:
-    bytes_per_second: int
-    """`NO_LIMIT` (Kafka's default) delays nothing."""
+    bytes_per_second: int | None
+    """None delays nothing."""
     _paid_ms: float = field(default=0.0, init=False)
     """The time from which on another piece may begin."""
 
     def begin(self, size_bytes: int, now_ms: int) -> int:
         """Note that a piece is about to go out; return for how many milliseconds it must wait."""
-        if self.bytes_per_second == NO_LIMIT:
+        if self.bytes_per_second is None:
             return 0
         begins_ms = max(float(now_ms), self._paid_ms)
         self._paid_ms = begins_ms + size_bytes * 1000 / self.bytes_per_second

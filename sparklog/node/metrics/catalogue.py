@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sparklog.node.metrics import controller, coordinators, network, process, quotas, server, storage
+from sparklog.node.metrics import (
+    controller,
+    coordinators,
+    network,
+    process,
+    quotas,
+    remote_log,
+    server,
+    storage,
+)
 from sparklog.node.metrics.names import Metric, MetricName
 
 
@@ -23,6 +32,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     *network.METRICS,
     *server.METRICS,
     *storage.METRICS,
+    *remote_log.METRICS,
     *quotas.METRICS,
     *coordinators.METRICS,
     *controller.METRICS,

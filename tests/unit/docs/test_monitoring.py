@@ -16,7 +16,7 @@ from tests.unit.docs.pages import REPOSITORY
 PAGE = REPOSITORY / "docs" / "monitoring.md"
 ALERTS = REPOSITORY / "conf" / "alerts.yml"
 BOARD = REPOSITORY / "conf" / "grafana-dashboard.json"
-ROW = re.compile(r"^\| `((?:kafka|sparklog)[^`]*)` \| ([^|]+) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:kafka|org.apache.kafka|sparklog)[^`]*)` \| ([^|]+) \|", re.MULTILINE)
 SERIES = re.compile(r"\b(?:kafka|sparklog)_[a-z0-9_]+")
 
 

@@ -1,8 +1,8 @@
 """Queries of a log: reading by offset, looking up by time.
 
-`read`, `offset_for_timestamp`, `producers_at` and `aborted_transactions` are safe in any thread, beside changes
-of the log in another: their answer was true at some moment between call and return. With `cached_only` (for
-the thread that changes the log: the event loop) they wait for no disk.
+`read`, `offset_for_timestamp`, `producers_at` and `aborted_transactions` are safe in any thread, beside
+changes of the log in another: their answer was true at some moment between call and return. With
+`cached_only` (for the thread that changes the log: the event loop) they wait for no disk.
 """
 
 from collections.abc import Callable

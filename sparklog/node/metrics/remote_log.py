@@ -1,0 +1,111 @@
+"""Metrics of the tier in an object store. Source: Kafka's RemoteStorageMetrics.
+
+Metrics of topics exist for the topics that are shown of `BrokerTopicMetrics`, and without a topic for all.
+"""
+
+from typing import Final
+
+from sparklog.node.metrics.names import Kind, Metric
+
+_TOPIC: Final = ("topic",)
+
+
+def _meter(name: str, meaning: str) -> Metric:
+    return Metric("kafka.server", "BrokerTopicMetrics", name, Kind.METER, meaning, _TOPIC)
+
+
+def _gauge(name: str, meaning: str) -> Metric:
+    return Metric("kafka.server", "BrokerTopicMetrics", name, Kind.GAUGE, meaning, _TOPIC)
+
+
+COPY_BYTES: Final = _meter("RemoteCopyBytesPerSec", "Bytes of objects written to the store.")
+COPY_REQUESTS: Final = _meter("RemoteCopyRequestsPerSec", "Pieces of logs whose copy was begun.")
+COPY_ERRORS: Final = _meter("RemoteCopyErrorsPerSec", "Copies that failed; they are tried again.")
+FETCH_BYTES: Final = _meter("RemoteFetchBytesPerSec", "Bytes of records fetched from the tier.")
+FETCH_REQUESTS: Final = _meter("RemoteFetchRequestsPerSec", "Reads of the tier for fetch requests.")
+FETCH_ERRORS: Final = _meter("RemoteFetchErrorsPerSec", "Reads of the tier that failed.")
+DELETE_REQUESTS: Final = _meter("RemoteDeleteRequestsPerSec", "Objects whose deletion was begun.")
+DELETE_ERRORS: Final = _meter("RemoteDeleteErrorsPerSec", "Deletions that failed; they are tried again.")
+BUILD_AUX_STATE_REQUESTS: Final = _meter(
+    "BuildRemoteLogAuxStateRequestsPerSec", "Followers' logs that were begun at the tier's end."
+)
+BUILD_AUX_STATE_ERRORS: Final = _meter(
+    "BuildRemoteLogAuxStateErrorsPerSec", "Attempts to begin a follower's log at the tier's end that failed."
+)
+COPY_LAG_BYTES: Final = _gauge("RemoteCopyLagBytes", "Bytes of led logs that are not in the tier yet.")
+COPY_LAG_SEGMENTS: Final = _gauge(
+    "RemoteCopyLagSegments", "Closed segments of led logs that are not in the tier yet."
+)
+DELETE_LAG_BYTES: Final = _gauge(
+    "RemoteDeleteLagBytes", "Bytes of objects that retention has given up and that are not deleted yet."
+)
+DELETE_LAG_SEGMENTS: Final = _gauge(
+    "RemoteDeleteLagSegments", "Objects that retention has given up and that are not deleted yet."
+)
+METADATA_COUNT: Final = _gauge("RemoteLogMetadataCount", "Objects that manifests of led partitions name.")
+LOG_SIZE_COMPUTATION_TIME: Final = _gauge(
+    "RemoteLogSizeComputationTime", "Always 0: manifests have the size, nothing is computed."
+)
+LOG_SIZE_BYTES: Final = _gauge(
+    "RemoteLogSizeBytes", "Bytes of the objects that manifests of led partitions name."
+)
+TASKS_IDLE: Final = Metric(
+    "kafka.log.remote",
+    "RemoteLogManager",
+    "RemoteLogManagerTasksAvgIdlePercent",
+    Kind.GAUGE,
+    "The idle share of the threads that copy, from 0 to 1.",
+)
+READER_QUEUE: Final = Metric(
+    "org.apache.kafka.storage.internals.log",
+    "RemoteStorageThreadPool",
+    "RemoteLogReaderTaskQueueSize",
+    Kind.GAUGE,
+    "Reads of the tier that wait for a thread.",
+)
+READER_IDLE: Final = Metric(
+    "org.apache.kafka.storage.internals.log",
+    "RemoteStorageThreadPool",
+    "RemoteLogReaderAvgIdlePercent",
+    Kind.GAUGE,
+    "The idle share of the threads that read the tier, from 0 to 1.",
+)
+AWAITING_MANIFEST: Final = Metric(
+    "sparklog",
+    "RemoteLogManager",
+    "PartitionsAwaitingManifest",
+    Kind.GAUGE,
+    "Led partitions that serve nothing, because the store has not told where their logs begin.",
+)
+COPY_LAG_TIME: Final = Metric(
+    "sparklog",
+    "RemoteLogManager",
+    "CopyLagMs",
+    Kind.GAUGE,
+    "How long the oldest record of the led logs has been outside the tier.",
+)
+
+METRICS: Final = (
+    COPY_BYTES,
+    COPY_REQUESTS,
+    COPY_ERRORS,
+    FETCH_BYTES,
+    FETCH_REQUESTS,
+    FETCH_ERRORS,
+    DELETE_REQUESTS,
+    DELETE_ERRORS,
+    BUILD_AUX_STATE_REQUESTS,
+    BUILD_AUX_STATE_ERRORS,
+    COPY_LAG_BYTES,
+    COPY_LAG_SEGMENTS,
+    DELETE_LAG_BYTES,
+    DELETE_LAG_SEGMENTS,
+    METADATA_COUNT,
+    LOG_SIZE_COMPUTATION_TIME,
+    LOG_SIZE_BYTES,
+    TASKS_IDLE,
+    READER_QUEUE,
+    READER_IDLE,
+    AWAITING_MANIFEST,
+    COPY_LAG_TIME,
+)
