@@ -181,7 +181,9 @@ class StopCopying:
 class EndReason(Enum):
     OWNER_REPLACED = "another application has taken the store"
     LEADER_REPLACED = "a later leader has taken the partition's manifest"
-    LEADER_EPOCH_BEHIND = "an earlier application's manifest has a leader epoch that is not below this leader's"
+    LEADER_EPOCH_BEHIND = (
+        "an earlier application's manifest has a leader epoch that is not below this leader's"
+    )
 
 
 @dataclass(frozen=True, slots=True)

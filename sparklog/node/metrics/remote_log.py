@@ -36,9 +36,6 @@ COPY_LAG_BYTES: Final = _gauge("RemoteCopyLagBytes", "Bytes of led logs that are
 COPY_LAG_SEGMENTS: Final = _gauge(
     "RemoteCopyLagSegments", "Closed segments of led logs that are not in the tier yet."
 )
-DELETE_LAG_BYTES: Final = _gauge(
-    "RemoteDeleteLagBytes", "Bytes of objects that retention has given up and that are not deleted yet."
-)
 DELETE_LAG_SEGMENTS: Final = _gauge(
     "RemoteDeleteLagSegments", "Objects that retention has given up and that are not deleted yet."
 )
@@ -83,6 +80,15 @@ COPY_LAG_TIME: Final = Metric(
     "CopyLagMs",
     Kind.GAUGE,
     "How long the oldest record of the led logs has been outside the tier.",
+    _TOPIC,
+)
+TIER_ERROR: Final = Metric(
+    "sparklog",
+    "RemoteLogManager",
+    "ErrorMs",
+    Kind.GAUGE,
+    "How long the tier of a partition has stood still; the label has the error. At most five a broker.",
+    ("error", "partition", "topic"),
 )
 
 METRICS: Final = (
@@ -98,7 +104,6 @@ METRICS: Final = (
     BUILD_AUX_STATE_ERRORS,
     COPY_LAG_BYTES,
     COPY_LAG_SEGMENTS,
-    DELETE_LAG_BYTES,
     DELETE_LAG_SEGMENTS,
     METADATA_COUNT,
     LOG_SIZE_COMPUTATION_TIME,
@@ -108,4 +113,5 @@ METRICS: Final = (
     READER_IDLE,
     AWAITING_MANIFEST,
     COPY_LAG_TIME,
+    TIER_ERROR,
 )

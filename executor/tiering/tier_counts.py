@@ -1,0 +1,141 @@
+"""What the tier of a broker's partitions has done and has yet to do, as Kafka's metrics say it.
+
+A source of the registry. Sums of topics are kept for topics with a replica here; the number of topics that
+are reported one by one is bounded, as for all traffic: those with the most bytes in the tier.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final, NamedTuple
+
+from sparklog.node.metrics import remote_log
+from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.registry import Sample
+
+TOPICS_TOLD: Final = 100
+ERRORS_TOLD: Final = 5
+ERROR_CHARACTERS: Final = 200
+
+
+@dataclass(slots=True)
+class TierCounts:
+    """The sums of one topic since the broker's start."""
+
+    copied_bytes: int = 0
+    copies: int = 0
+    copy_errors: int = 0
+    deletes: int = 0
+    delete_errors: int = 0
+    aux_states: int = 0
+    aux_state_errors: int = 0
+
+
+class TierState(NamedTuple):
+    """The present state of one led partition, or the sum of several."""
+
+    copy_lag_bytes: int = 0
+    copy_lag_segments: int = 0
+    delete_lag_segments: int = 0
+    remote_bytes: int = 0
+    remote_segments: int = 0
+    copy_lag_ms: int = 0
+    """The largest, not the sum."""
+
+    def plus(self, other: "TierState") -> "TierState":
+        summed = (mine + others for mine, others in zip(self[:-1], other[:-1], strict=True))
+        return TierState(*summed, max(self.copy_lag_ms, other.copy_lag_ms))
+
+
+class TierError(NamedTuple):
+    """The error by which a partition's tier stands still, and since when."""
+
+    topic: str
+    partition: int
+    message: str
+    since_ms: int
+    """By the monotonic clock."""
+
+
+_METERS: Final[Mapping[str, Metric]] = {
+    "copied_bytes": remote_log.COPY_BYTES,
+    "copies": remote_log.COPY_REQUESTS,
+    "copy_errors": remote_log.COPY_ERRORS,
+    "deletes": remote_log.DELETE_REQUESTS,
+    "delete_errors": remote_log.DELETE_ERRORS,
+    "aux_states": remote_log.BUILD_AUX_STATE_REQUESTS,
+    "aux_state_errors": remote_log.BUILD_AUX_STATE_ERRORS,
+}
+_GAUGES: Final[Mapping[str, Metric]] = {
+    "copy_lag_bytes": remote_log.COPY_LAG_BYTES,
+    "copy_lag_segments": remote_log.COPY_LAG_SEGMENTS,
+    "delete_lag_segments": remote_log.DELETE_LAG_SEGMENTS,
+    "remote_bytes": remote_log.LOG_SIZE_BYTES,
+    "remote_segments": remote_log.METADATA_COUNT,
+}
+
+
+class TierMetrics:
+    def __init__(
+        self,
+        states: Callable[[int], Iterable[tuple[str, TierState]]],
+        errors: Callable[[], Iterable[TierError]],
+        has_topic: Callable[[str], bool],
+    ) -> None:
+        """`states` returns topic and state of each led partition at a monotonic time; `errors` the open ones.
+
+        `has_topic` returns whether this broker still has a replica of a topic.
+        """
+        self._states = states
+        self._errors = errors
+        self._has_topic = has_topic
+        self._topics: dict[str, TierCounts] = {}
+        self._gone = TierCounts()
+        """The sums of topics without a replica here: the broker's own must not fall."""
+
+    def of(self, topic: str) -> TierCounts:
+        counts = self._topics.get(topic)
+        if counts is None:
+            counts = self._topics[topic] = TierCounts()
+        return counts
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        for topic in [topic for topic in self._topics if not self._has_topic(topic)]:
+            _add(self._gone, self._topics.pop(topic))
+        whole = TierCounts()
+        for counts in (self._gone, *self._topics.values()):
+            _add(whole, counts)
+        states: dict[str, TierState] = {}
+        for topic, state in self._states(now_ms):
+            states[topic] = states.get(topic, TierState()).plus(state)
+        every = TierState()
+        for state in states.values():
+            every = every.plus(state)
+        yield from _samples(whole, every, {})
+        yield Sample(remote_log.COPY_LAG_TIME.of(), Kind.GAUGE, every.copy_lag_ms)
+        yield Sample(remote_log.LOG_SIZE_COMPUTATION_TIME.of(), Kind.GAUGE, 0)
+        for topic in heapq.nlargest(
+            TOPICS_TOLD,
+            {*states, *self._topics},
+            key=lambda topic: states.get(topic, TierState()).remote_bytes,
+        ):
+            counts, state = self._topics.get(topic, TierCounts()), states.get(topic, TierState())
+            yield from _samples(counts, state, {"topic": topic})
+            yield Sample(remote_log.COPY_LAG_TIME.of(topic=topic), Kind.GAUGE, state.copy_lag_ms)
+        for error in heapq.nsmallest(ERRORS_TOLD, self._errors(), key=lambda error: error.since_ms):
+            name = remote_log.TIER_ERROR.of(
+                topic=error.topic, partition=str(error.partition), error=error.message[:ERROR_CHARACTERS]
+            )
+            yield Sample(name, Kind.GAUGE, now_ms - error.since_ms)
+
+
+def _samples(counts: TierCounts, state: TierState, tags: Mapping[str, str]) -> Iterator[Sample]:
+    for field, metric in _METERS.items():
+        yield Sample(metric.of(**tags), Kind.METER, getattr(counts, field))
+    for field, metric in _GAUGES.items():
+        yield Sample(metric.of(**tags), Kind.GAUGE, getattr(state, field))
+
+
+def _add(whole: TierCounts, part: TierCounts) -> None:
+    for field in fields(TierCounts):
+        setattr(whole, field.name, getattr(whole, field.name) + getattr(part, field.name))
