@@ -33,6 +33,7 @@ from sparklog.driver.ui.machine.status import (
 )
 from sparklog.driver.ui.machine.status_maker import Observation, make_status
 from sparklog.driver.ui.machine.throttles import Throttles
+from sparklog.driver.ui.machine.tier_figures import TierReader
 from sparklog.driver.ui.machine.topic_health import TopicHealth
 from sparklog.driver.ui.pages.answers import failed_page
 from sparklog.driver.ui.pages.html import Html
@@ -70,6 +71,7 @@ class TabMaker:
         self._has_begun = False
         self._health = TopicHealth(lambda image: _min_insync_replicas(config, image))
         self._figures = FigureReader()
+        self._tier = TierReader()
         self._throttles = Throttles()
         self._pages: Mapping[str, MakePage] | None = None
         self._failures: dict[str, str] = {}
@@ -168,6 +170,7 @@ class TabMaker:
             places=observed.places,
             figures=figures,
             queries=self._query_statuses(observed.queries),
+            tier=self._tier.read(self._controller.broker_metrics.latest(), now_ms),
         )
         return make_status(observation, self._health, self._events)
 

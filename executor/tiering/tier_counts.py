@@ -39,6 +39,8 @@ class TierState(NamedTuple):
     delete_lag_segments: int = 0
     remote_bytes: int = 0
     remote_segments: int = 0
+    local_bytes: int = 0
+    copy_lag_records: int = 0
     copy_lag_ms: int = 0
     """The largest, not the sum."""
 
@@ -53,6 +55,7 @@ class TierError(NamedTuple):
     topic: str
     partition: int
     message: str
+    kind: remote_log.TierErrorKind
     since_ms: int
     """By the monotonic clock."""
 
@@ -72,6 +75,8 @@ _GAUGES: Final[Mapping[str, Metric]] = {
     "delete_lag_segments": remote_log.DELETE_LAG_SEGMENTS,
     "remote_bytes": remote_log.LOG_SIZE_BYTES,
     "remote_segments": remote_log.METADATA_COUNT,
+    "local_bytes": remote_log.LOCAL_LOG_BYTES,
+    "copy_lag_records": remote_log.COPY_LAG_RECORDS,
 }
 
 
@@ -124,7 +129,10 @@ class TierMetrics:
             yield Sample(remote_log.COPY_LAG_TIME.of(topic=topic), Kind.GAUGE, state.copy_lag_ms)
         for error in heapq.nsmallest(ERRORS_TOLD, self._errors(), key=lambda error: error.since_ms):
             name = remote_log.TIER_ERROR.of(
-                topic=error.topic, partition=str(error.partition), error=error.message[:ERROR_CHARACTERS]
+                topic=error.topic,
+                partition=str(error.partition),
+                error=error.message[:ERROR_CHARACTERS],
+                kind=error.kind.value,
             )
             yield Sample(name, Kind.GAUGE, now_ms - error.since_ms)
 

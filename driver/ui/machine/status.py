@@ -139,6 +139,40 @@ class TopicSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TieredTopic:
+    """A topic's sums over the leaders of its partitions."""
+
+    name: str
+    local_bytes: int
+    tiered_bytes: int
+    copy_lag_bytes: int
+    copy_lag_records: int
+    """Offsets, which may have gaps."""
+    copy_lag_ms: int
+    reads_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierErrorStatus:
+    topic: str
+    partition: int
+    error: str
+    kind: str
+    """One of `TierErrorKind`."""
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierStatus:
+    tiered_bytes: int
+    partitions_awaiting_manifest: int
+    topic_count: int
+    topics: tuple[TieredTopic, ...]
+    """Those with the largest lag of copies."""
+    errors: tuple[TierErrorStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
     """A source of a streaming query; `lag` is in records, if the source reports its latest offset."""
 
@@ -187,6 +221,8 @@ class Status:
     queries: tuple[QueryStatus, ...]
     events: tuple[Event, ...]
     """The newest first."""
+    tier: TierStatus | None = None
+    """None of a cluster without one."""
 
 
 def as_json(value: Any) -> Any:

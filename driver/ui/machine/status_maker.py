@@ -17,6 +17,7 @@ from sparklog.driver.ui.machine.status import (
     ControllerStatus,
     QueryStatus,
     Status,
+    TierStatus,
 )
 from sparklog.driver.ui.machine.topic_health import BrokerLoad, TopicHealth
 from sparklog.node.metadata.image import MetadataImage
@@ -47,6 +48,7 @@ class Observation:
     places: Sequence[BrokerPlace]
     figures: Mapping[BrokerId, BrokerFigures]
     queries: tuple[QueryStatus, ...]
+    tier: TierStatus | None = None
 
 
 def make_status(observation: Observation, health: TopicHealth, events: EventLog) -> Status:
@@ -67,6 +69,7 @@ def make_status(observation: Observation, health: TopicHealth, events: EventLog)
         topics=health.summaries(0, MAX_LISTED_TOPICS),
         queries=observation.queries,
         events=events.events,
+        tier=observation.tier,
     )
 
 

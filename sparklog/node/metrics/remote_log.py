@@ -3,6 +3,7 @@
 Metrics of topics exist for the topics that are shown of `BrokerTopicMetrics`, and without a topic for all.
 """
 
+from enum import StrEnum
 from typing import Final
 
 from sparklog.node.metrics.names import Kind, Metric
@@ -88,8 +89,34 @@ TIER_ERROR: Final = Metric(
     "ErrorMs",
     Kind.GAUGE,
     "How long the tier of a partition has stood still; the label has the error. At most five a broker.",
-    ("error", "partition", "topic"),
+    ("error", "kind", "partition", "topic"),
 )
+LOCAL_LOG_BYTES: Final = Metric(
+    "sparklog", "RemoteLogManager", "LocalLogBytes", Kind.GAUGE, "Bytes of led tiered logs on disks.", _TOPIC
+)
+COPY_LAG_RECORDS: Final = Metric(
+    "sparklog",
+    "RemoteLogManager",
+    "CopyLagRecords",
+    Kind.GAUGE,
+    "Offsets of led logs that are not in the tier yet.",
+    _TOPIC,
+)
+
+
+class TierErrorKind(StrEnum):
+    """The label `kind` of `TIER_ERROR`: what an operator can do depends on it."""
+
+    REFUSED = "refused"
+    """By the store: credentials, permissions, a bucket that is not there."""
+    UNAVAILABLE = "unavailable"
+    """The store does not answer, or not in time."""
+    REPLACED = "replaced"
+    """Another application, or a later leader, has taken over."""
+    LOCAL = "local"
+    """This broker's own files."""
+    OTHER = "other"
+
 
 METRICS: Final = (
     COPY_BYTES,
@@ -114,4 +141,6 @@ METRICS: Final = (
     AWAITING_MANIFEST,
     COPY_LAG_TIME,
     TIER_ERROR,
+    LOCAL_LOG_BYTES,
+    COPY_LAG_RECORDS,
 )

@@ -14,6 +14,7 @@ from sparklog.driver.ui.pages.sections.events import EVENTS
 from sparklog.driver.ui.pages.sections.partitions import PARTITIONS
 from sparklog.driver.ui.pages.sections.queries import QUERIES
 from sparklog.driver.ui.pages.sections.section import Section, Shown
+from sparklog.driver.ui.pages.sections.tier import TIER
 from sparklog.driver.ui.pages.sections.topics import TOPICS
 
 __all__ = ["SECTIONS", "Section", "Shown"]
@@ -24,6 +25,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     CHARTS,
     CONTROLLER,
     TOPICS,
+    TIER,
     COORDINATORS,
     QUERIES,
     EVENTS,

@@ -1,0 +1,337 @@
+"""The tier of one partition while this broker leads it, in one leader epoch: a machine and its effects.
+done.
+
+Each effect runs as a task of its own and comes back to the machine as one event, with the log's state of that
+moment. Nothing is decided here. An effect that ends after the leadership is dropped: what it wrote is an
+orphan, or a swap that the next leader finds.
+
+While the machine must not serve, the replica is suspended (`Suspension.TIER`).
+"""
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.suspension import Suspension
+from sparklog.executor.tiering.adoption import TierAdoption
+from sparklog.executor.tiering.log_facts import facts_of
+from sparklog.executor.tiering.machine.events import (
+    AdoptionFailed,
+    AdoptTier,
+    AdvanceLogStart,
+    ConfigChanged,
+    CopySegment,
+    DeleteObjects,
+    EndTier,
+    ListObjects,
+    ManifestMissing,
+    ManifestRead,
+    MergeSegments,
+    ObjectsDeleted,
+    ObjectsListed,
+    ReadManifest,
+    RewriteSegments,
+    StopCopying,
+    StopRequested,
+    StoreFailed,
+    SwapManifest,
+    Swapped,
+    SwapStale,
+    Ticked,
+    TierAdopted,
+    TierConfig,
+    TierEffect,
+    TierEvent,
+)
+from sparklog.executor.tiering.machine.partition_tier import PartitionTier
+from sparklog.executor.tiering.segment_copies import CopyStoppedError, SegmentCopies
+from sparklog.executor.tiering.tier_counts import TierCounts, TierError, TierState
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.metrics.remote_log import TierErrorKind
+from sparklog.node.remote_log.machine.manifest import Manifest, manifest_name
+from sparklog.node.remote_log.machine.manifest_encoding import (
+    ManifestFormatError,
+    decode_manifest,
+    encode_manifest,
+)
+from sparklog.node.remote_log.object_store import (
+    ObjectExistsError,
+    ObjectMissingError,
+    ObjectStore,
+    StaleObjectError,
+    StoreError,
+    StoreRefusedError,
+)
+from sparklog.node.storage.files import may_pass
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.records.batch import CorruptBatchError
+from sparklog.protocol.types import Offset
+
+logger = logging.getLogger(__name__)
+
+LISTED_AT_MOST: Final = 10_000
+"""Objects of a partition that one listing takes in; the rest is for the next one."""
+DELETED_TOGETHER: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TierServices:
+    """The parts of a broker that the tiers of its led partitions share."""
+
+    store: ObjectStore
+    copies: SegmentCopies
+    adoption: TierAdoption
+    requests: asyncio.Semaphore
+    """One for each request to the store under way, copies not counted."""
+
+
+class LedTier:
+    """A `PartitionTierView`: `manifest` may be used from the time on at which `Replica.tier` is set."""
+
+    def __init__(
+        self, replica: Replica, machine: PartitionTier, services: TierServices, counts: TierCounts
+    ) -> None:
+        self.replica: Final = replica
+        self._machine = machine
+        self._services = services
+        self._counts = counts
+        self._name = manifest_name(replica.topic_id, replica.topic_partition.partition)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._copy_stopped = threading.Event()
+        self._is_ended = False
+        self._error: TierError | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        manifest = self._machine.manifest
+        assert manifest is not None, "`Replica.tier` is set once there is one"
+        return manifest
+
+    @property
+    def tiered_end_offset(self) -> Offset | None:
+        return self._machine.tiered_end_offset
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._services.store
+
+    @property
+    def awaits_manifest(self) -> bool:
+        return not self._is_ended and not self._machine.may_serve
+
+    @property
+    def error(self) -> TierError | None:
+        """The error by which this tier stands still; None while it goes on."""
+        return self._error
+
+    def state(self, now_ms: int) -> TierState:
+        facts, manifest = facts_of(self.replica), self._machine.manifest
+        copied_to = facts.local_log_start_offset if manifest is None else manifest.end_offset
+        lacking = [segment for segment in facts.segments if segment.end_offset > copied_to]
+        segments = () if manifest is None else manifest.segments
+        return TierState(
+            copy_lag_bytes=sum(segment.size_bytes for segment in lacking),
+            copy_lag_segments=sum(segment.end_offset < facts.log_end_offset for segment in lacking),
+            delete_lag_segments=0 if manifest is None else len(manifest.unreferenced),
+            remote_bytes=sum(segment.size_bytes for segment in segments),
+            remote_segments=len(segments),
+            local_bytes=self.replica.log.size_bytes,
+            copy_lag_records=max(0, facts.copyable_end_offset - copied_to),
+            copy_lag_ms=self._machine.copy_lag_ms(now_ms),
+        )
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        self._handle(Ticked())
+
+    def reconfigure(self, config: TierConfig) -> None:
+        self._handle(ConfigChanged(config))
+
+    def copy_all(self) -> None:
+        """Copy up to the log's end at once, and go on doing so."""
+        self._handle(StopRequested())
+
+    def end(self) -> None:
+        """End with the leadership; the replica may serve, and has no tier, as far as it is up to this."""
+        self._is_ended = True
+        self._copy_stopped.set()
+        for task in self._tasks:
+            task.cancel()
+        if self.replica.tier is self:
+            self.replica.tier = None
+        self.replica.resume(Suspension.TIER)
+
+    async def ended(self) -> None:
+        """Return when no task of this tier runs any more."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _handle(self, event: TierEvent) -> None:
+        if self._is_ended or self.replica.offline:
+            return
+        facts = facts_of(self.replica)
+        effects = self._machine.handle(event, facts, now_ms=monotonic_ms(), wall_ms=wall_clock_ms())
+        if self._machine.manifest is not None:
+            self.replica.tier = self
+        for effect in effects:
+            self._carry_out(effect)
+        # Last, since an adopted log begins elsewhere: coordinators load it when the replica resumes.
+        if self._machine.may_serve:
+            self.replica.resume(Suspension.TIER)
+        else:
+            self.replica.suspend(Suspension.TIER)
+
+    # --- effects --------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: TierEffect) -> None:
+        match effect:
+            case AdvanceLogStart():
+                self._advance_log_start(effect)
+            case StopCopying():
+                self._copy_stopped.set()
+            case EndTier():
+                self._ended_by(effect)
+            case _:
+                task = asyncio.get_running_loop().create_task(self._run(effect))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _advance_log_start(self, effect: AdvanceLogStart) -> None:
+        replica = self.replica
+        try:
+            if replica.log.advance_log_start_offset(effect.log_start_offset):
+                replica.log_start_offset_moved()
+        except (OSError, KafkaError) as error:
+            replica.fail_if_storage(error)
+
+    def _ended_by(self, effect: EndTier) -> None:
+        message = (
+            f"{effect.reason.value} (owner epoch {effect.owner_epoch}, leader epoch {effect.leader_epoch}): "
+            "nothing more is copied from here"
+        )
+        logger.error("%s: %s", self.replica, message)
+        self._note_error(message, TierErrorKind.REPLACED)
+
+    async def _run(self, effect: TierEffect) -> None:
+        event, kind = await self._event_of(effect)
+        if isinstance(event, StoreFailed | AdoptionFailed):
+            self._failed(event, kind)
+        elif not isinstance(event, ManifestMissing | ManifestRead):
+            self._error = None
+        self._handle(event)
+
+    async def _event_of(self, effect: TierEffect) -> tuple[TierEvent, TierErrorKind]:
+        """Do what an effect wants; return the event that answers it, and of which kind its error is."""
+        kind = TierErrorKind.OTHER
+        try:
+            return await self._perform(effect), kind
+        except StoreRefusedError as error:
+            kind, message = TierErrorKind.REFUSED, str(error)
+        except StoreError as error:
+            kind, message = TierErrorKind.UNAVAILABLE, str(error)
+        except ManifestFormatError as error:
+            message = str(error)
+        except CopyStoppedError:
+            message = "stopped"
+        except (OSError, KafkaError, CorruptBatchError) as error:
+            kind, message = TierErrorKind.LOCAL, str(error)
+            if not self._is_ended and not may_pass(error):
+                self.replica.fail_if_storage(error)
+        except Exception as error:
+            # A mistake in one partition's data must not end what keeps the others.
+            logger.exception("%s: %s failed", self.replica, type(effect).__name__)
+            message = repr(error)
+        if isinstance(effect, AdoptTier):
+            return AdoptionFailed(effect, message), kind
+        assert not isinstance(effect, AdvanceLogStart | StopCopying | EndTier)
+        return StoreFailed(effect, message), kind
+
+    async def _perform(self, effect: TierEffect) -> TierEvent:
+        services, store = self._services, self._services.store
+        match effect:
+            case CopySegment() | MergeSegments() | RewriteSegments():
+                self._copy_stopped.clear()
+                self._counts.copies += 1
+                written = await services.copies.write(self.replica, effect, self._copy_stopped)
+                self._counts.copied_bytes += 0 if written.segment is None else written.segment.size_bytes
+                return written
+            case AdoptTier():
+                await services.adoption.adopt(self.replica, effect)
+                return TierAdopted(effect)
+            case ReadManifest():
+                return await self._read_manifest()
+            case SwapManifest(manifest, version):
+                async with services.requests:
+                    return await self._swap(effect, encode_manifest(manifest), version)
+            case DeleteObjects(names):
+                for first in range(0, len(names), DELETED_TOGETHER):
+                    self._counts.deletes += len(names[first : first + DELETED_TOGETHER])
+                    async with services.requests:
+                        await asyncio.gather(*map(store.delete, names[first : first + DELETED_TOGETHER]))
+                return ObjectsDeleted(effect)
+            case ListObjects(prefixes):
+                return ObjectsListed(effect, await self._list(prefixes))
+        raise AssertionError(effect)
+
+    async def _read_manifest(self) -> ManifestRead | ManifestMissing:
+        async with self._services.requests:
+            try:
+                found = await self._services.store.get(self._name)
+            except ObjectMissingError:
+                return ManifestMissing()
+        return ManifestRead(decode_manifest(self._name, found.data), found.version)
+
+    async def _swap(self, effect: SwapManifest, data: bytes, version: str | None) -> Swapped | SwapStale:
+        store = self._services.store
+        try:
+            if version is None:
+                return Swapped(effect, await store.create(self._name, data))
+            return Swapped(effect, await store.replace(self._name, data, version))
+        except (ObjectExistsError, StaleObjectError):
+            return SwapStale(effect)
+
+    async def _list(self, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        names: list[str] = []
+        async with self._services.requests:
+            for prefix in prefixes:
+                async for found in self._services.store.list(prefix):
+                    names.append(found.name)
+                    if len(names) == LISTED_AT_MOST:
+                        return tuple(names)
+        return tuple(names)
+
+    # --- errors ---------------------------------------------------------------------------------
+
+    def _failed(self, event: StoreFailed | AdoptionFailed, kind: TierErrorKind) -> None:
+        effect = event.effect
+        if isinstance(effect, CopySegment | MergeSegments | RewriteSegments):
+            self._counts.copy_errors += 1
+        elif isinstance(effect, DeleteObjects):
+            self._counts.delete_errors += 1
+        if self._error is None or self._error.message != event.error:
+            logger.warning("%s: %s failed, and is tried again: %s", self.replica, _words(effect), event.error)
+        self._note_error(event.error, kind)
+
+    def _note_error(self, message: str, kind: TierErrorKind) -> None:
+        topic, partition = self.replica.topic_partition
+        since_ms = monotonic_ms() if self._error is None else self._error.since_ms
+        self._error = TierError(topic, partition, message, kind, since_ms)
+
+
+_WORDS: Final = {
+    ReadManifest: "reading the manifest of its tier",
+    CopySegment: "copying to its tier",
+    MergeSegments: "merging segments of its tier",
+    RewriteSegments: "rewriting segments of its tier",
+    SwapManifest: "replacing the manifest of its tier",
+    DeleteObjects: "deleting objects of its tier",
+    ListObjects: "listing objects of its tier",
+    AdoptTier: "beginning its log at the end of its tier",
+}
+
+
+def _words(effect: TierEffect) -> str:
+    return _WORDS[type(effect)]

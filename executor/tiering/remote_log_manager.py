@@ -1,0 +1,193 @@
+"""The tier of a broker: one object store, and a `LedTier` for each tiered partition that the broker leads.
+
+Order for the caller: first among the role listeners, so that a replica whose manifest is not known is
+suspended before coordinators load it; after `Roles` among the subscribers of metadata. `tick` from time to
+time; `stop` before the logs are closed.
+
+A partition that becomes tiered while it is led gets its tier then, one that is no longer tiered ends it: the
+machine knows what its configuration says of the objects.
+
+Source: Kafka's RemoteLogManager.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+from uuid import uuid4
+
+from sparklog.executor.loop.slices import in_slices
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.tiering.adoption import TierAdoption
+from sparklog.executor.tiering.copy_threads import CopyThreads
+from sparklog.executor.tiering.led_tier import LedTier, TierServices
+from sparklog.executor.tiering.machine.byte_rate import ByteRate
+from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
+from sparklog.executor.tiering.machine.partition_tier import PartitionTier
+from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME, SegmentCopies
+from sparklog.executor.tiering.tier_counts import TierError, TierMetrics, TierState
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.metadata.delta import MetadataDelta
+from sparklog.node.metadata.image import MetadataImage, ResourceType
+from sparklog.node.metrics import remote_log
+from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.protocol.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+TICK_MS: Final = 1000
+REQUESTS_AT_A_TIME: Final = 32
+"""Requests to the store, copies not counted: a broker becomes leader of hundreds of partitions at once."""
+
+
+class RemoteLogManager(RoleListener[Replica]):
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        store: ObjectStore,
+        owner_epoch: int,
+        table: PartitionTable,
+        config: BrokerConfig,
+        metrics: MetricRegistry,
+    ) -> None:
+        """`owner_epoch` is that of this application in the store."""
+        self._broker_id = broker_id
+        self._table = table
+        self._owner_epoch = owner_epoch
+        self._started_with = config
+        self._config = config
+        self._store = store
+        self._threads = CopyThreads(COPIES_AT_A_TIME)
+        self._rate = ByteRate(config.remote_log_copy_max_bytes_per_second)
+        self._copies = SegmentCopies(store, self._threads, self._rate)
+        self._services = TierServices(
+            store, self._copies, TierAdoption(store, self._threads), asyncio.Semaphore(REQUESTS_AT_A_TIME)
+        )
+        self._led: dict[Replica, LedTier] = {}
+        self._ending: set[LedTier] = set()
+        self._next_tick_ms = 0
+        self._ticking: asyncio.Task[None] | None = None
+        self.metrics: Final = TierMetrics(self._states, self._errors, table.has_topic)
+        metrics.add_source(self.metrics.samples)
+        metrics.gauge(
+            remote_log.AWAITING_MANIFEST, lambda: sum(tier.awaits_manifest for tier in self._led.values())
+        )
+        metrics.gauge(remote_log.TASKS_IDLE, lambda: 1 - self._copies.under_way / COPIES_AT_A_TIME)
+
+    # --- roles ----------------------------------------------------------------------------------
+
+    def became_leader(self, replica: Replica) -> None:
+        self._end(replica)
+        if replica.settings.log.remote_storage_enable:
+            self._begin(replica)
+
+    def became_follower(self, replica: Replica) -> None:
+        self._end(replica)
+
+    def stopped(self, replica: Replica) -> None:
+        self._end(replica)
+
+    def deleted(self, replica: Replica) -> None:
+        self._end(replica)
+
+    def _begin(self, replica: Replica) -> None:
+        assert replica.leader_epoch is not None
+        topic, partition = replica.topic_partition
+        machine = PartitionTier(
+            PartitionIdentity(topic, replica.topic_id, partition),
+            replica.leader_epoch,
+            self._owner_epoch,
+            self._tier_config(replica),
+            uuid4().hex[:12],
+        )
+        tier = self._led[replica] = LedTier(replica, machine, self._services, self.metrics.of(topic))
+        tier.tick()
+        if self._config.sparklog_read_only:
+            tier.copy_all()
+
+    def _end(self, replica: Replica) -> None:
+        tier = self._led.pop(replica, None)
+        if tier is not None:
+            tier.end()
+            self._ending.add(tier)
+
+    # --- metadata and time ----------------------------------------------------------------------
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Obey changed configurations of topics and of this broker."""
+        changed = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
+        if delta.reconfigures_broker(self._broker_id):
+            was_read_only = self._config.sparklog_read_only
+            told = image.broker_configs(None), image.broker_configs(self._broker_id)
+            self._config = with_dynamic(self._started_with, *told)
+            self._rate.bytes_per_second = self._config.remote_log_copy_max_bytes_per_second
+            changed = set(image.topics.by_name)
+            if self._config.sparklog_read_only and not was_read_only:
+                for tier in list(self._led.values()):
+                    tier.copy_all()
+        async for names in in_slices(changed):
+            for name in names:
+                if (topic := image.topics.by_name.get(name)) is not None:
+                    for replica in list(self._table.of_topic(topic.topic_id)):
+                        self._reconfigure(replica)
+
+    def _reconfigure(self, replica: Replica) -> None:
+        if replica.leadership is None:
+            return
+        tier = self._led.get(replica)
+        if tier is not None:
+            tier.reconfigure(self._tier_config(replica))
+        elif replica.settings.log.remote_storage_enable:
+            self._begin(replica)
+
+    def _tier_config(self, replica: Replica) -> TierConfig:
+        log = replica.settings.log
+        return TierConfig(
+            segment_bytes=log.segment_bytes,
+            retention_ms=log.retention_ms,
+            retention_bytes=log.retention_bytes,
+            max_lag_ms=self._config.remote_max_lag_ms,
+            deletes=log.deletes,
+            compacts=log.compacts,
+            enabled=log.remote_storage_enable,
+            copy_disabled=log.remote_copy_disable,
+            delete_on_disable=log.remote_delete_on_disable,
+        )
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms >= self._next_tick_ms and (self._ticking is None or self._ticking.done()):
+            self._next_tick_ms = now_ms + TICK_MS
+            self._ticking = asyncio.get_running_loop().create_task(self._tick_all())
+
+    async def _tick_all(self) -> None:
+        async for part in in_slices(list(self._led.values())):
+            for tier in part:
+                tier.tick()
+        for tier in list(self._ending):
+            await tier.ended()
+            self._ending.discard(tier)
+
+    async def stop(self) -> None:
+        """End every tier; return when nothing reads a log or uses the store any more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+        for replica in list(self._led):
+            self._end(replica)
+        for tier in list(self._ending):
+            await tier.ended()
+        self._threads.close()
+        await self._store.close()
+
+    # --- metrics --------------------------------------------------------------------------------
+
+    def _states(self, now_ms: int) -> Iterator[tuple[str, TierState]]:
+        for replica, tier in self._led.items():
+            yield replica.topic_partition.topic, tier.state(now_ms)
+
+    def _errors(self) -> Iterator[TierError]:
+        return (tier.error for tier in self._led.values() if tier.error is not None)

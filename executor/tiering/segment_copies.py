@@ -1,0 +1,161 @@
+"""Remote segments made of the local log, or of other remote segments: written to a file, then to the store.
+
+The file lies beside the logs, since a segment may be larger than memory and than a temporary directory. Only
+so many are made at a time; threads read and write it, at a low priority (`copy_threads`), and the bytes that
+go to the store keep a rate (remote.log.manager.copy.max.bytes.per.second). A file that a crash has left is
+removed at the next start.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.tiering.copy_threads import CopyThreads
+from sparklog.executor.tiering.machine.byte_rate import ByteRate
+from sparklog.executor.tiering.machine.events import (
+    CopySegment,
+    MergeSegments,
+    RewriteSegments,
+    SegmentWritten,
+    WriteSegment,
+)
+from sparklog.executor.tiering.remote_rows import rows_of
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.remote_log.machine.manifest import RemoteSegment
+from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.log_rows import log_rows
+from sparklog.node.remote_log.segments.segment_writer import SegmentWriter, WrittenSegment, write_segment
+from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
+from sparklog.protocol.types import Offset
+
+logger = logging.getLogger(__name__)
+
+FILE_SUFFIX: Final = ".remote-copy"
+COPIES_AT_A_TIME: Final = 2
+
+_Item = TypeVar("_Item")
+
+
+class CopyStoppedError(Exception):
+    """The copy was ended on request."""
+
+
+class SegmentCopies:
+    """The copies of one broker, over `store`."""
+
+    def __init__(self, store: ObjectStore, threads: CopyThreads, rate: ByteRate) -> None:
+        self._store = store
+        self._threads = threads
+        self._rate = rate
+        self._turns = asyncio.Semaphore(COPIES_AT_A_TIME)
+        self.under_way = 0
+
+    async def write(self, replica: Replica, effect: WriteSegment, stopped: threading.Event) -> SegmentWritten:
+        """Carry out an effect that writes a segment; `stopped` ends it early.
+
+        Raises:
+            CopyStoppedError: by `stopped`.
+            StoreError: of the store.
+            KafkaError, OSError: of the local log, or of the file.
+        """
+        async with self._turns:
+            self.under_way += 1
+            try:
+                return await self._write(replica, effect, stopped)
+            finally:
+                self.under_way -= 1
+
+    async def _write(
+        self, replica: Replica, effect: WriteSegment, stopped: threading.Event
+    ) -> SegmentWritten:
+        file = Path(replica.log.parent) / f"{uuid4().hex}{FILE_SUFFIX}"
+        try:
+            match effect:
+                case CopySegment() | RewriteSegments():
+                    segment = await self._threads.run(partial(_copied, replica, effect, file, stopped))
+                case MergeSegments():
+                    segment = await self._merged(replica, effect, file, stopped)
+            if segment is not None:
+                await self._wait_for_turn(segment.size_bytes)
+                await self._store.create(effect.segment_name, file)
+        finally:
+            await self._threads.run(partial(file.unlink, missing_ok=True))
+        producers = await self._write_producers(replica, effect) if isinstance(effect, CopySegment) else None
+        return SegmentWritten(effect, segment, producers)
+
+    async def _merged(
+        self, replica: Replica, effect: MergeSegments, file: Path, stopped: threading.Event
+    ) -> RemoteSegment | None:
+        """Write the records of remote segments to a file, and return the segment that it becomes."""
+        topic, partition = replica.topic_partition
+        base_offset, end_offset = effect.segments[0].base_offset, effect.segments[-1].end_offset
+        with SegmentWriter.open(file, topic=topic, topic_id=replica.topic_id, partition=partition) as writer:
+            async for rows in rows_of(self._store, self._threads, effect.segments):
+                if stopped.is_set():
+                    raise CopyStoppedError
+                for batch in rows.to_batches():
+                    await self._threads.run(partial(writer.write, batch))
+            written = await self._threads.run(writer.finish)
+        return _segment(effect.segment_name, base_offset, end_offset, written)
+
+    async def _write_producers(self, replica: Replica, effect: CopySegment) -> str | None:
+        now_ms = wall_clock_ms()
+        producers = await self._threads.run(lambda: replica.log.producers_at(effect.end_offset, now_ms))
+        if not producers.producers:
+            return None
+        content = await self._threads.run(lambda: encode_snapshot(producers.producers))
+        await self._store.create(effect.producers_name, content)
+        return effect.producers_name
+
+    async def _wait_for_turn(self, size_bytes: int) -> None:
+        delay_ms = self._rate.begin(size_bytes, monotonic_ms())
+        if delay_ms:
+            await asyncio.sleep(delay_ms / 1000)
+
+
+def _copied(
+    replica: Replica, effect: CopySegment | RewriteSegments, file: Path, stopped: threading.Event
+) -> RemoteSegment | None:
+    """Write records of the local log to a file; return the segment of it, None without records."""
+    rows = _until(stopped, log_rows(replica.log, effect.base_offset, effect.end_offset))
+    topic, partition = replica.topic_partition
+    written = write_segment(rows, file, topic=topic, topic_id=replica.topic_id, partition=partition)
+    return _segment(effect.segment_name, effect.base_offset, effect.end_offset, written)
+
+
+def _segment(
+    name: str, base_offset: Offset, end_offset: Offset, written: WrittenSegment
+) -> RemoteSegment | None:
+    if written.record_count == 0:
+        return None
+    return RemoteSegment(
+        name=name,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        record_count=written.record_count,
+        size_bytes=written.size_bytes,
+        raw_bytes=written.raw_bytes,
+        first_timestamp_ms=written.first_timestamp_ms,
+        max_timestamp_ms=written.max_timestamp_ms,
+        crc32c=written.crc32c,
+    )
+
+
+def _until(stopped: threading.Event, items: Iterable[_Item]) -> Iterator[_Item]:
+    for item in items:
+        if stopped.is_set():
+            raise CopyStoppedError
+        yield item
+
+
+def remove_left_files(directories: Iterable[Path]) -> None:
+    """Remove the files of copies that a crash has ended. Blocks."""
+    for directory in directories:
+        for file in directory.glob(f"*{FILE_SUFFIX}"):
+            file.unlink(missing_ok=True)
