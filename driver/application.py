@@ -22,6 +22,7 @@ from sparklog.driver.running_cluster import RunningCluster, Shape
 from sparklog.driver.spark import open_network, preflight
 from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.interpreter import use_drivers_interpreter
+from sparklog.driver.spark.remote_store import check_remote_store
 from sparklog.driver.spark.slots import broker_slots, is_local_mode
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.node.config import BrokerConfig
@@ -75,6 +76,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
     open_network.check_barrier_tasks(context, broker_config)
     preflight.check_certificates(broker_config)
     preflight.check_size(context, broker_config)
+    check_remote_store(broker_config)
     first_users = _first_users(broker_config)
     new_cluster_id = _new_cluster_id()
     temporary_directory = None

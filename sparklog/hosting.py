@@ -44,6 +44,10 @@ class LoopbackAddressError(StartError):
     """Executors are on other hosts than the driver, and an advertised address is a loopback one."""
 
 
+class RemoteStoreError(StartError):
+    """The object store of sparklog.remote.uri can't be used; no broker was started."""
+
+
 class OpenNetworkError(StartError):
     """Clients on other hosts could use the application without authentication."""
 
