@@ -52,6 +52,8 @@ class Broker:
     directories: Sequence[Path]
     host_name: str
     on_state: Callable[[BrokerState], None] = lambda state: None
+    owner_epoch: int | None = None
+    """That of this application in the object store of the tier; None without one."""
 
     def __post_init__(self) -> None:
         self.config = self.config.with_identity(self.node_id, self.rack)
@@ -94,7 +96,7 @@ class Broker:
         closing.push_async_callback(senders.close)
         suspicions = BrokerSuspicions(asyncio.get_running_loop())
         replicas = Replicas(
-            ClusterMembership(node_id, life.broker_epoch, life.holds_lease, self.secret),
+            ClusterMembership(node_id, life.broker_epoch, life.holds_lease, self.secret, self.owner_epoch),
             ControllerRequests(
                 isr_proposer=senders.alter_partition,
                 assign_directory=senders.assign_directories.assign,

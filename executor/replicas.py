@@ -41,6 +41,8 @@ from sparklog.executor.partitions.settings import TopicSettings
 from sparklog.executor.partitions.storage_failures import StorageFailures
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.partitions.traffic import BrokerTraffic, TrafficMeters
+from sparklog.executor.tiering.remote_log_manager import RemoteLogManager
+from sparklog.executor.tiering.segment_copies import remove_left_files
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.node.calling.insider import STRANGER, Insider
@@ -49,6 +51,7 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metrics import server
 from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.remote_log.opened_store import open_store
 from sparklog.node.security.inside import ApplicationSecret
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
@@ -68,6 +71,8 @@ class ClusterMembership:
     """Asked, with the monotonic time in milliseconds, before anything is done as a leader."""
     secret: ApplicationSecret | None = None
     """By which other brokers know this one; None if they do not ask."""
+    owner_epoch: int | None = None
+    """That of this application in the object store of the tier; None without one."""
 
     def insider(self, config: BrokerConfig) -> Insider:
         """Return the settings of connections to other brokers."""
@@ -197,7 +202,11 @@ class Replicas:
         )
         self.directory_moves = DirectoryMoves(self._copy_services(broker_id))
         self._counts = PartitionCounts()
+        self.remote_log = _remote_log_manager(membership, table, config, self.metrics)
+        """The tier of the partitions led here; None without an object store."""
+        tier = () if self.remote_log is None else (self.remote_log,)
         self.listeners: list[RoleListener[Replica]] = [
+            *tier,
             self._fetchers,
             self._isr_checks,
             self._producer_loads,
@@ -226,6 +235,7 @@ class Replicas:
         self.subscribers: Sequence[MetadataSubscriber] = (
             self.replication_quotas,
             self._roles,
+            *tier,
             self._upkeep,
             self._fetchers,
             self.coordinators,
@@ -266,6 +276,9 @@ class Replicas:
         await self.store.load(
             lambda topic: self._settings.defaults.log, self._config.num_recovery_threads_per_data_dir
         )
+        if self.remote_log is not None:
+            paths = [directory.path for directory in self.store.online]
+            await asyncio.get_running_loop().run_in_executor(self.executor, remove_left_files, paths)
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -279,6 +292,8 @@ class Replicas:
         self._isr_checks.tick(now_ms)
         self._roles.tick(now_ms)
         self._upkeep.tick(now_ms)
+        if self.remote_log is not None:
+            self.remote_log.tick(now_ms)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         self.directory_moves.directory_failed(directory)
@@ -293,6 +308,8 @@ class Replicas:
         await self.directory_moves.stop()
         for replica in self.table:
             replica.stop()
+        if self.remote_log is not None:
+            await self.remote_log.stop()
         self.delayed.expire_all()
         await self.transaction_verifier.close()
         await self._producer_loads.stop()
@@ -312,6 +329,15 @@ class Replicas:
         self._upkeep.close()
         self._threads.shutdown()
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)
+
+
+def _remote_log_manager(
+    membership: ClusterMembership, table: PartitionTable, config: BrokerConfig, metrics: MetricRegistry
+) -> RemoteLogManager | None:
+    if config.remote_uri is None or membership.owner_epoch is None:
+        return None
+    store = open_store(config.remote_uri, config.remote_options)
+    return RemoteLogManager(membership.broker_id, store, membership.owner_epoch, table, config, metrics)
 
 
 def _transaction_verifier(

@@ -105,6 +105,7 @@ async def _serve(arguments: dict[str, Any]) -> None:
         config=BrokerConfig.from_mapping(arguments["config"]),
         directories=[Path(directory) for directory in arguments["directories"]],
         host_name="127.0.0.1",
+        owner_epoch=arguments["owner_epoch"],
     )
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):

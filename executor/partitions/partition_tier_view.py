@@ -4,6 +4,7 @@ from typing import Protocol
 
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.protocol.types import Offset
 
 
 class PartitionTierView(Protocol):
@@ -15,6 +16,10 @@ class PartitionTierView(Protocol):
     @property
     def manifest(self) -> Manifest:
         """The newest that is in the store."""
+
+    @property
+    def tiered_end_offset(self) -> Offset | None:
+        """The offset below which the local log may drop records, or clean them; None for nothing at all."""
 
     @property
     def store(self) -> ObjectStore: ...

@@ -116,6 +116,11 @@ class Replica:
         """The end of the records for read_committed consumers."""
         return self.log.last_stable_offset(self.progress.high_watermark)
 
+    @property
+    def tiered_end_offset(self) -> Offset | None:
+        """The offset below which local retention may delete records; None if that is not known."""
+        return None if self.tier is None else self.tier.tiered_end_offset
+
     # --- roles ----------------------------------------------------------------------------------
 
     def lead(
@@ -347,6 +352,7 @@ class Replica:
         end_offset = self.log.log_end_offset
         self.handle(LogRestarted(end_offset, self._host.now_ms()))
         self.log_start_offset_moved()
+        self.load_producers()
 
     # --- following ------------------------------------------------------------------------------
 
@@ -372,10 +378,10 @@ class Replica:
         finally:
             self.progress.high_watermark = following.high_watermark
         self._host.traffic.replication_bytes_in += len(records)
-        self._load_producers()
+        self.load_producers()
         return advice
 
-    def _load_producers(self) -> None:
+    def load_producers(self) -> None:
         """Start to load the producers if the log was truncated.
 
         Until then nothing is fetched, and if this replica leads meanwhile it serves no request: it would take
@@ -448,7 +454,7 @@ class Replica:
             self.log.cut_at(damage.first_offset, damage.reason)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
-        self._load_producers()
+        self.load_producers()
         self.progress.high_watermark = _within(self.log, self.high_watermark)
 
     def _not_leader(self) -> KafkaError:

@@ -45,8 +45,8 @@ class TierState(NamedTuple):
     """The largest, not the sum."""
 
     def plus(self, other: "TierState") -> "TierState":
-        summed = (mine + others for mine, others in zip(self[:-1], other[:-1], strict=True))
-        return TierState(*summed, max(self.copy_lag_ms, other.copy_lag_ms))
+        summed = TierState._make(mine + others for mine, others in zip(self, other, strict=True))
+        return summed._replace(copy_lag_ms=max(self.copy_lag_ms, other.copy_lag_ms))
 
 
 class TierError(NamedTuple):

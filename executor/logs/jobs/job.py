@@ -70,6 +70,10 @@ class HostedReplica(HostedLog, Protocol):
     @property
     def settings(self) -> FlushSettings: ...
 
+    @property
+    def tiered_end_offset(self) -> Offset | None:
+        """The end of what the tier has, below which local retention may delete; None if that is not known."""
+
     def fail_if_storage(self, error: BaseException) -> None: ...
 
     def log_start_offset_moved(self) -> None: ...

@@ -59,7 +59,10 @@ def _let_go_of_old(replica: HostedReplica, wall_ms: int) -> None:
     start_before = replica.log.log_start_offset
     try:
         replica.log.delete_old_segments(
-            wall_ms, replica.high_watermark, only_below_start=replica.leadership is None
+            wall_ms,
+            replica.high_watermark,
+            only_below_start=replica.leadership is None,
+            tiered_end=replica.tiered_end_offset,
         )
     except (KafkaError, OSError) as error:
         replica.fail_if_storage(error)

@@ -160,6 +160,10 @@ class PartitionTier:
         """Return the last error of the store that was not followed by a success."""
         return self._manifest_retries.error or self._writes.retries.error or self._deletion_retries.error
 
+    def copy_lag_ms(self, now_ms: int) -> int:
+        """Return for how long the oldest record that is not in the tier could have been; 0 for none."""
+        return self._uncopied.age_ms(now_ms)
+
     def is_copied(self, log: LogFacts) -> bool:
         """Return whether everything in the log is in the tier."""
         return not self._must_read and (self.copied_to or 0) >= log.log_end_offset

@@ -35,6 +35,10 @@ class UncopiedRecords:
         while self._marks and self._marks[0][0] <= end_offset:
             self._marks.popleft()
 
+    def age_ms(self, now_ms: int) -> int:
+        """Return for how long the oldest record has been without a copy; 0 for none."""
+        return now_ms - self._marks[0][1] if self._marks else 0
+
     def is_due(self, now_ms: int, max_lag_ms: int) -> bool:
         """Return whether the oldest record would wait for too long without a copy."""
         return bool(self._marks) and now_ms - self._marks[0][1] >= max_lag_ms - max_lag_ms // _MARKS_A_LAG

@@ -131,6 +131,7 @@ class Brokers:
                 broker_id=broker_id,
                 broker_epoch=lambda: broker.broker_epoch,
                 holds_lease=lambda now_ms: broker.holds_lease,
+                owner_epoch=1,
             ),
             ControllerRequests(
                 isr_proposer=_Proposer(self, broker_id),

@@ -1,0 +1,87 @@
+"""Beginning a led log again where its tier ends (`AdoptTier`), before the leader serves anything.
+
+On the loop, since it changes the log; only what comes from the store is waited for. The tier's records are
+brought back as local segments where coordinators and the cleaner read them: of compacted topics.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Final
+
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.tiering.copy_threads import CopyThreads
+from sparklog.executor.tiering.machine.events import AdoptTier
+from sparklog.executor.tiering.remote_rows import batches_of
+from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+_LOADING_POLL_S: Final = 0.02
+
+
+async def producers_of(store: ObjectStore, manifest: Manifest) -> bytes | None:
+    """Return the producer snapshot at the manifest's end; None if there are no producers.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    return None if manifest.producers is None else (await store.get(manifest.producers)).data
+
+
+class TierAdoption:
+    def __init__(self, store: ObjectStore, threads: CopyThreads) -> None:
+        self._store = store
+        self._threads = threads
+
+    async def adopt(self, replica: Replica, effect: AdoptTier) -> None:
+        """Begin the replica's log again at the manifest's end, in the same leadership.
+
+        Raises:
+            StoreError: the tier cannot be read.
+            KafkaError, OSError: of the local log.
+        """
+        manifest = effect.manifest
+        producers = await producers_of(self._store, manifest)
+        end_offset_before = replica.log.log_end_offset
+        if effect.bring_back:
+            await self._bring_back(replica, manifest, producers)
+        else:
+            replica.log.adopt(
+                leader_epochs=manifest.leader_epochs,
+                producers=producers,
+                log_start_offset=manifest.log_start_offset,
+                end_offset=manifest.end_offset,
+                now_ms=wall_clock_ms(),
+            )
+        replica.restart_at_log_end()
+        logger.warning(
+            "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d. "
+            "Records that were acknowledged later than %s may be lost",
+            replica,
+            manifest.end_offset,
+            replica.leader_epoch,
+            end_offset_before,
+            datetime.fromtimestamp(manifest.written_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        )
+
+    async def _bring_back(self, replica: Replica, manifest: Manifest, producers: bytes | None) -> None:
+        """Make the tier's records the local log.
+
+        A crash leaves a shorter log than the tier's, which is adopted again.
+        """
+        log = replica.log
+        log.truncate_fully_and_start_at(manifest.log_start_offset)
+        replica.load_producers()
+        while log.loading is not None:  # noqa: ASYNC110  (only of a log that a truncation has cut before)
+            await asyncio.sleep(_LOADING_POLL_S)
+        groups = batches_of(self._store, self._threads, manifest.segments, manifest.leader_epochs)
+        async for group in groups:
+            for header, records in zip(group.parts[::2], group.parts[1::2], strict=True):
+                log.append_as_follower(b"".join((header, records)), wall_clock_ms())
+                await asyncio.sleep(0)
+        log.skip_to(manifest.end_offset, wall_clock_ms())
+        log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
+        await self._threads.run(log.flush)
