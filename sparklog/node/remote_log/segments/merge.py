@@ -1,0 +1,65 @@
+"""Several remote segments, neighbours of one partition, written as one.
+
+A piece that was copied because it was due, not because it was full, is small: many of them cost requests and
+footers. Their records are read row group by row group, so that memory is bounded by one. Of a segment only
+the records in [base_offset, end_offset) of its manifest count.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+
+from sparklog.node.remote_log.machine.manifest import RemoteSegment
+from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_writer import SegmentWriter, WrittenSegment
+
+
+async def merge_segments(
+    store: ObjectStore,
+    segments: Sequence[RemoteSegment],
+    path: Path,
+    *,
+    topic: str,
+    topic_id: UUID,
+    partition: int,
+    executor: Executor | None = None,
+) -> WrittenSegment:
+    """Write the records of consecutive segments to a new file; `executor` has the threads for it.
+
+    A failure removes the file.
+
+    Raises:
+        CorruptSegmentError: an object is not the segment that the manifest names.
+        ObjectMissingError: another leader has merged them, or deleted them by retention.
+        StoreRefusedError, StoreUnavailableError: as the store raises them.
+        FileExistsError: `path` exists.
+    """
+    loop = asyncio.get_running_loop()
+    with SegmentWriter.open(path, topic=topic, topic_id=topic_id, partition=partition) as writer:
+
+        def add(data: bytes, footer: SegmentFooter, index: int, segment: RemoteSegment) -> None:
+            rows = row_group_rows(
+                data, footer, index, start_offset=segment.base_offset, end_offset=segment.end_offset
+            )
+            for batch in _batches(rows):
+                writer.write(batch)
+
+        for segment in segments:
+            footer = await read_footer(store, segment.name, segment.size_bytes)
+            for index, group in enumerate(footer.row_groups):
+                if segment.base_offset <= group.last_offset and group.first_offset < segment.end_offset:
+                    data = await store.get_range(segment.name, group.start, group.end)
+                    await loop.run_in_executor(executor, add, data, footer, index, segment)
+        return await loop.run_in_executor(executor, writer.finish)
+
+
+def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
+    """Return a table's rows in as few pieces as there are."""
+    batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
+    return batches
