@@ -1,0 +1,1 @@
+"""Decisions about remote reads, without I/O."""

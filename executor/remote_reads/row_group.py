@@ -1,0 +1,159 @@
+"""One row group of a remote segment: its batches in a memory file, and reads of them."""
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from sparklog.executor.remote_reads.memory_file import MemoryFile
+from sparklog.node.storage.file_region import Buffer, FileRegion
+from sparklog.node.storage.results import ReadResult
+from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
+from sparklog.protocol.records.batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    check_crc,
+    header_bytes,
+    read_header,
+)
+from sparklog.protocol.records.builder import read_records
+from sparklog.protocol.types import Offset, TimestampMs
+
+_WRITTEN_AT_ONCE: Final = 64
+"""Batches of one system call."""
+_MOST_OFFSETS: Final = 2**31 - 1
+"""Of one batch."""
+
+
+class RowGroup:
+    __slots__ = ("_last_offsets", "_max_timestamps", "_positions", "file")
+
+    def __init__(
+        self,
+        file: MemoryFile,
+        last_offsets: Sequence[Offset],
+        positions: Sequence[int],
+        max_timestamps: Sequence[TimestampMs],
+    ) -> None:
+        self.file: Final = file
+        self._last_offsets = last_offsets
+        """Of each batch, inclusive."""
+        self._positions = positions
+        """Of each batch in the file, and of the end."""
+        self._max_timestamps = max_timestamps
+
+    @classmethod
+    def write(cls, batches: Iterable[Sequence[Buffer]], name: str) -> "RowGroup":
+        """Write batches, at least one, to a memory file. Blocks.
+
+        Each is given in parts, the header first.
+
+        Raises:
+            OSError: there is no memory or no descriptor.
+        """
+        file = MemoryFile(name)
+        last_offsets: list[Offset] = []
+        positions: list[int] = []
+        max_timestamps: list[TimestampMs] = []
+        waiting: list[Buffer] = []
+        position = 0
+        for parts in batches:
+            header = read_header(parts[0])
+            last_offsets.append(header.last_offset)
+            positions.append(position)
+            max_timestamps.append(header.max_timestamp if header.record_count else -1)
+            position += header.size_bytes
+            waiting += parts
+            if len(last_offsets) % _WRITTEN_AT_ONCE == 0:
+                file.append(waiting)
+                waiting = []
+        file.append(waiting)
+        assert last_offsets, "a row group has a batch"
+        return cls(file, last_offsets, (*positions, position), max_timestamps)
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset after the last batch."""
+        return self._last_offsets[-1] + 1
+
+    @property
+    def size_bytes(self) -> int:
+        return self.file.length
+
+    def read(self, offset: Offset, *, max_bytes: int, min_one_batch: bool) -> ReadResult:
+        """Return whole batches from the first one that ends at `offset` or later.
+
+        At most `max_bytes`, unless `min_one_batch` and the first batch alone is larger. No region without
+        room, or from `end_offset` on.
+        """
+        first = bisect_left(self._last_offsets, offset)
+        if first == len(self._last_offsets):
+            return ReadResult(None, offset)
+        start = self._positions[first]
+        end = bisect_right(self._positions, start + max_bytes) - 1
+        if end <= first:
+            if not min_one_batch:
+                return ReadResult(None, offset)
+            end = first + 1
+        region = FileRegion(self.file, start, self._positions[end] - start)
+        return ReadResult(region, self._last_offsets[end - 1] + 1)
+
+    def first_at_or_after(self, timestamp_ms: TimestampMs, from_offset: Offset) -> OffsetAndTimestamp | None:
+        """Return the first record from `from_offset` on that is not earlier than `timestamp_ms`. Blocks."""
+        for number in range(bisect_left(self._last_offsets, from_offset), len(self._last_offsets)):
+            if self._max_timestamps[number] >= timestamp_ms:
+                for found in self._records(number, from_offset):
+                    if found.timestamp_ms is not None and found.timestamp_ms >= timestamp_ms:
+                        return found
+        return None
+
+    def latest(self, from_offset: Offset) -> OffsetAndTimestamp | None:
+        """Return the first of the records from `from_offset` on with the largest timestamp. Blocks."""
+        best: OffsetAndTimestamp | None = None
+        largest = -1
+        for number in range(bisect_left(self._last_offsets, from_offset), len(self._last_offsets)):
+            if self._max_timestamps[number] > largest:
+                for found in self._records(number, from_offset):
+                    if found.timestamp_ms is not None and found.timestamp_ms > largest:
+                        best, largest = found, found.timestamp_ms
+        return best
+
+    def _records(self, number: int, from_offset: Offset) -> Iterator[OffsetAndTimestamp]:
+        position = self._positions[number]
+        batch = os.pread(self.file.fileno(), self._positions[number + 1] - position, position)
+        header = read_header(batch)
+        check_crc(batch, 0, header)
+        epoch = None if header.partition_leader_epoch < 0 else header.partition_leader_epoch
+        for record in read_records(batch, header):
+            if record.offset is not None and record.offset >= from_offset:
+                yield OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch)
+
+
+def gap_region(start: Offset, end: Offset) -> FileRegion:
+    """Return a batch without records that covers [start, end), as compaction leaves them in a log.
+
+    By it the position of a reader passes offsets that have no record.
+    """
+    header = BatchHeader(
+        base_offset=start,
+        batch_length=HEADER_BYTES - LENGTH_OVERHEAD,
+        partition_leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=min(end - start, _MOST_OFFSETS) - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
+    file = MemoryFile(f"offsets {start} to {end - 1}")
+    file.append([header_bytes(header, b"")])
+    return FileRegion(file, 0, file.length)
