@@ -14,13 +14,9 @@ from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
 from typing import Final, NamedTuple
 
-from sparklog.node.remote_log.object_store import (
-    ObjectMissingError,
-    StoreError,
-    StoreRefusedError,
-)
+from sparklog.node.remote_log.object_store import ObjectMissingError, StoreError, StoreRefusedError
+from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import CorruptBatchError
 
 logger = logging.getLogger(__name__)
 
@@ -191,10 +187,10 @@ class Loads:
                     await look_up()
             except (ObjectMissingError, StoreRefusedError) as error:
                 raise _storage_error(error) from error
-            except CorruptBatchError:
-                # Of the object, or of its way here.
+            except CorruptSegmentError as error:
+                # Damage of the object, or on its way here.
                 if monotonic() + back_off_s > until_s:
-                    raise
+                    raise KafkaError(ErrorCode.corrupt_message, str(error)) from error
             except (StoreError, OSError, TimeoutError) as error:
                 if monotonic() + back_off_s > until_s:
                     raise _storage_error(error) from error

@@ -2,11 +2,12 @@
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sparklog.executor.remote_reads.memory_file import MemoryFile
-from sparklog.node.storage.file_region import Buffer, FileRegion
+from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup
+from sparklog.node.storage.file_region import FileRegion
 from sparklog.node.storage.results import ReadResult
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
 from sparklog.protocol.records.batch import (
@@ -24,8 +25,6 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.records.builder import read_records
 from sparklog.protocol.types import Offset, TimestampMs
 
-_WRITTEN_AT_ONCE: Final = 64
-"""Batches of one system call."""
 _MOST_OFFSETS: Final = 2**31 - 1
 """Of one batch."""
 
@@ -48,33 +47,21 @@ class RowGroup:
         self._max_timestamps = max_timestamps
 
     @classmethod
-    def write(cls, batches: Iterable[Sequence[Buffer]], name: str) -> "RowGroup":
-        """Write batches, at least one, to a memory file. Blocks.
-
-        Each is given in parts, the header first.
+    def write(cls, encoded: EncodedRowGroup, name: str) -> "RowGroup":
+        """Write the batches of a row group, at least one, to a memory file.
 
         Raises:
             OSError: there is no memory or no descriptor.
         """
         file = MemoryFile(name)
-        last_offsets: list[Offset] = []
-        positions: list[int] = []
-        max_timestamps: list[TimestampMs] = []
-        waiting: list[Buffer] = []
-        position = 0
-        for parts in batches:
-            header = read_header(parts[0])
-            last_offsets.append(header.last_offset)
-            positions.append(position)
-            max_timestamps.append(header.max_timestamp if header.record_count else -1)
-            position += header.size_bytes
-            waiting += parts
-            if len(last_offsets) % _WRITTEN_AT_ONCE == 0:
-                file.append(waiting)
-                waiting = []
-        file.append(waiting)
-        assert last_offsets, "a row group has a batch"
-        return cls(file, last_offsets, (*positions, position), max_timestamps)
+        file.append(encoded.parts)
+        positions = encoded.positions
+        return cls(
+            file,
+            [batch.last_offset for batch in positions],
+            [*(batch.position for batch in positions), encoded.size_bytes],
+            [batch.max_timestamp_ms for batch in positions],
+        )
 
     @property
     def end_offset(self) -> Offset:

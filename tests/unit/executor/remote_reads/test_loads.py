@@ -12,8 +12,8 @@ from sparklog.node.remote_log.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import CorruptBatchError
 
 
 class LookUp:
@@ -76,7 +76,7 @@ def test_load_that_fails_for_a_moment_is_tried_again() -> None:
 
     async def test() -> None:
         loads = loads_at([0])
-        look_up = LookUp(StoreUnavailableError("503"), CorruptBatchError("a page's CRC"))
+        look_up = LookUp(StoreUnavailableError("503"), CorruptSegmentError("a page's CRC"))
         look_up.may_end.set()
         load = loads.begin("key", look_up)
         await loads.until_ended(load)
@@ -91,7 +91,7 @@ def test_load_that_fails_for_a_moment_is_tried_again() -> None:
         (StoreUnavailableError("no route"), ErrorCode.kafka_storage_error, True),
         (StoreRefusedError("no permission"), ErrorCode.kafka_storage_error, False),
         (ObjectMissingError("gone"), ErrorCode.kafka_storage_error, False),
-        (CorruptBatchError("a page's CRC"), ErrorCode.corrupt_message, True),
+        (CorruptSegmentError("a page's CRC"), ErrorCode.corrupt_message, True),
         (OSError("no memory"), ErrorCode.kafka_storage_error, True),
         (RuntimeError("a mistake"), ErrorCode.unknown_server_error, False),
     ],

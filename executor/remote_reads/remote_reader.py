@@ -1,0 +1,305 @@
+"""Reads of records that only the object store has, for a broker's consumers.
+
+An offset leads to a segment of the manifest, by the segment's footer (read once, then cached) to a row group,
+and by one ranged GET to the group's records. Another thread makes batches of them, in a memory file that
+is cached and sent from as a log file is. A read that finds its group in memory returns at once; any other
+returns the `Load` to wait for, after which it is made again. Whatever a manifest names is committed, so no
+high watermark limits these reads, and none of it is of an aborted transaction.
+
+While a reader reads on sequentially, the group after its own is loaded too where there is room.
+
+Belongs to the event loop. Order for the caller: `close` when no more reads come.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from sparklog.executor.remote_reads.footer_cache import FooterCache
+from sparklog.executor.remote_reads.loads import Load, Loads
+from sparklog.executor.remote_reads.machine.row_group_cache import RowGroupCache
+from sparklog.executor.remote_reads.machine.sequential_reads import SequentialReads
+from sparklog.executor.remote_reads.memory_file import MemoryFiles
+from sparklog.executor.remote_reads.row_group import RowGroup
+from sparklog.node.metrics.histogram import SECONDS, Histogram
+from sparklog.node.rates import QuotaWindows, SimpleRate
+from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, RemoteSegment
+from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.row_group_batches import row_group_batches
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
+from sparklog.node.storage.file_region import FileRegion
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import Offset
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+FOOTER_BYTES: Final = 8 * 1024 * 1024
+"""Memory for footers, some kilobytes each."""
+_BATCH_BYTES: Final = 256 * 1024
+"""A fetch of 1 MiB, the clients' default, is filled by whole batches of this size."""
+_RECORD_OVERHEAD_BYTES: Final = 10
+"""What a record takes in a batch beside its key, value and headers, at most as a rule."""
+_QUOTA_WINDOWS: Final = QuotaWindows(samples=11, window_ms=1_000)
+"""Kafka's remote.log.manager.fetch.quota.window.num and .size.seconds."""
+
+
+class Tier(Protocol):
+    """The tier of one partition, as `PartitionTierView`."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+    @property
+    def store(self) -> ObjectStore: ...
+
+
+class RowGroupKey(NamedTuple):
+    segment: str
+    row_group: int
+    start: Offset
+    """Records from here to `end` count."""
+    end: Offset
+
+
+class _Place(NamedTuple):
+    """A row group, and what is needed to load it."""
+
+    key: RowGroupKey
+    store: ObjectStore
+    footer: SegmentFooter
+    leader_epochs: tuple[EpochStart, ...]
+
+
+class RemoteRead(NamedTuple):
+    """With neither part there is no room for the first batch, or too many look-ups wait."""
+
+    region: FileRegion | None = None
+    load: Load | None = None
+    """The look-up after which the read can be made again."""
+
+
+class RemoteReader:
+    def __init__(
+        self,
+        *,
+        cache_bytes: int,
+        max_wait_ms: int,
+        now_ms: Callable[[], int],
+        max_bytes_per_second: int | None = None,
+        footer_bytes: int = FOOTER_BYTES,
+    ) -> None:
+        """Keep `cache_bytes` of batches in memory; read `max_bytes_per_second` from the store (None: any)."""
+        self.max_wait_ms: Final = max_wait_ms
+        """How long a fetch waits for the store."""
+        self.max_bytes_per_second = max_bytes_per_second
+        self.load_times = Histogram(SECONDS, unit=1_000)
+        self._now_ms = now_ms
+        self._loads = Loads(now_ms, retried_within_ms=max_wait_ms // 2)
+        self._cache: RowGroupCache[RowGroupKey, RowGroup] = RowGroupCache(cache_bytes)
+        self._footers = FooterCache(footer_bytes)
+        self._sequential = SequentialReads()
+        self._rate = SimpleRate(_QUOTA_WINDOWS)
+        loop = asyncio.get_running_loop()
+        self._files = MemoryFiles(lambda: _call_in(loop, self._loads.go_on))
+        # One thread: what a decoding takes of memory is bounded, and the loop keeps a core to itself.
+        self._decoder = ThreadPoolExecutor(1, "sparklog-remote-log-reader")
+
+    async def close(self) -> None:
+        await self._loads.close()
+        self._cache.clear()
+        self._decoder.shutdown(wait=False)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The batches in memory: cached, or evicted and still being sent."""
+        return self._files.size_bytes
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(
+        self, partition: Hashable, tier: Tier, offset: Offset, *, max_bytes: int, min_one_batch: bool
+    ) -> RemoteRead | None:
+        """Return whole batches from the first that ends at `offset` or later; None if there is no such batch.
+
+        At most `max_bytes`, unless `min_one_batch` and the first batch alone is larger.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE: a look-up of it has failed lately.
+        """
+        place = self._place(tier, offset)
+        if not isinstance(place, _Place):
+            return place
+        now_ms = self._now_ms()
+        group = self._cache.get(place.key, now_ms)
+        if group is None:
+            return RemoteRead(load=self._loads.get(place.key) or self._load(place))
+        result = group.read(offset, max_bytes=max_bytes, min_one_batch=min_one_batch)
+        if result.region is not None:
+            if result.next_offset >= group.end_offset:
+                self._cache.read_to_end(place.key)
+            if self._sequential.read(partition, offset, result.next_offset):
+                self._read_ahead(tier, group.end_offset)
+        return RemoteRead(region=result.region)
+
+    def _place(self, tier: Tier, offset: Offset) -> "_Place | RemoteRead | None":
+        """Return the row group that is read next, or the look-up of its footer."""
+        manifest = tier.manifest
+        segments = manifest.segments
+        first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+        for segment in segments[first:]:
+            if segment.end_offset <= offset or not segment.record_count:
+                continue
+            footer = self._footers.get(segment.name)
+            if footer is None:
+                key = segment.name
+                return RemoteRead(load=self._loads.get(key) or self._load_footer(tier.store, segment))
+            sought = max(offset, segment.base_offset)
+            number = footer.group_with(sought)
+            if number is not None:
+                place = _place_of(tier, segment, footer, number)
+                if sought < place.key.end:
+                    return place
+        return None
+
+    def _read_ahead(self, tier: Tier, offset: Offset) -> None:
+        try:
+            place = self._place(tier, offset)
+            if (
+                isinstance(place, _Place)
+                and place.key not in self._cache
+                and self._loads.get(place.key) is None
+                and not self._loads.waiting_count
+            ):
+                self._load(place, is_read_ahead=True)
+        except KafkaError:
+            logger.debug("no read-ahead at offset %d: its look-up has failed lately", offset)
+
+    # --- searching ------------------------------------------------------------------------------
+
+    async def footer(self, tier: Tier, segment: RemoteSegment) -> SegmentFooter:
+        """Return a segment's footer.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        while (footer := self._footers.get(segment.name)) is None:
+            await self._loads.until_ended(
+                self._loads.get(segment.name) or self._load_footer(tier.store, segment)
+            )
+        return footer
+
+    async def row_group(self, tier: Tier, segment: RemoteSegment, number: int) -> RowGroup | None:
+        """Return a row group of a segment; None if none of its records counts.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        place = _place_of(tier, segment, await self.footer(tier, segment), number)
+        if place.key.start >= place.key.end:
+            return None
+        while (group := self._cache.get(place.key, self._now_ms())) is None:
+            await self._loads.until_ended(self._loads.get(place.key) or self._load(place))
+        return group
+
+    async def beside(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a function in the thread that decodes row groups."""
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, function, *arguments)
+
+    # --- loading --------------------------------------------------------------------------------
+
+    def _load(self, place: _Place, *, is_read_ahead: bool = False) -> Load | None:
+        key = place.key
+        may_load: Callable[[], bool] = partial(self._may_load, place, is_read_ahead=is_read_ahead)
+        if is_read_ahead:
+            if not may_load():
+                return None
+            may_load = _yes
+        load = self._loads.begin(key, partial(self._look_up, place), may_load)
+        if load is None:
+            self._cache.abandon(key)
+        elif not load.ended:
+            load.wait(partial(self._cache.abandon, key))
+        return load
+
+    def _load_footer(self, store: ObjectStore, segment: RemoteSegment) -> Load | None:
+        return self._loads.begin(segment.name, partial(self._look_up_footer, store, segment))
+
+    def _may_load(self, place: _Place, *, is_read_ahead: bool) -> bool:
+        """Return whether quota and memory allow a load, and take its part of them."""
+        now_ms = self._now_ms()
+        bound = self.max_bytes_per_second
+        if bound is not None and self._rate.rate(now_ms) > bound:
+            return False
+        summary = place.footer.row_groups[place.key.row_group]
+        sending_bytes = self.memory_bytes - self._cache.cached_bytes
+        if not self._cache.reserve(
+            place.key,
+            summary.raw_bytes + summary.record_count * _RECORD_OVERHEAD_BYTES,
+            now_ms,
+            sending_bytes=sending_bytes,
+            is_read_ahead=is_read_ahead,
+        ):
+            return False
+        self._rate.record(summary.end - summary.start, now_ms)
+        return True
+
+    async def _look_up(self, place: _Place) -> None:
+        key = place.key
+        began_s = perf_counter()
+        summary = place.footer.row_groups[key.row_group]
+        data = await place.store.get_range(key.segment, summary.start, summary.end)
+        group = await asyncio.get_running_loop().run_in_executor(self._decoder, _decode, place, data)
+        self._files.add(group.file)
+        self._cache.put(key, group, group.size_bytes, self._now_ms())
+        self.load_times.record(perf_counter() - began_s)
+
+    async def _look_up_footer(self, store: ObjectStore, segment: RemoteSegment) -> None:
+        footer = await read_footer(store, segment.name, segment.size_bytes)
+        if self._footers.get(segment.name) is None:
+            self._footers.put(footer)
+
+
+def _place_of(tier: Tier, segment: RemoteSegment, footer: SegmentFooter, number: int) -> _Place:
+    summary = footer.row_groups[number]
+    start = max(summary.first_offset, segment.base_offset)
+    end = min(summary.last_offset + 1, segment.end_offset)
+    key = RowGroupKey(segment.name, number, start, end)
+    return _Place(key, tier.store, footer, tier.manifest.leader_epochs)
+
+
+def _decode(place: _Place, data: bytes) -> RowGroup:
+    """Make batches of a row group's bytes, in the decoder's thread."""
+    key = place.key
+    encoded = row_group_batches(
+        data,
+        place.footer,
+        key.row_group,
+        start_offset=key.start,
+        end_offset=key.end,
+        leader_epochs=place.leader_epochs,
+        max_batch_bytes=_BATCH_BYTES,
+    )
+    if not encoded.positions:
+        raise CorruptSegmentError(f"{key.segment}: row group {key.row_group} has none of its records")
+    return RowGroup.write(encoded, f"{key.segment}#{key.row_group}")
+
+
+def _base_offset(segment: RemoteSegment) -> Offset:
+    return segment.base_offset
+
+
+def _yes() -> bool:
+    return True
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback)
