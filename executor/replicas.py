@@ -41,6 +41,7 @@ from sparklog.executor.partitions.settings import TopicSettings
 from sparklog.executor.partitions.storage_failures import StorageFailures
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.partitions.traffic import BrokerTraffic, TrafficMeters
+from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.executor.tiering.remote_log_manager import RemoteLogManager
 from sparklog.executor.tiering.segment_copies import remove_left_files
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
@@ -191,6 +192,8 @@ class Replicas:
             self._fetchers.add,
             threads.background,
         )
+        self.remote_reader = _remote_reader(config)
+        """Reads records that only the object store has; None without one."""
         self.coordinators = Coordinators(
             broker_id,
             config,
@@ -308,9 +311,11 @@ class Replicas:
         await self.directory_moves.stop()
         for replica in self.table:
             replica.stop()
+        self.delayed.expire_all()
+        if self.remote_reader is not None:
+            await self.remote_reader.close()
         if self.remote_log is not None:
             await self.remote_log.stop()
-        self.delayed.expire_all()
         await self.transaction_verifier.close()
         await self._producer_loads.stop()
         await self._upkeep.stop()
@@ -338,6 +343,17 @@ def _remote_log_manager(
         return None
     store = open_store(config.remote_uri, config.remote_options)
     return RemoteLogManager(membership.broker_id, store, membership.owner_epoch, table, config, metrics)
+
+
+def _remote_reader(config: BrokerConfig) -> RemoteReader | None:
+    if config.remote_uri is None:
+        return None
+    return RemoteReader(
+        cache_bytes=config.remote_cache_bytes,
+        max_wait_ms=config.remote_fetch_max_wait_ms,
+        now_ms=monotonic_ms,
+        max_bytes_per_second=config.remote_log_fetch_max_bytes_per_second,
+    )
 
 
 def _transaction_verifier(

@@ -93,6 +93,7 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             max_response_bytes=config.fetch_max_bytes,
             leader_quota=replicas.replication_quotas.leader,
             consumer_quota=quotas.consumer,
+            remote=replicas.remote_reader,
         ).handle,
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(table).handle,

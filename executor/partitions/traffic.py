@@ -44,10 +44,13 @@ class TopicTraffic:
         "bytes_rejected",
         "failed_fetches",
         "failed_produces",
+        "failed_remote_fetches",
         "fetches",
         "is_noted",
         "messages_in",
         "produces",
+        "remote_bytes_out",
+        "remote_fetches",
         "topic",
     )
 
@@ -60,6 +63,7 @@ class TopicTraffic:
         self.is_noted = False
         self.messages_in = self.bytes_in = self.bytes_out = self.bytes_rejected = 0
         self.produces = self.fetches = self.failed_produces = self.failed_fetches = 0
+        self.remote_bytes_out = self.remote_fetches = self.failed_remote_fetches = 0
 
     def produced(self, message_count: int, byte_count: int) -> None:
         self.produces += 1
@@ -94,6 +98,13 @@ class TopicTraffic:
             self.failed_fetches += 1
         if not self.is_noted:
             self._note()
+
+    def fetched_remotely(self, byte_count: int, error_code: ErrorCode) -> None:
+        """Count the part of a fetch, `fetched` too, that only the object store has."""
+        self.remote_fetches += 1
+        self.remote_bytes_out += byte_count
+        if error_code is not ErrorCode.none:
+            self.failed_remote_fetches += 1
 
     def _note(self) -> None:
         self.is_noted = True

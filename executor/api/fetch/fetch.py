@@ -3,8 +3,9 @@
 Records leave as regions of the log's files, without passing through Python. A request is answered when it
 has found enough (`fetch_progress.py`), or after `max_wait_ms`; until then it waits as its context's
 `waiting`. Another thread reads from the disk: index pages and batch headers before the records are looked
-for again, and the records before the answer leaves. Only partitions that have changed since the last
-answer are read and reported. Versions 4 to 18; from 13 on topics
+for again, and the records before the answer leaves. Records that only the object store has are waited for
+while there is nothing else to answer, for remote.fetch.max.wait.ms or as long as the client waits. Only
+partitions that have changed since the last answer are read and reported. Versions 4 to 18; from 13 on topics
 are named by id.
 
 A consumer gets at most the bytes that its quota allows without a wait, and an empty answer while it is
@@ -32,6 +33,8 @@ from sparklog.executor.api.fetch.partition_reads import (
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.remote_reads.loads import Load
+from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.node.quotas.machine.client_rates import RateQuota
 from sparklog.node.serving.requests import Deferred, Request, Response, Throttled
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
@@ -55,9 +58,11 @@ class DelayedFetch:
         "_deadline_ms",
         "_deferred",
         "_is_answered",
+        "_loads",
         "_may_read",
         "_params",
         "_quota",
+        "_remote_deadline_ms",
         "_services",
     )
 
@@ -82,9 +87,15 @@ class DelayedFetch:
         """The answer to complete; None while the request may still be answered at once."""
         self._bucket: int | None = None
         self._is_answered = False
+        self._loads: set[Load] = set()
+        """The look-ups in the object store that wake this request when they end."""
+        self._remote_deadline_ms = 0
+        """Until when the object store is waited for, also where the client would wait less."""
 
     def begin(self, now_ms: int) -> Any:
         """Answer now, or return a deferred answer."""
+        if self._services.remote is not None:
+            self._remote_deadline_ms = now_ms + self._services.remote.max_wait_ms
         if len(self._context.changed) > _PARTITIONS_AT_ONCE:
             return self._begin_with_many(now_ms)
         return self._settle(self._read(FetchProgress(self._params, now_ms, cached_only=True)))
@@ -116,14 +127,14 @@ class DelayedFetch:
             self._settle(self._read(FetchProgress(self._params, None, cached_only=True)))
 
     def expire(self) -> None:
-        self._deadline_ms = 0
+        self._deadline_ms = self._remote_deadline_ms = 0
         self.recheck()
 
-    def _wait(self) -> Deferred:
+    def _wait(self, deadline_ms: int) -> Deferred:
         """Wait for a change of what its context reads, until the deadline."""
         if self._context.waiting is not self:
             self._context.waiting = self
-            self._bucket = self._services.delayed.add(self, self._deadline_ms)
+            self._bucket = self._services.delayed.add(self, deadline_ms)
         return self._defer()
 
     def _defer(self) -> Deferred:
@@ -142,6 +153,9 @@ class DelayedFetch:
         """Stop waiting: the request is answered, or its client has disconnected."""
         self._is_answered = True
         self._stop_waiting()
+        for load in self._loads:
+            load.leave(self.wake)
+        self._loads.clear()
         if self._context.session_id == NO_SESSION_ID:
             # It and its partitions refer to each other, thousands of them perhaps, until it is closed.
             self._context.close()
@@ -171,16 +185,22 @@ class DelayedFetch:
         """Answer, wait for more, or do the blocking look-ups in another thread."""
         if progress.cold:
             return self._look_up(progress)
+        deadline_ms = self._deadline_ms
+        if progress.loads:
+            deadline_ms = max(deadline_ms, self._remote_deadline_ms)
         if (
             progress.is_enough
             or not self._context.partitions
-            or self._services.delayed.now_ms() >= self._deadline_ms
+            or self._services.delayed.now_ms() >= deadline_ms
         ):
             return self._answer(progress)
+        for load in progress.loads:
+            load.wait(self.wake)
+            self._loads.add(load)
         for fetched in progress.found:
             if fetched.replica is not None:
                 fetched.asked.watch(fetched.replica)
-        return self._wait()
+        return self._wait(deadline_ms)
 
     def _look_up(self, progress: FetchProgress) -> Deferred:
         """Bring index pages and batch headers into memory, then read again.
@@ -288,9 +308,13 @@ class FetchHandler:
         max_response_bytes: int,
         leader_quota: ReplicationQuota,
         consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
+        remote: RemoteReader | None = None,
     ) -> None:
-        """Answer from `table`; `consumer_quota` returns the quota of a consumer's records."""
-        self._services = FetchServices(table, delayed, executor, sessions, leader_quota)
+        """Answer from `table`, and from `remote` what only the object store has.
+
+        `consumer_quota` returns the quota of a consumer's records.
+        """
+        self._services = FetchServices(table, delayed, executor, sessions, leader_quota, remote)
         self._sessions = sessions
         self._consumer_quota = consumer_quota
         self._max_response_bytes = max_response_bytes

@@ -1,12 +1,14 @@
 """The limits of a Fetch request, and whether the records found for it suffice for an answer.
 
-Rules kept: an error or a divergence is answered at once, records when there are `min_bytes` of them, anything
-else when the deadline has passed. An answer has at most `max_bytes`, but the first batch that is found always
-goes with it, or its reader would never get past it (KIP-74). A partition is in the answer when it has
-records, or offsets other than those sent last (KIP-227); one without room is read again with the next
-request, and one whose records were sent goes to the end of the line.
+Rules kept: an error, a divergence or records of the object store are answered at once, local records when
+there are `min_bytes` of them, anything else when the deadline has passed. A partition whose records are still
+to be loaded from the object store keeps no other waiting: it is read again with the next request. An answer
+has at most `max_bytes`, but the first batch that is found always goes with it, or its reader would never get
+past it (KIP-74). A partition is in the answer when it has records, or offsets other than those sent last
+(KIP-227); one without room is read again with the next request, and one whose records were sent goes to the
+end of the line.
 
-Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
+Pure. Source: Kafka's FetchParams, DelayedFetch, DelayedRemoteFetch and FetchSession.
 """
 
 import datetime
@@ -20,6 +22,7 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 if TYPE_CHECKING:
     from sparklog.executor.api.fetch.cold_reads import ColdLookUp
     from sparklog.executor.partitions.replica import Replica
+    from sparklog.executor.remote_reads.loads import Load
     from sparklog.node.storage.file_region import FileRegion
     from sparklog.protocol.types import AbortedTransaction
 
@@ -79,8 +82,10 @@ class FetchedPartition:
         "error_code",
         "high_watermark",
         "is_behind",
+        "is_remote",
         "is_unheard",
         "last_stable_offset",
+        "load",
         "log_start_offset",
         "out_of_bytes",
         "region",
@@ -106,8 +111,12 @@ class FetchedPartition:
         self.aborted_transactions: list[AbortedTransaction] | None = None
         self.cold: ColdLookUp | None = None
         """The blocking look-up that precedes the read."""
+        self.is_remote = False
+        """The records are in the object store alone."""
+        self.load: Load | None = None
+        """The look-up in the object store that precedes the read."""
         self.out_of_bytes = False
-        """There are records, but the response had no room for them."""
+        """There are records, but the response had no room for them, or they are not in memory yet."""
 
 
 class FetchProgress:
@@ -122,6 +131,7 @@ class FetchProgress:
         "found",
         "has_records",
         "left_bytes",
+        "loads",
         "params",
     )
 
@@ -136,6 +146,8 @@ class FetchProgress:
         """The partitions there is news of."""
         self.cold: list[FetchedPartition] = []
         """Those of them that cannot be read without waiting for the disk."""
+        self.loads: list[Load] = []
+        """The look-ups in the object store after which more can be read."""
         self.left_bytes = params.max_bytes
         self.has_records = False
         self._found_bytes = 0
@@ -144,8 +156,12 @@ class FetchProgress:
     def add(self, fetched: FetchedPartition) -> None:
         size_bytes = fetched.size_bytes
         asked = fetched.asked
+        if fetched.load is not None:
+            self.loads.append(fetched.load)
         if size_bytes:
             self.has_records = True
+            if fetched.is_remote:
+                self._must_answer = True
             self._found_bytes += size_bytes
             self.left_bytes = max(0, self.left_bytes - size_bytes)
         elif fetched.error_code is not ErrorCode.none or fetched.diverging_epoch is not None:

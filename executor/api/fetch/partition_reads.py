@@ -1,7 +1,8 @@
 """Reading one partition for a Fetch: what its reader may see of the log, as regions of the log's files.
 
 A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
-end of the log; its fetch offset tells the leader what it holds.
+end of the log; its fetch offset tells the leader what it holds. Consumers are given records below the first
+local offset, too, from the object store.
 """
 
 import logging
@@ -20,9 +21,11 @@ from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.remote_reads.remote_reader import RemoteReader
+from sparklog.executor.remote_reads.row_group import gap_region
 from sparklog.node.storage.file_region import FileRegion, NotCachedError
 from sparklog.node.storage.machine.epoch_checks import fetch_divergence
-from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.types import BrokerId, Offset
 
@@ -36,6 +39,8 @@ class FetchServices(NamedTuple):
     """Reads beside the loop."""
     sessions: FetchSessions
     leader_quota: ReplicationQuota
+    remote: RemoteReader | None = None
+    """Reads records that only the object store has; None without a tier."""
 
 
 def read_partition(
@@ -86,6 +91,13 @@ def read_partition(
         limit = fetched.last_stable_offset
     else:
         limit = fetched.high_watermark
+    if broker_id is None and start <= offset < log.local_log_start_offset:
+        if _read_remotely(replica, fetched, progress, services):
+            return
+        offset = log.local_log_start_offset
+        if offset >= limit:
+            _take_remote(fetched, gap_region(asked.fetch_offset, offset), progress)
+            return
     if replica.unreadable.ranges:
         limit = replica.unreadable.limit(offset, limit)
     if offset >= limit:
@@ -127,6 +139,52 @@ def read_partition(
     fetched.region = region
     fetched.size_bytes = region.length
     fetched.is_behind = result.next_offset < end
+
+
+def _read_remotely(
+    replica: Replica, fetched: FetchedPartition, progress: FetchProgress, services: FetchServices
+) -> bool:
+    """Read records of the object store; return whether it has any from the fetch offset on.
+
+    Raises:
+        KafkaError: they cannot be read now.
+    """
+    asked = fetched.asked
+    fetched.is_remote = True
+    if services.remote is None or replica.tier is None:
+        raise KafkaError(
+            ErrorCode.kafka_storage_error,
+            f"{replica}: offset {asked.fetch_offset} is in the object store only, whose manifest of the "
+            f"partition is not here: local records begin at {replica.log.local_log_start_offset}",
+        )
+    is_first_batch = not progress.has_records
+    if progress.left_bytes == 0 and not is_first_batch:
+        fetched.out_of_bytes = True
+        return True
+    found = services.remote.read(
+        replica.key,
+        replica.tier,
+        asked.fetch_offset,
+        max_bytes=min(asked.max_bytes, progress.left_bytes),
+        min_one_batch=is_first_batch,
+    )
+    if found is None:
+        fetched.is_remote = False
+        return False
+    fetched.load = found.load
+    if found.region is None:
+        fetched.out_of_bytes = True
+    else:
+        _take_remote(fetched, found.region, progress)
+    return True
+
+
+def _take_remote(fetched: FetchedPartition, region: FileRegion, progress: FetchProgress) -> None:
+    fetched.is_remote = True
+    fetched.region = region
+    fetched.size_bytes = region.length
+    if progress.params.read_committed:
+        fetched.aborted_transactions = []
 
 
 def counts_for_quota(replica: Replica, services: FetchServices) -> bool:
