@@ -95,7 +95,12 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             consumer_quota=quotas.consumer,
             remote=replicas.remote_reader,
         ).handle,
-        ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(
+            table,
+            executor,
+            replicas.remote_reader,
+            remote_timeout_ms=config.remote_list_offsets_request_timeout_ms,
+        ).handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(table).handle,
         ApiKey.DELETE_RECORDS: delete_records.handle,
         ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersHandler(

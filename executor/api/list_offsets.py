@@ -5,9 +5,13 @@ reached the start of the leader's epoch, since it would seem to go back otherwis
 KIP-207). Looking a time up reads the log and runs beside the loop; it is an answer of the leadership in which
 it began, or none. Negative times are questions of their own; each came with a version, and is
 UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
+
+A tiered partition begins in the object store, and its times are looked up there first. Such look-ups of one
+request go on side by side.
 """
 
 import asyncio
+import datetime
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +24,8 @@ from kio.schema.list_offsets.v11.response import (
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.remote_reads.remote_reader import RemoteReader
+from sparklog.executor.remote_reads.time_search import first_at_or_after, latest
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held
@@ -30,11 +36,15 @@ from sparklog.node.storage.results import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
+from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
 
+_LOOK_UPS_IN_TIERS: Final = 8
+"""Partitions whose times are looked up in the object store at a time."""
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _READ_COMMITTED: Final = 1
 _DEBUG_CONSUMER: Final = -2
 _FIRST_OFFSET_NOT_AVAILABLE_VERSION: Final = 5
@@ -71,9 +81,23 @@ _Outcome = _Found | KafkaError
 
 
 class ListOffsetsHandler:
-    def __init__(self, table: PartitionTable, executor: Executor) -> None:
+    def __init__(
+        self,
+        table: PartitionTable,
+        executor: Executor,
+        remote: RemoteReader | None = None,
+        *,
+        remote_timeout_ms: int = 30_000,
+    ) -> None:
+        """Answer from `table`, and from `remote` for what only the object store has.
+
+        `remote_timeout_ms` bounds look-ups of requests that say nothing themselves.
+        """
         self._table = table
         self._executor = executor
+        self._remote = remote
+        self._remote_timeout_ms = remote_timeout_ms
+        self._remote_turns = asyncio.Semaphore(_LOOK_UPS_IN_TIERS)
 
     async def handle(self, request: Request) -> Response:
         """Answer each partition on its own; timestamps are looked up last."""
@@ -99,13 +123,23 @@ class ListOffsetsHandler:
                     rows.append(partition.partition_index)
                 else:
                     rows.append(_row(partition.partition_index, found, request.api_version))
-        for rows, place, look_up in by_time:
-            outcome: _Outcome
-            try:
-                outcome = await self._find_time(look_up)
-            except (KafkaError, OSError) as error:
-                outcome = kafka_error(error)
-            rows[place] = _row(rows[place], outcome, request.api_version)
+        timeout_ms = body.timeout // _MILLISECOND or self._remote_timeout_ms
+        in_tiers = {
+            place: asyncio.get_running_loop().create_task(self._find_time_in_tier(look_up, timeout_ms / 1000))
+            for place, (_, _, look_up) in enumerate(by_time)
+            if look_up.replica.log.log_start_offset < look_up.replica.log.local_log_start_offset
+        }
+        try:
+            for place, (rows, row, look_up) in enumerate(by_time):
+                outcome: _Outcome
+                try:
+                    outcome = await self._find_time(look_up, in_tiers.get(place))
+                except (KafkaError, OSError) as error:
+                    outcome = kafka_error(error)
+                rows[row] = _row(rows[row], outcome, request.api_version)
+        finally:
+            for looking in in_tiers.values():
+                looking.cancel()
         answered = []
         for name, rows in topics:
             await turn()
@@ -129,24 +163,32 @@ class ListOffsetsHandler:
                 _check_available(replica, leader, is_client)
                 return _Found(end, None, leader.leader_epoch)
             case int(timestamp) if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-                start = log.log_start_offset
+                is_local = timestamp == EARLIEST_LOCAL_TIMESTAMP
+                start = log.local_log_start_offset if is_local else log.log_start_offset
                 epoch = log.epochs.epoch_at(start)
                 return _Found(start, None, leader.leader_epoch if epoch is None else epoch)
+            case int(timestamp) if timestamp == LATEST_TIERED_TIMESTAMP:
+                return _latest_tiered(replica)
+            case int(timestamp) if timestamp == _EARLIEST_PENDING_UPLOAD_TIMESTAMP:
+                return _earliest_pending_upload(replica, leader)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
                 return _LookUp(replica, leader, asked_epoch, timestamp, end, is_client)
-        # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
-        return _Found()
+        raise AssertionError(f"{partition.timestamp} is supported")
 
-    async def _find_time(self, look_up: _LookUp) -> _Outcome:
+    async def _find_time(
+        self, look_up: _LookUp, in_tier: "asyncio.Task[OffsetAndTimestamp | None] | None"
+    ) -> _Outcome:
         replica, leader, asked_epoch, timestamp, end, is_client = look_up
-        looking = asyncio.get_running_loop().run_in_executor(
-            self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
-        )
-        try:
-            found = await held(looking)
-        except (KafkaError, OSError) as error:
-            replica.fail_if_storage(error)
-            raise
+        found = None if in_tier is None else await held(in_tier)
+        if found is None or timestamp == MAX_TIMESTAMP:
+            looking = asyncio.get_running_loop().run_in_executor(
+                self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
+            )
+            try:
+                found = _later(found, await held(looking))
+            except (KafkaError, OSError) as error:
+                replica.fail_if_storage(error)
+                raise
         if replica.require_leader_in(asked_epoch) is not leader:
             raise KafkaError(ErrorCode.not_leader_or_follower, f"{replica} had another leader in between")
         if found is None:
@@ -155,6 +197,53 @@ class ListOffsetsHandler:
             _check_available(replica, leader, is_client)
             return _Found()
         return _Found(found.offset, found.timestamp_ms, found.leader_epoch)
+
+    async def _find_time_in_tier(self, look_up: _LookUp, timeout_s: float) -> OffsetAndTimestamp | None:
+        """Look a time up in the records that only the object store has.
+
+        Raises:
+            KafkaError: kafka_storage_error, corrupt_message, request_timed_out.
+        """
+        replica, timestamp = look_up.replica, look_up.timestamp
+        tier, log = replica.tier, replica.log
+        if self._remote is None or tier is None:
+            raise KafkaError(
+                ErrorCode.kafka_storage_error,
+                f"{replica}: no manifest is loaded for the records that only the object store has",
+            )
+        start, end = log.log_start_offset, log.local_log_start_offset
+        try:
+            async with asyncio.timeout(timeout_s), self._remote_turns:
+                if timestamp == MAX_TIMESTAMP:
+                    return await latest(self._remote, tier, start, end)
+                return await first_at_or_after(self._remote, tier, timestamp, start, end)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.request_timed_out, f"{replica}: the object store did not answer in {timeout_s} s"
+            ) from None
+
+
+def _later(in_tier: OffsetAndTimestamp | None, local: OffsetAndTimestamp | None) -> OffsetAndTimestamp | None:
+    """Return the one with the larger timestamp, of equal ones that of the tier."""
+    if in_tier is None or local is None:
+        return in_tier or local
+    return max(in_tier, local, key=lambda found: or_minus_one(found.timestamp_ms))
+
+
+def _latest_tiered(replica: Replica) -> _Found:
+    """Return the last offset in the object store, with its epoch; nothing (-1) without one."""
+    end = 0 if replica.tier is None else replica.tier.manifest.end_offset
+    return _Found(end - 1, None, replica.log.epochs.epoch_at(end - 1)) if end else _Found()
+
+
+def _earliest_pending_upload(replica: Replica, leader: PartitionLeader) -> _Found:
+    """Return the first offset that is not in the object store yet; nothing (-1) without a tier."""
+    if replica.tier is None:
+        return _Found()
+    log = replica.log
+    start = max(replica.tier.manifest.end_offset, log.log_start_offset)
+    epoch = log.epochs.epoch_at(start)
+    return _Found(start, None, leader.leader_epoch if epoch is None else epoch)
 
 
 def _check_supported(timestamp: int, api_version: int) -> None:
