@@ -2,9 +2,9 @@
 
 An orderly stop of a cluster with a tier makes it read-only, so that each log comes to an end that can be
 copied. The error codes are those after which clients try again, at any broker that leads then: a producer
-goes on after the next start of the cluster, if its delivery.timeout.ms lasts. Brokers and the controller write
-on: markers of transactions, and the records of coordinators. EndTxn is allowed, as it ends what an orderly
-stop waits for.
+goes on after the next start of the cluster, if its delivery.timeout.ms lasts. Brokers and the controller
+write on: markers of transactions, and the records of coordinators. EndTxn is allowed, as it ends what an
+orderly stop waits for.
 """
 
 from collections.abc import Callable, Mapping

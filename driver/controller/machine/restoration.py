@@ -1,8 +1,8 @@
 """The metadata of a cluster that starts again with empty disks, from the snapshot in its object store.
 
-The snapshot is edited before the first record of the new controller: brokers fetch it like any other, and no
-broker ever sees the former assignment. The edited snapshot is one record and at least one leader epoch further
-than the stored one, so no two snapshots with the same id differ.
+The snapshot is edited before the first record of the new controller: brokers fetch it like any other, and
+no broker ever sees the former assignment. The edited snapshot is one record and at least one leader epoch
+further than the stored one, so no two snapshots with the same id differ.
 
 The rules:
 
@@ -12,9 +12,10 @@ The rules:
   are the same as before, and otherwise are placed like new ones, on as many brokers as there are.
 - All replicas are empty, so each of them has as much as any other: all of what is in the tier. All are in the
   ISR, and the first leads, in a higher leader epoch, without waiting for an election.
-- The snapshot lags behind what a killed cluster did. Its last elections, of partitions and of controllers, and
-  its last producer id blocks may not be in there, so these numbers leave a gap: the same leader epoch of two
-  leaders, or the same producer id of two producers, would be taken for one. An orderly stop leaves nothing out.
+- The snapshot lags behind what a killed cluster did. Its last elections, of partitions and of controllers,
+  and its last producer id blocks may not be in there, so these numbers leave a gap: the same leader epoch
+  of two leaders, or the same producer id of two producers, would be taken for one. An orderly stop leaves
+  nothing out.
 
 Pure. Source: KIP-631 for the records; KIP-320 for what consumers conclude from leader epochs.
 """

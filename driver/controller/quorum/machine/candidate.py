@@ -19,6 +19,9 @@ The rules:
   have announced themselves; brokers with other directories do not count, however many they are.
 - A new cluster is formed only when every broker of the application has announced itself, none belongs to a
   cluster with a log, and all its first voters vote: nothing may lie in a directory that has not been seen.
+- A cluster whose metadata lies in an object store is formed under the same condition, and begins with what is
+  there (`BeginAtStored`). Directories with a log of that cluster win, as they are newer, unless the stored
+  snapshot is ahead of a majority of them: then another application has had the cluster since.
 
 Source: KIP-595, KIP-853, KIP-996; D. Ongaro, Consensus: Bridging Theory and Practice, 3.6.
 """
@@ -62,6 +65,27 @@ class CopyLog:
     key: VoterKey
 
 
+class StoredLog(NamedTuple):
+    """The metadata of a cluster in an object store."""
+
+    cluster_id: str
+    position: LogPosition
+    """The end of the log that the stored snapshot replaces."""
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAtStored:
+    """Begin the own log at the snapshot in the object store."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseDirectories:
+    """The brokers' directories and the object store contradict each other."""
+
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class AskVote:
     key: VoterKey
@@ -81,7 +105,7 @@ class BecomeLeader:
     """Whether the log does not name the voters yet."""
 
 
-Effect = AskLogEnd | CopyLog | AskVote | BecomeLeader
+Effect = AskLogEnd | CopyLog | BeginAtStored | RefuseDirectories | AskVote | BecomeLeader
 
 
 class ForeignClusterError(Exception):
@@ -91,8 +115,8 @@ class ForeignClusterError(Exception):
         """`cluster_id` is the one that this application serves."""
         super().__init__(
             f"the directories of broker {broker.key.node_id} on {broker.host} belong to cluster "
-            f"{broker.cluster_id}, others of this application to {cluster_id}: name the log directories of "
-            "one cluster, or remove those that do not belong to it"
+            f"{broker.cluster_id}, others of this application, or its sparklog.remote.uri, to {cluster_id}: "
+            "name the log directories of one cluster, or remove those that do not belong to it"
         )
 
 
@@ -118,8 +142,13 @@ class _Round:
 
 
 class Candidate:
-    def __init__(self, expected: Sequence[ExpectedBroker], new_cluster_id: str) -> None:
-        """`new_cluster_id` is the id of the cluster if there turns out to be none yet."""
+    def __init__(
+        self, expected: Sequence[ExpectedBroker], new_cluster_id: str, *, awaits_store: bool = False
+    ) -> None:
+        """`new_cluster_id` is the id of the cluster if there turns out to be none yet.
+
+        `awaits_store`: nothing is decided before `store_read`.
+        """
         self.cluster_id: str | None = None
         """The cluster of the brokers, as soon as one belongs to any, or the new one that is formed."""
         self.position: LogPosition = EMPTY_LOG
@@ -135,6 +164,9 @@ class Candidate:
         self._log_ends: dict[VoterKey, LogPosition | None] = {}
         self._highest_epoch: LeaderEpoch = 0
         self._copying: VoterKey | None = None
+        self._awaits_store = awaits_store
+        self._stored: StoredLog | None = None
+        self._begins_at_stored = False
         self._round: _Round | None = None
         self._retry_at_ms = 0
         self._has_won = False
@@ -196,6 +228,28 @@ class Candidate:
             self._log_ends[key] = position
         return self._advance(now_ms)
 
+    def store_read(self, stored: StoredLog | None, now_ms: int) -> list[Effect]:
+        """The object store has the metadata of this cluster, or of none."""
+        self._awaits_store = False
+        self._stored = stored
+        if stored is not None and self.cluster_id not in (None, stored.cluster_id):
+            self._has_won = True  # no election may follow
+            return [
+                RefuseDirectories(
+                    f"the brokers' directories belong to cluster {self.cluster_id}, and {stored.uri} to "
+                    f"{stored.cluster_id}: name another prefix, or other log directories"
+                )
+            ]
+        if stored is not None:
+            self.cluster_id = stored.cluster_id
+        return self._advance(now_ms)
+
+    def began_at_stored(self, position: LogPosition, now_ms: int) -> list[Effect]:
+        """The own log begins, and ends, at `position`."""
+        self.position = position
+        self._begins_at_stored = False
+        return self._advance(now_ms)
+
     def vote_answered(
         self, key: VoterKey, asked: AskVote, leader_epoch: LeaderEpoch, *, granted: bool, now_ms: int
     ) -> list[Effect]:
@@ -233,10 +287,14 @@ class Candidate:
             if self.voters.is_majority(self._announced):
                 return None
             needed = self.voters.majority - (len(self.voters) - len(absent))
-            return f"cluster {self.cluster_id} needs {needed} more of its voters' directories: " + "; ".join(
-                f"that of broker {voter.key.node_id}, last on host {voter.host} "
-                f"(directory id {voter.key.directory_id})"
-                for voter in absent
+            return (
+                f"cluster {self.cluster_id} needs {needed} more of its voters' directories: "
+                + "; ".join(
+                    f"that of broker {voter.key.node_id}, last on host {voter.host} "
+                    f"(directory id {voter.key.directory_id})"
+                    for voter in absent
+                )
+                + self._instead_of_directories()
             )
         present = {key.node_id for key in self._announced}
         absent_brokers = [broker for broker in self._expected if broker.node_id not in present]
@@ -245,6 +303,15 @@ class Candidate:
         return (
             "a new cluster is formed only when all brokers have come, and none of them has a log: "
             f"waiting for {', '.join(f'broker {node_id} of {rack}' for node_id, rack in absent_brokers)}"
+        )
+
+    def _instead_of_directories(self) -> str:
+        if self._stored is None:
+            return ""
+        found = ", ".join(f"broker {key.node_id} on {each.host}" for key, each in self._announced.items())
+        return (
+            f". {self._stored.uri} has the cluster, too: it begins from there once the directories that are "
+            f"left are removed, those of {found}"
         )
 
     # --- what to do next --------------------------------------------------------------------------
@@ -256,7 +323,7 @@ class Candidate:
             self._round.unanswered.discard(key)
 
     def _advance(self, now_ms: int) -> list[Effect]:
-        if self._has_won or self._copying is not None:
+        if self._has_won or self._copying is not None or self._awaits_store or self._begins_at_stored:
             return []
         if self._round is not None:
             return self._count(now_ms)
@@ -266,7 +333,22 @@ class Candidate:
         if longest is not None and (self._log_ends[longest] or EMPTY_LOG) > self.position:
             self._copying = longest
             return [CopyLog(longest)]
+        if self._stored is not None and self._electorate() is not None:
+            if self.voters is None and self.position == EMPTY_LOG:
+                self._begins_at_stored = True
+                return [BeginAtStored()]
+            if self.position < self._stored.position:
+                self._has_won = True  # no election may follow
+                return [RefuseDirectories(self._older_than(self._stored))]
         return self._start_round(pre_vote=True)
+
+    def _older_than(self, stored: StoredLog) -> str:
+        return (
+            f"the brokers' directories have cluster {stored.cluster_id} up to metadata offset "
+            f"{self.position.end_offset} in leader epoch {self.position.last_epoch}, and {stored.uri} up to "
+            f"{stored.position.end_offset} in {stored.position.last_epoch}: another application has gone on "
+            "with it since. Remove the directories, and the cluster begins from there"
+        )
 
     def _electorate(self) -> VoterSet | None:
         """Return the voters to ask; None while too few have announced themselves."""

@@ -1,8 +1,9 @@
-"""One application owns the prefix of a store at a time: how it takes the object `owner`, keeps it and loses it.
+"""One application owns the prefix of a store at a time: how it takes the object `owner`, keeps it and loses
+it.
 
-A pure machine. Its caller carries out the effects that every method returns, in their order, and reports the
-result of each `ReadOwner` and `WriteOwner` by one event, `owner_read`, `owner_written`, `owner_write_refused` or
-`store_failed`. `tick` lets time pass.
+A pure machine. Its caller carries out the effects that every method returns, in their order, and reports
+the result of each `ReadOwner` and `WriteOwner` by one event, `owner_read`, `owner_written`,
+`owner_write_refused` or `store_failed`. `tick` lets time pass.
 
     taking    the object is read; it is written when there is no owner, a stopped one or a dead one
     owned     the object is written again every third of the session: a beat
@@ -11,9 +12,10 @@ result of each `ReadOwner` and `WriteOwner` by one event, `owner_read`, `owner_w
 The rules:
 
 - Every change is a compare-and-swap of the object, and each owner has a higher epoch than the one before. A
-  manifest carries it, so an application that has lost the prefix without knowing it writes nothing that counts.
-- An owner is dead when its beat has not changed for its session, by the clock of the one that looks: clocks of
-  two hosts are never compared. An owner on the same host that refuses connections is dead at once.
+  manifest carries it, so an application that has lost the prefix without knowing it writes nothing that
+  counts.
+- An owner is dead when its beat has not changed for its session, by the clock of the one that looks: clocks
+  of two hosts are never compared. An owner on the same host that refuses connections is dead at once.
 - A write whose outcome is unknown is resolved by reading the object before anything else is written.
 - The same application takes its own ownership again, in the same epoch: its controller may be restarted.
 """

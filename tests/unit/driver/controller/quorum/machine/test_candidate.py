@@ -10,10 +10,14 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     AskLogEnd,
     AskVote,
     BecomeLeader,
+    BeginAtStored,
     Candidate,
     CopyLog,
+    Effect,
     ExpectedBroker,
     ForeignClusterError,
+    RefuseDirectories,
+    StoredLog,
     first_voters,
 )
 from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
@@ -193,3 +197,105 @@ def test_broker_that_was_silent_once_is_known_to_whoever_leads() -> None:
     elsewhere = broker(2)._replace(port=9999)
     machine.broker_announced(elsewhere, 0)
     assert [each for each in machine.announced_brokers if each.key == key(2)] == [elsewhere]
+
+
+STORED = StoredLog(CLUSTER, LogPosition(5, 80), "s3://bucket/prefix")
+
+
+def awaiting() -> Candidate:
+    return Candidate(EXPECTED, NEW_CLUSTER, awaits_store=True)
+
+
+def announced(
+    machine: Candidate, ends: dict[int, LogPosition], cluster_id: str | None = None
+) -> list[Effect]:
+    """Let brokers announce themselves with logs that end there; return the last effects."""
+    effects: list[Effect] = []
+    for node_id in ends:
+        machine.broker_announced(broker(node_id, cluster_id), 0)
+    for node_id, end in ends.items():
+        effects = machine.log_end_answered(key(node_id), end, 0)
+    return effects
+
+
+def test_cluster_in_the_store_begins_from_there_when_all_brokers_are_blank() -> None:
+    """The bucket is enough: the cluster keeps its id, and brokers fetch its metadata as a snapshot."""
+    machine = awaiting()
+    assert announced(machine, dict.fromkeys(range(3), EMPTY_LOG)) == []
+    assert machine.store_read(STORED, 0) == [BeginAtStored()]
+    assert machine.cluster_id == CLUSTER
+    assert machine.tick(0) == []
+    restored = LogPosition(6, 81)
+    pre_votes = [ask(node_id, 7, restored, pre_vote=True) for node_id in range(3)]
+    assert machine.began_at_stored(restored, 0) == pre_votes
+    for each in pre_votes:
+        effects = machine.vote_answered(each.key, each, 0, granted=True, now_ms=0)
+    for each in [ask(node_id, 7, restored, pre_vote=False) for node_id in range(3)]:
+        effects = machine.vote_answered(each.key, each, 7, granted=True, now_ms=0)
+    assert effects == [BecomeLeader(7, VOTERS, VOTERS.keys, forms_cluster=True)]
+
+
+def test_cluster_in_the_store_waits_for_every_broker() -> None:
+    """The broker that is missing may have the newer directory."""
+    machine = awaiting()
+    announced(machine, dict.fromkeys(range(2), EMPTY_LOG))
+    assert machine.store_read(STORED, 0) == []
+    assert machine.tick(10_000) == []
+
+
+def test_empty_store_forms_a_new_cluster() -> None:
+    """The first start with a prefix."""
+    machine = awaiting()
+    announced(machine, dict.fromkeys(range(3), EMPTY_LOG))
+    assert machine.store_read(None, 0) == [ask(each, 1, EMPTY_LOG, pre_vote=True) for each in range(3)]
+    assert machine.cluster_id == NEW_CLUSTER
+
+
+def test_directories_with_a_majority_win_over_the_store() -> None:
+    """The stored snapshot lags behind them by a second or so."""
+    machine = awaiting()
+    ahead = LogPosition(5, 95)
+    announced(machine, {0: ahead, 1: ahead}, CLUSTER)
+    assert machine.store_read(STORED, 0) == [CopyLog(key(1))]
+    asked = [ask(node_id, 6, ahead, pre_vote=True) for node_id in range(2)]
+    assert machine.log_copied(key(1), ahead, VOTERS, 0) == asked
+
+
+def test_directories_behind_the_store_are_refused() -> None:
+    """Another application has gone on with the cluster: these would undo what it did."""
+    machine = awaiting()
+    behind = LogPosition(4, 200)
+    announced(machine, {0: behind, 1: behind}, CLUSTER)
+    machine.store_read(STORED, 0)
+    (refusal,) = machine.log_copied(key(1), behind, VOTERS, 0)
+    assert isinstance(refusal, RefuseDirectories)
+    assert (
+        "up to metadata offset 200 in leader epoch 4, and s3://bucket/prefix up to 80 in 5" in refusal.reason
+    )
+    assert machine.tick(10_000) == []
+
+
+def test_directories_of_another_cluster_than_the_stores_are_refused() -> None:
+    """Whichever is known first."""
+    machine = awaiting()
+    announced(machine, {0: LogPosition(1, 5)}, "elsewhere")
+    (refusal,) = machine.store_read(STORED, 0)
+    assert isinstance(refusal, RefuseDirectories) and "belong to cluster elsewhere" in refusal.reason
+    other = awaiting()
+    other.store_read(STORED, 0)
+    with pytest.raises(ForeignClusterError, match=r"sparklog\.remote\.uri"):
+        other.broker_announced(broker(0, "elsewhere"), 0)
+
+
+def test_directories_without_a_majority_are_named_with_the_way_out() -> None:
+    """They may be the newer ones, so only the user can give them up for the store."""
+    machine = awaiting()
+    announced(machine, {0: LogPosition(5, 95)}, CLUSTER)
+    machine.store_read(STORED, 0)
+    machine.log_copied(key(0), LogPosition(5, 95), VOTERS, 0)
+    assert machine.tick(10_000) == []
+    missing = machine.missing()
+    assert missing is not None and missing.endswith(
+        "s3://bucket/prefix has the cluster, too: it begins from there once the directories that are left "
+        "are removed, those of broker 0 on host-0"
+    )
