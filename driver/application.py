@@ -113,6 +113,10 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
             )
         except CannotListenError as error:
             raise StartError(_why_not(error)) from error
+        owner_epoch = None
+        if broker_config.remote_uri is not None:
+            # Before any broker starts: two applications over one prefix would contradict each other.
+            owner_epoch = controller.wait_until_owner(broker_config.sparklog_start_timeout_ms / 1_000)
         ((controller_host, controller_port),) = parse_bootstrap_servers(controller.bootstrap_servers)
         log_level = _broker_log_level(context)
         assignments = [
@@ -126,6 +130,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
                 directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
                 temporary=temporary_directory is not None,
                 log_level=log_level,
+                owner_epoch=owner_epoch,
             )
             for node_id, rack_name in brokers
         ]

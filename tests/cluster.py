@@ -136,9 +136,16 @@ class LocalCluster:
         self._start_brokers()
 
     def _start_brokers(self) -> None:
+        if self.broker_config.remote_uri is not None:
+            wait_for(self._is_owner, f"the ownership of {self.broker_config.remote_uri}", START_TIMEOUT_S)
         for broker_id in self.broker_ids:
             self.launch(broker_id)
         self.wait_until_unfenced(*self.broker_ids)
+
+    def _is_owner(self) -> bool:
+        if self.controller.failure is not None:
+            raise self.controller.failure
+        return self.controller.owner_epoch is not None
 
     def restart_controller(self, brokers_end_by: signal.Signals = signal.SIGHUP) -> None:
         """Have another driver, with an empty disk, take the cluster over from the one there is.

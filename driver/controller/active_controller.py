@@ -79,6 +79,9 @@ class WonElection:
 class ControllerHost(Protocol):
     def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None: ...
 
+    def saved(self, metadata: MetadataSnapshot) -> None:
+        """Note a committed state with all that its snapshot needs."""
+
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -292,6 +295,7 @@ class ActiveController:
         self._host.committed(image, dict(self.controller.departure_reasons))
         log = self._log
         metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)
+        self._host.saved(metadata)
         log.snapshot_taker.applied(metadata, log.appended_bytes - self._applied_bytes)
         self._applied_bytes = log.appended_bytes
 

@@ -78,14 +78,14 @@ class BrokerLiveness:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + PROBE_MS / 1000
         while (left_s := deadline_s - loop.time()) > 0:
-            if await _refuses(endpoint, left_s):
+            if await refuses(endpoint, left_s):
                 self._on_gone(broker_id, broker_epoch)
                 return
             await asyncio.sleep(PROBE_PAUSE_MS / 1000)
         logger.info("Broker %d may be alive; its session decides", broker_id)
 
 
-async def _refuses(endpoint: Endpoint, timeout_s: float) -> bool:
+async def refuses(endpoint: Endpoint, timeout_s: float) -> bool:
     """Whether all addresses of the endpoint refuse connections."""
     try:
         async with asyncio.timeout(timeout_s):

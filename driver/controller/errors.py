@@ -3,3 +3,7 @@
 
 class DeposedError(Exception):
     """Another driver leads the cluster; this one can change nothing any more."""
+
+
+class StaleDirectoriesError(Exception):
+    """The brokers' directories contradict the object store; the message gives the remedy."""

@@ -1,3 +1,4 @@
+# Long because one class owns the thread and the order in which the controller's parts begin and end.
 """The controller's thread: an event loop with a listener, an election, and then an active controller.
 
 This module decides nothing. From `start` on brokers can announce themselves; once an election is won, the
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -29,15 +31,18 @@ from sparklog.driver.controller.active_controller import (
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
+from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.startup_grace import StartupGrace
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
 from sparklog.driver.controller.quorum.candidacy import Candidacy
 from sparklog.driver.controller.quorum.machine.candidate import (
+    BecomeLeader,
     Candidate,
     ExpectedBroker,
     first_voters,
 )
+from sparklog.driver.controller.remote.controller_tier import ControllerTier
 from sparklog.driver.controller.running import Running, listener_table
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import ClientMetrics
@@ -52,6 +57,7 @@ from sparklog.node.loop.loop_lag import run_watched
 from sparklog.node.metadata.features import advertised_features, finalized_features
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.node.security.inside import ApplicationSecret
 from sparklog.node.security.sasl.scram import ScramCredential
 from sparklog.node.serving.requests import Features
@@ -105,8 +111,13 @@ class ControllerServer:
         """The metrics of the brokers and of the controller."""
         self.client_metrics = ClientMetrics()
         self._intake = TelemetryIntake(self.broker_metrics, self.client_metrics)
-        self._candidate = Candidate(expected_brokers, new_cluster_id)
+        self._application = new_cluster_id
+        # Brokers that have had a controller before have logs: the store is not needed to go on.
+        self._awaits_store = config.remote_uri is not None and not brokers_run
+        self._candidate = Candidate(expected_brokers, new_cluster_id, awaits_store=self._awaits_store)
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
+        self._brokers = [UsableBroker(each.node_id, each.rack, False) for each in expected_brokers]
+        self._tier: ControllerTier | None = None
         self._wanted_voters = first_voters(expected_brokers)
         self._lock = threading.Lock()
         self._cluster_id: str | None = None
@@ -163,11 +174,19 @@ class ControllerServer:
     @property
     def missing(self) -> str | None:
         """The brokers or voters that the controller waits for, as a sentence; None while none is missing."""
-        running = self._running
+        running, tier = self._running, self._tier
         if running is None:
             return None
+        if self._awaits_store and tier is not None and tier.missing is not None:
+            return tier.missing
         active_controller = running.active_controller
         return self._candidate.missing() if active_controller is None else active_controller.missing
+
+    @property
+    def owner_epoch(self) -> int | None:
+        """The epoch of the ownership of the store's prefix; None without a tier, and before it is taken."""
+        tier = self._tier
+        return None if tier is None else tier.owner_epoch
 
     @property
     def image(self) -> MetadataImage:
@@ -280,7 +299,7 @@ class ControllerServer:
         running = Running(
             asyncio.get_running_loop(),
             asyncio.Event(),
-            Candidacy(self._candidate, log, channels, monotonic_ms),
+            Candidacy(self._candidate, log, channels, monotonic_ms, partial(self._begin_at_stored, log)),
         )
         try:
             listeners = await BootstrapListeners.start(
@@ -303,6 +322,7 @@ class ControllerServer:
             self._running = running
             self._started.set()
             try:
+                self._tier = ControllerTier.open(self._config, self._application, self.bootstrap_servers)
                 await self._lead(running, log, channels, listeners.endpoints, metrics)
             except Exception as error:
                 self.fail(error)
@@ -312,6 +332,8 @@ class ControllerServer:
                 self._intake.stop()
                 await listeners.close()
         finally:
+            if self._tier is not None:
+                await self._tier.close()
             channels.close()
             await asyncio.to_thread(log.close)
 
@@ -324,7 +346,7 @@ class ControllerServer:
         metrics: ControllerMetrics,
     ) -> None:
         """Win the election and serve, until stopped or failed."""
-        won = asyncio.ensure_future(running.candidacy.won())
+        won = asyncio.ensure_future(self._won(running))
         stopped = asyncio.ensure_future(running.stop_requested.wait())
         try:
             await asyncio.wait([won, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -348,6 +370,8 @@ class ControllerServer:
                 self,
             )
             active_controller.begin()
+            if self._tier is not None:
+                self._tier.leads(self._candidate.cluster_id)
             self._cluster_id = self._candidate.cluster_id
             running.handlers = active_controller.handlers
             self._inherited = 0 if self._brokers_run else image.end_offset
@@ -361,6 +385,15 @@ class ControllerServer:
             stopped.cancel()
             won.cancel()
             await asyncio.gather(won, stopped, return_exceptions=True)
+
+    async def _won(self, running: Running) -> BecomeLeader:
+        if self._awaits_store and self._tier is not None:
+            running.candidacy.store_read(await self._tier.take())
+        return await running.candidacy.won()
+
+    async def _begin_at_stored(self, log: MetadataLog) -> None:
+        assert self._tier is not None, "it has a snapshot"
+        await self._tier.begin_log(log, self._brokers)
 
     async def _tick_until_stopped(
         self,
@@ -397,6 +430,11 @@ class ControllerServer:
             subscribers = self._subscribers
         for subscriber in subscribers:
             subscriber(image, departure_reasons)
+
+    def saved(self, metadata: MetadataSnapshot) -> None:
+        """Copy the newest committed metadata to the object store soon."""
+        if self._tier is not None:
+            self._tier.committed(metadata)
 
     def _credential_of(self, user: str, mechanism: str) -> ScramCredential | None:
         return self._image.scram_credentials.get((user, mechanism))

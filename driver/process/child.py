@@ -225,4 +225,5 @@ def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
         unfenced=tuple(sorted(each for each, broker in image.brokers.items() if not broker.fenced)),
         registered=tuple(sorted(image.brokers)),
         serves=server.serves_with(broker_count),
+        owner_epoch=server.owner_epoch,
     )

@@ -1,3 +1,4 @@
+# Long because the driver has one handle of the controller's process: its questions, and the process's life.
 """The driver's handle of the controller: a process that is started, queried, stopped, and restarted.
 
 A thread here reads the process's messages and follows `machine.supervision`. It needs the interpreter only
@@ -186,6 +187,30 @@ class ControllerProcess:
     def failure(self) -> BaseException | None:
         """The error that ended the controller, None while it can go on."""
         return self._failure
+
+    def wait_until_owner(self, timeout_s: float) -> int:
+        """Wait until the object store's prefix is this application's; return the owner epoch.
+
+        Raises:
+            StartError: another application lives there, or the store cannot be used.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._failure is not None
+                    or (self._state is not None and self._state.owner_epoch is not None)
+                ),
+                timeout_s,
+            )
+            state = self._state
+        if self._failure is not None:
+            raise self._failure
+        if state is None or state.owner_epoch is None:
+            missing = "" if state is None or state.missing is None else f": {state.missing}"
+            raise StartError(
+                f"the object store was not taken within {timeout_s:g} s (sparklog.start.timeout.ms){missing}"
+            )
+        return state.owner_epoch
 
     def wait_until_unfenced(self, broker_count: int, timeout_s: float) -> None:
         """Wait until all `broker_count` brokers are unfenced and know each other.

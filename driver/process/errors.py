@@ -1,7 +1,8 @@
 """Errors of the controller's process, raised in the driver with their class and text."""
 
-from sparklog.driver.controller.errors import DeposedError
+from sparklog.driver.controller.errors import DeposedError, StaleDirectoriesError
 from sparklog.driver.process.messages import Failed
+from sparklog.hosting import StartError
 from sparklog.node.config import ConfigError
 from sparklog.node.security.tls.errors import TlsConfigError
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -21,6 +22,8 @@ def failed_by(error: BaseException) -> Failed:
             return Failed("KafkaError", (error.message,), error.error_code.value)
         case DeposedError():
             return Failed("DeposedError", (str(error),), None)
+        case StartError() | StaleDirectoriesError():
+            return Failed("StartError", (str(error),), None)
         case OSError(errno=int()):
             return Failed("OSError", (error.strerror or str(error),), error.errno)
     return Failed(type(error).__name__, (str(error),), None)
@@ -36,6 +39,8 @@ def error_of(failed: Failed) -> Exception:
             return KafkaError(ErrorCode(code), message)
         case Failed("DeposedError", (str(message),)):
             return DeposedError(message)
+        case Failed("StartError", (str(message),)):
+            return StartError(message)
         case Failed("OSError", (str(message),), int(code)):
             return OSError(code, message)
     return ControllerProcessError(": ".join((failed.error, *filter(None, failed.arguments))))

@@ -85,6 +85,8 @@ class ControllerState:
     registered: tuple[BrokerId, ...]
     serves: bool
     """Whether all brokers are unfenced and know each other, and clients are served."""
+    owner_epoch: int | None
+    """Of the ownership of the object store's prefix; None before it is taken, and without a tier."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ announces itself again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
+from sparklog.driver.controller.errors import StaleDirectoriesError
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
@@ -19,9 +20,12 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     AskLogEnd,
     AskVote,
     BecomeLeader,
+    BeginAtStored,
     Candidate,
     CopyLog,
     Effect,
+    RefuseDirectories,
+    StoredLog,
 )
 from sparklog.driver.controller.quorum.requests import (
     BrokerAnswerError,
@@ -50,8 +54,14 @@ class Candidacy:
     """One driver's way to the leadership, on one event loop."""
 
     def __init__(
-        self, candidate: Candidate, log: MetadataLog, channels: BrokerChannels, now_ms: Callable[[], int]
+        self,
+        candidate: Candidate,
+        log: MetadataLog,
+        channels: BrokerChannels,
+        now_ms: Callable[[], int],
+        begin_at_stored: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`begin_at_stored` lets `log` begin at the snapshot in the object store."""
         # All drivers have the same node id. Votes are for this one: were two taken for the same candidate,
         # both could win in one epoch.
         self._directory_id = uuid4()
@@ -59,6 +69,7 @@ class Candidacy:
         self._log = log
         self._channels = channels
         self._now_ms = now_ms
+        self._begin_at_stored = begin_at_stored
         self._tasks: set[asyncio.Task[None]] = set()
         self._won: asyncio.Future[BecomeLeader] = asyncio.get_running_loop().create_future()
 
@@ -78,11 +89,17 @@ class Candidacy:
             )
         self._carry_out(self._candidate.broker_announced(broker, self._now_ms()))
 
+    def store_read(self, stored: StoredLog | None) -> None:
+        """Note the metadata in the object store, None if there is none."""
+        self._carry_out(self._candidate.store_read(stored, self._now_ms()))
+
     async def won(self) -> BecomeLeader:
         """Wait until the election is won; return the epoch and voters to lead.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: the driver's copy of the log cannot be written.
+            StaleDirectoriesError: the brokers' directories contradict the object store.
+            StartError: the metadata in the object store cannot be read.
         """
         began_ms = self._now_ms()
         said: str | None = None
@@ -109,12 +126,32 @@ class Candidacy:
                     self._ask(key, self._copy, self._copy_failed)
                 case AskVote(key):
                     self._ask(key, partial(self._ask_vote, ask=effect))
+                case BeginAtStored():
+                    self._run(self._begin())
+                case RefuseDirectories(reason):
+                    self._fail(StaleDirectoriesError(reason))
                 case BecomeLeader():
                     if not self._won.done():
                         self._won.set_result(effect)
 
+    def _fail(self, error: Exception) -> None:
+        if not self._won.done():
+            self._won.set_exception(error)
+
+    async def _begin(self) -> None:
+        assert self._begin_at_stored is not None, "there is a store"
+        try:
+            await self._begin_at_stored()
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._carry_out(self._candidate.began_at_stored(self._log.position, self._now_ms()))
+
     def _ask(self, key: VoterKey, question: _Question, failed: _Failed | None = None) -> None:
-        task = asyncio.get_running_loop().create_task(self._answered(key, question, failed or self._lost))
+        self._run(self._answered(key, question, failed or self._lost))
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -127,8 +164,7 @@ class Candidacy:
         except KafkaError as error:
             is_own = not isinstance(error, BrokerAnswerError | DownloadRefusedError)
             if is_own and error.error_code is ErrorCode.kafka_storage_error:
-                if not self._won.done():
-                    self._won.set_exception(error)
+                self._fail(error)
                 return
             logger.info("%s does not take part: %s", key, error)
             effects = await failed(key)

@@ -1,0 +1,211 @@
+"""The tier as the controller has it: takes the prefix, begins from its metadata, and keeps that up to date.
+
+Order for the caller: `open` on the loop, `take` before an election may form a cluster, `begin_log` if it
+begins at the metadata found, `leads` once an election is won, `committed` for each state of the metadata,
+`close`. Nothing here holds up a controller that leads: a store that is slow or away is retried in the
+background.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Self
+
+from sparklog.driver.controller.machine.placement import UsableBroker
+from sparklog.driver.controller.machine.restoration import restored_image
+from sparklog.driver.controller.metadata_log import MetadataLog
+from sparklog.driver.controller.quorum.machine.candidate import StoredLog
+from sparklog.driver.controller.remote.metadata_store import MetadataStore, PrefixLostError
+from sparklog.driver.controller.remote.metadata_upload import MetadataUpload
+from sparklog.driver.controller.remote.owner_lease import OwnerLease, host_identity
+from sparklog.hosting import StartError
+from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.node.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
+from sparklog.node.remote_log.machine.ownership import Ownership
+from sparklog.node.remote_log.machine.stored_metadata import StoredMetadata, StoredMetadataFormatError
+from sparklog.node.remote_log.object_store import (
+    ObjectMissingError,
+    ObjectStore,
+    StoreError,
+    StoreRefusedError,
+)
+from sparklog.node.remote_log.opened_store import RemoteUriError, open_store
+
+RETRY_S: Final = 1.0
+STOP_S: Final = 5.0
+"""How long the end of a controller waits for the store to note it."""
+
+logger = logging.getLogger(__name__)
+
+
+class ControllerTier:
+    """The tier of one controller; belongs to its loop."""
+
+    def __init__(self, store: ObjectStore, application: str, address: str, metadata_lag_ms: int) -> None:
+        """`application` is unique to a start of a cluster; `address` is where it can be reached."""
+        self.store = store
+        self._metadata_lag_ms = metadata_lag_ms
+        host = host_identity()
+        self._lease = OwnerLease(store, Ownership(application, address, host), host, self._lose)
+        self._metadata: MetadataStore | None = None
+        self._upload: MetadataUpload | None = None
+        self._newest: MetadataSnapshot | None = None
+        self._beginning: asyncio.Task[None] | None = None
+        self.stored: StoredMetadata | None = None
+        """The newest metadata when the prefix was taken."""
+        self.former_stopped = False
+        """Whether the application before this one has ended in order."""
+        self.lost: str | None = None
+        """Why nothing is copied any more; None while this application owns the prefix."""
+
+    @classmethod
+    def open(cls, config: BrokerConfig, application: str, address: str) -> Self | None:
+        """Open the configured store, and begin to take its prefix; None without a tier.
+
+        Raises:
+            StartError: the URI or an option is not usable.
+        """
+        if config.remote_uri is None:
+            return None
+        try:
+            store = open_store(config.remote_uri, config.remote_options)
+        except RemoteUriError as error:
+            raise StartError(str(error)) from error
+        return cls(store, application, address, config.remote_metadata_lag_ms)
+
+    @property
+    def owner_epoch(self) -> int | None:
+        """None until the prefix is taken and its metadata is read."""
+        return None if self._metadata is None else self._lease.owner_epoch
+
+    @property
+    def missing(self) -> str | None:
+        """What `take` waits for, as a sentence; None once it is done."""
+        return None if self._metadata is not None else self._lease.missing
+
+    @property
+    def failure(self) -> str | None:
+        """The store's last error, or the loss of the prefix; None while all is well."""
+        upload = None if self._upload is None else self._upload.failure
+        return self.lost or upload or self._lease.failure
+
+    async def take(self) -> StoredLog | None:
+        """Take the prefix; return the metadata that lies there, None if there is none.
+
+        Raises:
+            StartError: another application lives there, or the store cannot be used.
+        """
+        taken = await self._lease.taken()
+        self.former_stopped = taken.former is not None and taken.former.is_stopped
+        metadata = MetadataStore(self.store, taken.owner_epoch)
+        while True:
+            try:
+                self.stored = await metadata.claim()
+                break
+            except (StoreRefusedError, StoredMetadataFormatError, PrefixLostError) as error:
+                raise StartError(f"sparklog.remote.uri: {error}") from error
+            except StoreError as error:
+                logger.warning("The metadata in %s could not be read; retrying: %s", self.store.uri, error)
+                await asyncio.sleep(RETRY_S)
+        self._metadata = metadata
+        if self.stored is None:
+            return None
+        snapshot_id = self.stored.snapshot_id
+        position = LogPosition(snapshot_id.leader_epoch, snapshot_id.end_offset)
+        return StoredLog(self.stored.cluster_id, position, self.store.uri)
+
+    async def begin_log(self, log: MetadataLog, brokers: Sequence[UsableBroker]) -> None:
+        """Let the log begin at the metadata that `take` has found, edited for brokers with empty disks.
+
+        Raises:
+            StartError: the metadata is damaged or gone.
+            KafkaError: KAFKA_STORAGE_ERROR: the log cannot be written.
+        """
+        found = await self._snapshot()
+        image = await asyncio.to_thread(restored_image, found.image, brokers, orderly=self.is_complete)
+        snapshot = MetadataSnapshot(image, None, found.last_timestamp_ms)
+        await asyncio.to_thread(log.snapshots.write, snapshot)
+        await asyncio.to_thread(log.begin_at, snapshot)
+        logger.info(
+            "The cluster begins again from %s, where it %s at metadata offset %d: %d topics, %d partitions",
+            self.store.uri,
+            "was stopped" if self.is_complete else "ended without a stop",
+            found.image.end_offset,
+            len(image.topics.by_id),
+            image.topics.partition_count,
+        )
+
+    async def _snapshot(self) -> MetadataSnapshot:
+        metadata, stored = self._metadata, self.stored
+        assert metadata is not None and stored is not None, "it has been taken, and found"
+        while True:
+            try:
+                return await metadata.snapshot(stored)
+            except (DamagedSnapshotError, ObjectMissingError, StoreRefusedError) as error:
+                raise StartError(
+                    f"the cluster's metadata cannot be read from {self.store.uri}: {error}"
+                ) from error
+            except StoreError as error:
+                logger.warning("%s could not be read; retrying: %s", stored.name, error)
+                await asyncio.sleep(RETRY_S)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the stored metadata is the last state of a cluster that stopped in order."""
+        return self.stored is not None and self.stored.is_final and self.former_stopped
+
+    def leads(self, cluster_id: str) -> None:
+        """Begin to copy the metadata of this cluster, as soon as the prefix is taken."""
+        self._lease.cluster_known(cluster_id)
+        self._beginning = asyncio.get_running_loop().create_task(self._begin(cluster_id))
+
+    def committed(self, snapshot: MetadataSnapshot) -> None:
+        """Note a committed state of the metadata."""
+        self._newest = snapshot
+        if self._upload is not None:
+            self._upload.committed(snapshot)
+
+    async def save_last(self) -> None:
+        """Copy the newest metadata as the last state of a cluster that stops in order.
+
+        Raises:
+            PrefixLostError.
+            StoreError.
+        """
+        if self._upload is not None:
+            await self._upload.save_last()
+
+    async def close(self) -> None:
+        """Mark the owner stopped, so that the next start need not wait; close the store."""
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        if self._upload is not None:
+            await self._upload.close()
+        await self._lease.stop(STOP_S)
+        await self.store.close()
+
+    async def _begin(self, cluster_id: str) -> None:
+        try:
+            if self._metadata is None:
+                await self.take()
+        except StartError as error:
+            self._lose(str(error))
+            return
+        assert self._metadata is not None, "it is taken"
+        try:
+            await self._metadata.forget_leftovers()
+        except StoreError as error:
+            logger.info("Leftovers in %s are deleted at the next start: %s", self.store.uri, error)
+        self._upload = MetadataUpload(self._metadata, cluster_id, self._metadata_lag_ms, self._lose)
+        if self._newest is not None:
+            self._upload.committed(self._newest)
+
+    def _lose(self, reason: str) -> None:
+        if self.lost is None:
+            self.lost = reason
+            logger.error(
+                "This application has lost sparklog.remote.uri and copies nothing from now on: %s",
+                reason,
+            )

@@ -1,0 +1,141 @@
+"""A cluster that begins again with empty disks, from its object store."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sparklog.node.remote_log.machine.stored_metadata import LATEST_NAME, decode_stored_metadata
+from tests.cluster import LocalCluster, wait_for
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    return tmp_path / "bucket"
+
+
+def config(bucket: Path, **more: str) -> dict[str, str]:
+    return {"sparklog.remote.uri": f"file://{bucket}", "sparklog.remote.metadata.lag.ms": "100", **more}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "disks").mkdir()
+    yield tmp_path / "disks"
+
+
+def emptied(directory: Path) -> Path:
+    """Return the directory as a new machine has it."""
+    shutil.rmtree(directory)
+    directory.mkdir()
+    return directory
+
+
+def wait_until_saved(bucket: Path, cluster: LocalCluster) -> None:
+    def is_saved() -> bool:
+        latest = bucket / LATEST_NAME
+        return (
+            latest.exists()
+            and decode_stored_metadata(latest.read_bytes()).end_offset >= cluster.image.end_offset
+        )
+
+    wait_for(is_saved, "the newest metadata in the bucket")
+
+
+def create(admin: AdminClient, *topics: NewTopic) -> None:
+    for created in admin.create_topics(list(topics)).values():
+        created.result(30)
+
+
+ACLS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"} | {
+    "allow.everyone.if.no.acl.found": "true"
+}
+
+
+def test_cluster_begins_again_with_its_topics_configurations_and_acls(bucket: Path, directory: Path) -> None:
+    """All directories are gone, and a smaller application starts over the same URI."""
+    with LocalCluster(3, config(bucket, **ACLS), directory=directory) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        create(
+            admin,
+            NewTopic("three", 3, 3),
+            NewTopic("one", 1, 1, config={"retention.ms": "123456789"}),
+        )
+        binding = AclBinding(
+            ResourceType.TOPIC,
+            "three",
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        for added in admin.create_acls([binding]).values():
+            added.result(30)
+        wait_until_saved(bucket, cluster)
+        before, cluster_id = cluster.image, cluster.cluster_id
+        for broker_id in cluster.broker_ids:
+            cluster.kill(broker_id)
+    with LocalCluster(2, config(bucket, **ACLS), directory=emptied(directory)) as cluster:
+        assert cluster.cluster_id == cluster_id
+        after = cluster.image
+        assert {name: topic.topic_id for name, topic in after.topics.by_name.items()} == {
+            name: topic.topic_id for name, topic in before.topics.by_name.items()
+        }
+        for name, topic in after.topics.by_name.items():
+            for number, partition in topic.partitions.items():
+                former = before.topics.by_name[name].partitions[number]
+                assert partition.leader_epoch > former.leader_epoch
+                assert len(partition.replicas) == min(2, len(former.replicas))
+                assert partition.leader in partition.isr
+        assert (after.acls, after.topic_configs("one")) == (before.acls, before.topic_configs("one"))
+        assert after.next_producer_id > before.next_producer_id
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        described = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "one")])
+        (values,) = [each.result(30) for each in described.values()]
+        assert values["retention.ms"].value == "123456789"
+        create(admin, NewTopic("later", 2, 2))
+        wait_until_saved(bucket, cluster)
+
+
+def test_directories_that_are_there_win_over_the_bucket(bucket: Path, directory: Path) -> None:
+    """They are newer; and the cluster does not jump in its epochs at every start of a driver."""
+    with LocalCluster(3, config(bucket), directory=directory) as cluster:
+        create(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), NewTopic("kept", 1, 3))
+        wait_until_saved(bucket, cluster)
+        leader_epoch = cluster.image.topics.by_name["kept"].partitions[0].leader_epoch
+        cluster.restart_controller()
+        partition = cluster.image.topics.by_name["kept"].partitions[0]
+        assert partition.leader_epoch < leader_epoch + 100
+        assert cluster.controller.owner_epoch == 2
+
+
+def test_directories_that_the_cluster_has_left_behind_are_refused(bucket: Path, directory: Path) -> None:
+    """The cluster went on elsewhere: a start over its old disks would undo that."""
+    with LocalCluster(1, config(bucket), directory=directory) as cluster:
+        wait_until_saved(bucket, cluster)
+    elsewhere = directory.parent / "elsewhere"
+    elsewhere.mkdir()
+    with LocalCluster(1, config(bucket), directory=elsewhere) as cluster:
+        create(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), NewTopic("new", 1, 1))
+        wait_until_saved(bucket, cluster)
+    old = LocalCluster(1, config(bucket), directory=directory)
+    try:
+        old.controller.start()
+        wait_for(lambda: old.controller.owner_epoch, "the ownership")
+        old.launch(0)
+        failure = wait_for(lambda: old.controller.failure, "the refusal")
+        assert "another application has gone on with it since" in str(failure)
+    finally:
+        old.stop()
