@@ -181,7 +181,7 @@ class LocalCluster:
             "secret": self.controller.secret,
             "config": self.config,
             "directories": [str(directory) for directory in self.broker_directories(broker_id)],
-            "owner_epoch": None if self.broker_config.remote_uri is None else 1,
+            "owner_epoch": self.controller.owner_epoch,
         }
         self._processes[broker_id] = BrokerProcess(
             arguments, self.log_path(broker_id), self._descriptor_limit

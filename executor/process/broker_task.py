@@ -89,6 +89,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
         directories=[Path(directory) for directory in assignment.directories],
         host_name=host_name(address, assignment.controller_host),
         on_state=_log_state,
+        owner_epoch=assignment.owner_epoch,
     )
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):

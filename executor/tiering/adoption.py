@@ -6,16 +6,19 @@ brought back as local segments where coordinators and the cleaner read them: of 
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.tiering.copy_threads import CopyThreads
 from sparklog.executor.tiering.machine.events import AdoptTier
-from sparklog.executor.tiering.remote_rows import batches_of
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup, row_group_batches
+from sparklog.node.remote_log.segments.segment_footer import read_footer
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +80,30 @@ class TierAdoption:
         replica.load_producers()
         while log.loading is not None:  # noqa: ASYNC110  (only of a log that a truncation has cut before)
             await asyncio.sleep(_LOADING_POLL_S)
-        groups = batches_of(self._store, self._threads, manifest.segments, manifest.leader_epochs)
-        async for group in groups:
+        async for group in self._row_groups(manifest):
             for header, records in zip(group.parts[::2], group.parts[1::2], strict=True):
                 log.append_as_follower(b"".join((header, records)), wall_clock_ms())
                 await asyncio.sleep(0)
         log.skip_to(manifest.end_offset, wall_clock_ms())
         log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
         await self._threads.run(log.flush)
+
+    async def _row_groups(self, manifest: Manifest) -> AsyncIterator[EncodedRowGroup]:
+        """Yield the records of the tier as batches, a row group at a time."""
+        for segment in manifest.segments:
+            footer = await read_footer(self._store, segment.name, segment.size_bytes)
+            for index, group in enumerate(footer.row_groups):
+                if group.last_offset < segment.base_offset or group.first_offset >= segment.end_offset:
+                    continue
+                data = await self._store.get_range(segment.name, group.start, group.end)
+                yield await self._threads.run(
+                    partial(
+                        row_group_batches,
+                        data,
+                        footer,
+                        index,
+                        start_offset=max(segment.base_offset, manifest.log_start_offset),
+                        end_offset=segment.end_offset,
+                        leader_epochs=manifest.leader_epochs,
+                    )
+                )

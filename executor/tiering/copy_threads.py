@@ -20,14 +20,14 @@ _Result = TypeVar("_Result")
 
 class CopyThreads:
     def __init__(self, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, "sparklog-remote-copy", initializer=_be_nice)
+        self.executor = ThreadPoolExecutor(count, "sparklog-remote-copy", initializer=_be_nice)
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Run blocking work; cancellation does not end it, but its result is dropped."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _be_nice() -> None:

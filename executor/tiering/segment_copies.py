@@ -25,12 +25,12 @@ from sparklog.executor.tiering.machine.events import (
     SegmentWritten,
     WriteSegment,
 )
-from sparklog.executor.tiering.remote_rows import rows_of
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.log_rows import log_rows
-from sparklog.node.remote_log.segments.segment_writer import SegmentWriter, WrittenSegment, write_segment
+from sparklog.node.remote_log.segments.merge import merge_segments
+from sparklog.node.remote_log.segments.segment_writer import WrittenSegment, write_segment
 from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
 from sparklog.protocol.types import Offset
 
@@ -57,7 +57,7 @@ class SegmentCopies:
         self.under_way = 0
 
     async def write(self, replica: Replica, effect: WriteSegment, stopped: threading.Event) -> SegmentWritten:
-        """Carry out an effect that writes a segment; `stopped` ends it early.
+        """Carry out an effect that writes a segment; `stopped` ends the reading of a local log early.
 
         Raises:
             CopyStoppedError: by `stopped`.
@@ -80,7 +80,7 @@ class SegmentCopies:
                 case CopySegment() | RewriteSegments():
                     segment = await self._threads.run(partial(_copied, replica, effect, file, stopped))
                 case MergeSegments():
-                    segment = await self._merged(replica, effect, file, stopped)
+                    segment = await self._merged(replica, effect, file)
             if segment is not None:
                 await self._wait_for_turn(segment.size_bytes)
                 await self._store.create(effect.segment_name, file)
@@ -89,19 +89,18 @@ class SegmentCopies:
         producers = await self._write_producers(replica, effect) if isinstance(effect, CopySegment) else None
         return SegmentWritten(effect, segment, producers)
 
-    async def _merged(
-        self, replica: Replica, effect: MergeSegments, file: Path, stopped: threading.Event
-    ) -> RemoteSegment | None:
-        """Write the records of remote segments to a file, and return the segment that it becomes."""
+    async def _merged(self, replica: Replica, effect: MergeSegments, file: Path) -> RemoteSegment | None:
         topic, partition = replica.topic_partition
+        written = await merge_segments(
+            self._store,
+            effect.segments,
+            file,
+            topic=topic,
+            topic_id=replica.topic_id,
+            partition=partition,
+            executor=self._threads.executor,
+        )
         base_offset, end_offset = effect.segments[0].base_offset, effect.segments[-1].end_offset
-        with SegmentWriter.open(file, topic=topic, topic_id=replica.topic_id, partition=partition) as writer:
-            async for rows in rows_of(self._store, self._threads, effect.segments):
-                if stopped.is_set():
-                    raise CopyStoppedError
-                for batch in rows.to_batches():
-                    await self._threads.run(partial(writer.write, batch))
-            written = await self._threads.run(writer.finish)
         return _segment(effect.segment_name, base_offset, end_offset, written)
 
     async def _write_producers(self, replica: Replica, effect: CopySegment) -> str | None:
