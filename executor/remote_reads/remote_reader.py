@@ -6,7 +6,7 @@ is cached and sent from as a log file is. A read that finds its group in memory 
 returns the `Load` to wait for, after which it is made again. Whatever a manifest names is committed, so no
 high watermark limits these reads, and none of it is of an aborted transaction.
 
-While a reader reads on sequentially, the group after its own is loaded too where there is room.
+While a reader reads on sequentially, the groups after its own are loaded too, where there is room.
 
 Belongs to the event loop. Order for the caller: `close` when no more reads come.
 """
@@ -45,6 +45,10 @@ FOOTER_BYTES: Final = 8 * 1024 * 1024
 """Memory for footers, some kilobytes each."""
 _BATCH_BYTES: Final = 256 * 1024
 """A fetch of 1 MiB, the clients' default, is filled by whole batches of this size."""
+_MOST_AHEAD: Final = 4
+"""Row groups that are loaded ahead of a reader at most: a store's latency may be that of several."""
+_READS_A_STEP: Final = 8
+"""After so many reads in a row one more row group is loaded ahead."""
 _RECORD_OVERHEAD_BYTES: Final = 10
 """What a record takes in a batch beside its key, value and headers, at most as a rule."""
 _QUOTA_WINDOWS: Final = QuotaWindows(samples=11, window_ms=1_000)
@@ -145,8 +149,9 @@ class RemoteReader:
         if result.region is not None:
             if result.next_offset >= group.end_offset:
                 self._cache.read_to_end(place.key)
-            if self._sequential.read(partition, offset, result.next_offset):
-                self._read_ahead(tier, group.end_offset)
+            run = self._sequential.read(partition, offset, result.next_offset)
+            if run:
+                self._read_ahead(tier, group.end_offset, min(1 + run // _READS_A_STEP, _MOST_AHEAD))
         return RemoteRead(region=result.region)
 
     def _place(self, tier: Tier, offset: Offset) -> "_Place | RemoteRead | None":
@@ -169,16 +174,17 @@ class RemoteReader:
                     return place
         return None
 
-    def _read_ahead(self, tier: Tier, offset: Offset) -> None:
+    def _read_ahead(self, tier: Tier, offset: Offset, group_count: int) -> None:
+        """Load up to `group_count` row groups from `offset` on, as far as there is room."""
         try:
-            place = self._place(tier, offset)
-            if (
-                isinstance(place, _Place)
-                and place.key not in self._cache
-                and self._loads.get(place.key) is None
-                and not self._loads.waiting_count
-            ):
-                self._load(place, is_read_ahead=True)
+            for _ in range(group_count):
+                place = self._place(tier, offset)
+                if not isinstance(place, _Place) or self._loads.waiting_count:
+                    return
+                is_here = place.key in self._cache or self._loads.get(place.key) is not None
+                if not is_here and self._load(place, is_read_ahead=True) is None:
+                    return
+                offset = place.key.end
         except KafkaError:
             logger.debug("no read-ahead at offset %d: its look-up has failed lately", offset)
 

@@ -119,6 +119,18 @@ def test_reader_that_reads_on_finds_the_next_row_group_loaded() -> None:
     run(test)
 
 
+def test_reader_that_reads_on_for_long_has_several_row_groups_loaded() -> None:
+    """The latency of a store may be as long as the reader takes for some of them."""
+
+    async def test() -> None:
+        async with reading(segment(range(100), row_group_rows=1), segment(range(100, 120))) as it:
+            for offset in range(30):
+                await it.read(offset)
+            await until(lambda: it.group_gets == 34, "the read-ahead")
+
+    run(test)
+
+
 def test_reader_that_jumps_is_not_read_ahead_for() -> None:
     """Its next offset is anywhere."""
 
