@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
-from sparklog.node.remote_log.uri import OPTION_PREFIX, RemoteUri, RemoteUriError
+from sparklog.node.remote_log.uri import OPTION_PREFIX, URI_KEY, RemoteUri, RemoteUriError
 
 CloudClient = AzureStore | GCSStore | S3Store
 
@@ -48,6 +48,8 @@ _PROVIDER_DEFAULTS: Final = {
     # Servers that speak S3 without its bulk deletion (Google's, Alibaba's) are many.
     "s3": {"disable_bulk_delete": "true"},
 }
+_IN_THE_URI: Final = ("bucket", "bucket_name", "container", "container_name", "root_url")
+"""Endings of keys by which obstore would use another bucket than the URI's."""
 _CERTIFICATES: Final = frozenset({"proxy_ca_certificate", "root_certificate"})
 _PEM: Final = "-----BEGIN"
 
@@ -106,8 +108,10 @@ def _check_provider_option(uri: RemoteUri, key: str, value: str) -> None:
     """Check a key by itself, so that a message can name it.
 
     Raises:
-        RemoteUriError: the provider has no such key, or its value cannot be read.
+        RemoteUriError: the provider has no such key, its value cannot be read, or the URI says it.
     """
+    if key.lower().endswith(_IN_THE_URI):
+        raise RemoteUriError(f"{OPTION_PREFIX}{key} is refused: {URI_KEY} names the bucket, here {uri}")
     kind: Any = {"s3": S3Store, "gs": GCSStore}.get(uri.scheme, AzureStore)
     try:
         kind("container", config={key: value, **({"account_name": "a"} if kind is AzureStore else {})})

@@ -50,6 +50,8 @@ _LONGEST_REASON: Final = 400
 _QUERY: Final = re.compile(r"(https?://[^\s?]*)\?\S*")
 """In a URL; with shared access signatures it is a secret."""
 _ERROR_BODY: Final = re.compile(r"<\?xml.*?<Code>(.*?)</Code>.*?<Message>(.*?)</Message>.*", re.DOTALL)
+_INSTANCE_METADATA: Final = ("http://169.254.", "http://metadata.google.internal", "http://[fd00:ec2::254]")
+"""Servers from which credentials come in a cloud's machines, the last of the provider's chain."""
 _MISSING_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _REFUSALS: Final = (
     "400 Bad Request",
@@ -173,7 +175,10 @@ class CloudStore:
 def _reason_of(error: Exception) -> str:
     """Return the store's reason as one line without secrets."""
     reason = _ERROR_BODY.sub(r"\1: \2", described(error))
-    return " ".join(_QUERY.sub(r"\1", reason).split())[:_LONGEST_REASON]
+    reason = " ".join(_QUERY.sub(r"\1", reason).split())[:_LONGEST_REASON]
+    if any(server in reason for server in _INSTANCE_METADATA):
+        return f"no credentials in options or environment, and none from the machine: {reason}"
+    return reason
 
 
 def _kind_of(error: Exception) -> type[StoreError]:

@@ -67,8 +67,7 @@ class DirectoryStore:
         return await self._in_thread("replace", name, lambda path: self._replace(path, data, version))
 
     async def get(self, name: str) -> StoredObject:
-        data = await self._in_thread("get", name, Path.read_bytes)
-        return StoredObject(data, xxh3_128(data).hexdigest())
+        return await self._in_thread("get", name, _read)
 
     async def get_range(self, name: str, start: int, end: int) -> bytes:
         assert 0 <= start < end, f"[{start}, {end}) is no range to read"
@@ -120,7 +119,7 @@ class DirectoryStore:
         with self._written_beside(path, data) as (partial, version), self._locked(path):
             if path.exists():
                 raise self._exists(path)
-            self._put_in_place(partial, path)
+            _put_in_place(partial, path)
         return version
 
     def _replace(self, path: Path, data: bytes, version: Version) -> Version:
@@ -131,7 +130,7 @@ class DirectoryStore:
                 raise StaleObjectError(f"{self.uri}: {self._name_of(path)} was deleted") from None
             if found != version:
                 raise StaleObjectError(f"{self.uri}: {self._name_of(path)} was replaced by another writer")
-            self._put_in_place(partial, path)
+            _put_in_place(partial, path)
         return new_version
 
     def _delete(self, path: Path) -> None:
@@ -142,7 +141,7 @@ class DirectoryStore:
     def _written_beside(self, path: Path, data: bytes | memoryview | Path) -> Iterator[tuple[Path, Version]]:
         """Yield a synced file beside `path`, and the version of its contents; it is gone afterwards."""
         partial = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:8]}")
-        partial.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(partial.parent)
         try:
             with partial.open("xb") as target:
                 version = _write(target, data)
@@ -151,14 +150,6 @@ class DirectoryStore:
             yield partial, version
         finally:
             partial.unlink(missing_ok=True)
-
-    def _put_in_place(self, partial: Path, path: Path) -> None:
-        partial.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
@@ -197,6 +188,11 @@ class DirectoryStore:
         return ObjectExistsError(f"{self.uri}: {self._name_of(path)} exists")
 
 
+def _put_in_place(partial: Path, path: Path) -> None:
+    partial.replace(path)
+    _sync_directory(path.parent)
+
+
 def _write(target: BinaryIO, data: bytes | memoryview | Path) -> Version:
     digest = xxh3_128()
     if not isinstance(data, Path):
@@ -208,6 +204,27 @@ def _write(target: BinaryIO, data: bytes | memoryview | Path) -> Version:
             target.write(piece)
             digest.update(piece)
     return digest.hexdigest()
+
+
+def _read(path: Path) -> StoredObject:
+    data = path.read_bytes()
+    return StoredObject(data, xxh3_128(data).hexdigest())
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory that outlives a power cut, as do those above it."""
+    if not path.is_dir():
+        _make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_range(path: Path, start: int, length: int) -> bytes:

@@ -1,6 +1,7 @@
 """A cloud's store when the cloud refuses, fails or says nothing: each has its error, in bounded time."""
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -124,6 +125,15 @@ def test_failure_of_the_cloud_is_an_unknown_outcome(action: str) -> None:
     assert "500" in str(error)
 
 
+def test_missing_credentials_are_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore's last attempt, at an address that no user knows, says little about its reason."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"region": "us-east-1", "metadata_endpoint": "http://169.254.0.1:1", "connect_timeout": "100ms"}
+    store = open_store("s3://bucket/prefix", {**options, "max_retries": "0"})
+    assert "no credentials" in str(failure_of(store, "get"))
+
+
 def test_slow_upload_that_the_cloud_calls_a_bad_request_is_unavailable() -> None:
     """A busy network is no mistake of the user."""
     body = b"<Error><Code>RequestTimeout</Code><Message>not read within the timeout</Message></Error>"
@@ -200,6 +210,7 @@ def test_store_without_e_tags_is_refused() -> None:
         ({"timeout": "long"}, "sparklog.remote.option.timeout"),
         ({"max_retries": "many"}, "sparklog.remote.option.max_retries"),
         ({"root_certificate": "/no/such/file.pem"}, "sparklog.remote.option.root_certificate"),
+        ({"aws_bucket": "another"}, "sparklog.remote.option.aws_bucket"),
     ],
 )
 def test_bad_option_is_refused_by_its_full_name(options: dict[str, str], named: str) -> None:
