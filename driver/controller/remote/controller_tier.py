@@ -18,6 +18,7 @@ from sparklog.driver.controller.quorum.machine.candidate import StoredLog
 from sparklog.driver.controller.remote.metadata_store import MetadataStore, PrefixLostError
 from sparklog.driver.controller.remote.metadata_upload import MetadataUpload
 from sparklog.driver.controller.remote.owner_lease import OwnerLease, host_identity
+from sparklog.driver.controller.remote.topic_deletions import TopicDeletions
 from sparklog.hosting import StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata_log.machine.log_position import LogPosition
@@ -52,6 +53,10 @@ class ControllerTier:
         self._upload: MetadataUpload | None = None
         self._newest: MetadataSnapshot | None = None
         self._beginning: asyncio.Task[None] | None = None
+        self._deletions: TopicDeletions | None = None
+        self._deleting: asyncio.Task[None] | None = None
+        self._known_until_ms: int | None = None
+        """When the metadata was written at which this cluster began; None if directories had it."""
         self.stored: StoredMetadata | None = None
         """The newest metadata when the prefix was taken."""
         self.former_stopped = False
@@ -123,6 +128,7 @@ class ControllerTier:
             KafkaError: KAFKA_STORAGE_ERROR: the log cannot be written.
         """
         found = await self._snapshot()
+        self._known_until_ms = await self._written_ms()
         image = await asyncio.to_thread(restored_image, found.image, brokers, orderly=self.is_complete)
         snapshot = MetadataSnapshot(image, None, found.last_timestamp_ms)
         await asyncio.to_thread(log.snapshots.write, snapshot)
@@ -135,6 +141,17 @@ class ControllerTier:
             len(image.topics.by_id),
             image.topics.partition_count,
         )
+
+    async def _written_ms(self) -> int:
+        """Return when the stored metadata was written, by the store's clock; 0 if it does not say."""
+        assert self.stored is not None, "it has been found"
+        try:
+            async for found in self.store.list(self.stored.name.rpartition("/")[0]):
+                if found.name == self.stored.name:
+                    return found.modified_ms
+        except StoreError as error:
+            logger.info("%s: it is not known when it was written: %s", self.stored.name, error)
+        return 0
 
     async def _snapshot(self) -> MetadataSnapshot:
         metadata, stored = self._metadata, self.stored
@@ -163,6 +180,8 @@ class ControllerTier:
     def committed(self, snapshot: MetadataSnapshot) -> None:
         """Note a committed state of the metadata."""
         self._newest = snapshot
+        if self._deletions is not None:
+            self._deletions.committed(snapshot.image)
         if self._upload is not None:
             self._upload.committed(snapshot)
 
@@ -181,6 +200,9 @@ class ControllerTier:
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.gather(self._beginning, return_exceptions=True)
+        if self._deleting is not None:
+            self._deleting.cancel()
+            await asyncio.gather(self._deleting, return_exceptions=True)
         if self._upload is not None:
             await self._upload.close()
         await self._lease.stop(STOP_S)
@@ -201,6 +223,10 @@ class ControllerTier:
         self._upload = MetadataUpload(self._metadata, cluster_id, self._metadata_lag_ms, self._lose)
         if self._newest is not None:
             self._upload.committed(self._newest)
+        self._deletions = TopicDeletions(self.store, lambda: self.lost is None, self._known_until_ms)
+        if self._newest is not None:
+            self._deletions.committed(self._newest.image)
+        self._deleting = asyncio.get_running_loop().create_task(self._deletions.run())
 
     def _lose(self, reason: str) -> None:
         if self.lost is None:
