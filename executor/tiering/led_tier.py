@@ -57,6 +57,7 @@ from sparklog.node.remote_log.machine.manifest_encoding import (
     decode_manifest,
     encode_manifest,
 )
+from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.node.remote_log.object_store import (
     ObjectExistsError,
     ObjectMissingError,
@@ -281,6 +282,7 @@ class LedTier:
             try:
                 found = await self._services.store.get(self._name)
             except ObjectMissingError:
+                await self._check_owner()
                 return ManifestMissing()
         return ManifestRead(decode_manifest(self._name, found.data), found.version)
 
@@ -288,10 +290,27 @@ class LedTier:
         store = self._services.store
         try:
             if version is None:
+                await self._check_owner()
                 return Swapped(effect, await store.create(self._name, data))
             return Swapped(effect, await store.replace(self._name, data, version))
         except (ObjectExistsError, StaleObjectError):
             return SwapStale(effect)
+
+    async def _check_owner(self) -> None:
+        """Check that the store is a prefix in use, and not, say, the empty mount point of a directory.
+
+        There the manifest would be missed, and what is written would be missed later.
+
+        Raises:
+            StoreError: it has no owner, or cannot be read.
+        """
+        try:
+            await self.store.get(OWNER_NAME)
+        except ObjectMissingError:
+            raise StoreRefusedError(
+                f"{self.store.uri} is not the store in which this cluster began: the object {OWNER_NAME!r} is "
+                "missing; if a directory, is it mounted?"
+            ) from None
 
     async def _list(self, prefixes: tuple[str, ...]) -> tuple[str, ...]:
         names: list[str] = []

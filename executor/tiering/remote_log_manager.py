@@ -159,8 +159,13 @@ class RemoteLogManager(RoleListener[Replica]):
         )
 
     def tick(self, now_ms: int) -> None:
-        if now_ms >= self._next_tick_ms and (self._ticking is None or self._ticking.done()):
+        if now_ms >= self._next_tick_ms:
             self._next_tick_ms = now_ms + TICK_MS
+            self.tick_now()
+
+    def tick_now(self) -> None:
+        """Look at every led partition, without waiting for the interval."""
+        if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.get_running_loop().create_task(self._tick_all())
 
     async def _tick_all(self) -> None:

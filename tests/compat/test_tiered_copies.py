@@ -1,14 +1,27 @@
-"""Brokers copy what their topics have to the object store, and keep only the end of it on their disks."""
+"""Brokers copy what their topics have to the object store; retention, DeleteRecords and deletion reach it."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from tests.cluster import LocalCluster, wait_for
-from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
-from tests.compat.tiering import LOCAL_FEW, local_start, tiered_config, wait_for_copy, wait_for_local_start
+from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
+from tests.compat.tiering import (
+    LOCAL_FEW,
+    leader_local_start,
+    manifest_of,
+    segment_objects,
+    tiered_config,
+    topic_objects,
+    wait_for_copy,
+)
+
+COUNT = 5000
+"""Records of 1 KB: five segments, of which one stays on disks."""
 
 
 @pytest.fixture(scope="module")
@@ -22,36 +35,33 @@ def cluster(store: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def test_records_are_copied_and_leave_the_disks(cluster: LocalCluster, store: Path) -> None:
-    """A disk that old records never leave is full some day, tier or not."""
-    create_topic(cluster.bootstrap_servers, "copied", config=LOCAL_FEW)
-    records = [{"value": b"%06d" % number + b"v" * 1000} for number in range(6000)]
-    produce(cluster.bootstrap_servers, "copied", records)
-    manifest = wait_for_copy(cluster, store, "copied", len(records))
-    assert (manifest.log_start_offset, manifest.segments[0].base_offset) == (0, 0)
-    assert sum(segment.record_count for segment in manifest.segments) == len(records)
-    wait_for_local_start(cluster, "copied", 3000)
-
-
-def test_consumer_reads_from_the_first_record_on(cluster: LocalCluster, store: Path) -> None:
-    """Records that only the bucket has are the same to a client: offsets, keys, values, headers, times."""
-    topic = "read"
-    create_topic(cluster.bootstrap_servers, topic, config=LOCAL_FEW)
-    records = [
+def records(count: int = COUNT) -> list[dict[str, Any]]:
+    """Return records of all sorts: without key, without value, with headers."""
+    now_ms = int(time.time() * 1000)
+    return [
         {
             "key": b"k%d" % (number % 7) if number % 3 else None,
             "value": b"%06d" % number + bytes(1000) if number % 11 else None,
             "headers": [("h", b"%d" % number)] if number % 5 == 0 else None,
-            "timestamp": 1_700_000_000_000 + number,
+            "timestamp": now_ms + number,
         }
-        for number in range(5000)
+        for number in range(count)
     ]
-    produce(cluster.bootstrap_servers, topic, records)
-    wait_for_copy(cluster, store, topic, len(records))
-    leader = cluster.leader(topic)
-    assert leader is not None
-    wait_for(lambda: local_start(cluster, leader, topic) > 3000, "the leader keeps the end alone", TIMEOUT_S)
-    read = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, 0)], len(records))
+
+
+def test_records_are_copied_leave_the_leaders_disk_and_are_read_from_the_first_on(
+    cluster: LocalCluster, store: Path
+) -> None:
+    """Records that only the bucket has are the same to a client; a disk that keeps all is full some day."""
+    create_topic(cluster.bootstrap_servers, "copied", config=LOCAL_FEW)
+    sent = records()
+    produce(cluster.bootstrap_servers, "copied", sent)
+    manifest = wait_for_copy(cluster, store, "copied", COUNT)
+    assert (manifest.log_start_offset, manifest.segments[0].base_offset) == (0, 0)
+    assert sum(segment.record_count for segment in manifest.segments) == COUNT
+    wait_for(lambda: leader_local_start(cluster, "copied") > COUNT // 3, "the disk is relieved", TIMEOUT_S)
+    read = consume(cluster.bootstrap_servers, [TopicPartition("copied", 0, 0)], COUNT)
+    assert [message.offset() for message in read] == list(range(COUNT))
     told = [
         {
             "key": message.key(),
@@ -61,5 +71,65 @@ def test_consumer_reads_from_the_first_record_on(cluster: LocalCluster, store: P
         }
         for message in read
     ]
-    assert told == records
-    assert [message.offset() for message in read] == list(range(len(records)))
+    assert told == sent
+
+
+def first_offset(cluster: LocalCluster, topic: str) -> int | None:
+    (message,) = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 1)
+    return message.offset()
+
+
+def test_retention_deletes_in_the_store_and_moves_the_log_start(cluster: LocalCluster, store: Path) -> None:
+    """A bucket that only grows is a bill that only grows."""
+    create_topic(cluster.bootstrap_servers, "retained", config={"retention.bytes": str(2 << 20)})
+    produce(cluster.bootstrap_servers, "retained", records())
+
+    def is_cut() -> bool:
+        manifest = manifest_of(cluster, store, "retained")
+        return (
+            manifest is not None
+            and manifest.end_offset == COUNT
+            and manifest.log_start_offset > COUNT // 4
+            and segment_objects(store, "retained") == {segment.name for segment in manifest.segments}
+        )
+
+    wait_for(is_cut, "the objects below the log start are gone", TIMEOUT_S)
+    manifest = manifest_of(cluster, store, "retained")
+    assert manifest is not None
+    assert first_offset(cluster, "retained") == manifest.log_start_offset
+
+
+def test_records_deleted_on_request_are_gone_from_the_store(cluster: LocalCluster, store: Path) -> None:
+    """A user who has records deleted means all copies of them."""
+    create_topic(cluster.bootstrap_servers, "cut", config=LOCAL_FEW)
+    produce(cluster.bootstrap_servers, "cut", records())
+    wait_for_copy(cluster, store, "cut", COUNT)
+    before = segment_objects(store, "cut")
+    wait_for(lambda: leader_local_start(cluster, "cut") > COUNT // 3, "the disk is relieved", TIMEOUT_S)
+    deletion = admin_client(cluster.bootstrap_servers).delete_records([TopicPartition("cut", 0, 1500)])
+    assert [each.result(TIMEOUT_S).low_watermark for each in deletion.values()] == [1500]
+
+    def is_deleted() -> bool:
+        manifest = manifest_of(cluster, store, "cut")
+        return (
+            manifest is not None
+            and manifest.log_start_offset == 1500
+            and len(segment_objects(store, "cut")) < len(before)
+        )
+
+    wait_for(is_deleted, "the store has lost what lies below", TIMEOUT_S)
+    assert first_offset(cluster, "cut") == 1500
+
+
+def test_deleted_topic_leaves_the_store(cluster: LocalCluster, store: Path) -> None:
+    """Another topic of that name begins with nothing."""
+    create_topic(cluster.bootstrap_servers, "deleted")
+    produce(cluster.bootstrap_servers, "deleted", records(100))
+    wait_for_copy(cluster, store, "deleted", 100)
+    topic_id = cluster.image.topics.by_name["deleted"].topic_id
+    assert topic_objects(store, topic_id)
+    deletion: Sequence[Any] = list(
+        admin_client(cluster.bootstrap_servers).delete_topics(["deleted"]).values()
+    )
+    deletion[0].result(TIMEOUT_S)
+    wait_for(lambda: not topic_objects(store, topic_id), "no object of the topic is left", TIMEOUT_S)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from sparklog.node.remote_log.machine.manifest import Manifest, manifest_name
 from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest
@@ -58,3 +59,18 @@ def wait_for_local_start(cluster: LocalCluster, topic: str, at_least: int, parti
         return all(local_start(cluster, each, topic, partition) >= at_least for each in cluster.broker_ids)
 
     wait_for(is_cut, f"{topic}-{partition} begins at {at_least} or above on all disks", TIMEOUT_S)
+
+
+def leader_local_start(cluster: LocalCluster, topic: str, partition: int = 0) -> int:
+    leader = cluster.leader(topic, partition)
+    return -1 if leader is None else local_start(cluster, leader, topic, partition)
+
+
+def segment_objects(store: Path, topic: str) -> set[str]:
+    """Return the names of the segments of a topic that are in the store."""
+    return {str(path.relative_to(store)) for path in store.glob(f"segments/{topic}-*/*/*.parquet")}
+
+
+def topic_objects(store: Path, topic_id: UUID) -> list[Path]:
+    """Return the objects of a topic, of whichever kind."""
+    return [path for path in store.rglob("*") if path.is_file() and str(topic_id) in str(path)]

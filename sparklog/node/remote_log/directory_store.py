@@ -84,7 +84,7 @@ class DirectoryStore:
 
     async def list(self, prefix: str) -> AsyncIterator[ListedObject]:
         # A page at a time, so that a long list neither holds the loop nor is in memory as a whole.
-        directories = [prefix]
+        directories = [prefix.rstrip("/")]
         while directories:
             found = await self._in_thread("list", directories.pop(), self._entries)
             directories += found.directories
