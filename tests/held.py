@@ -34,7 +34,15 @@ MOST_MEMBER_CONNECTIONS: Final = 24
 """Of one process: each broker fetches from each other one, and speaks with the controller on some."""
 TO_A_MEMBER: Final = "connection to a broker or controller"
 OF_A_CLIENT: Final = "connection of a client"
-BOUNDS: Final = {MEMBERS: MOST_MEMBER_CONNECTIONS, TO_A_MEMBER: 1, OF_A_CLIENT: 1}
+MEMORY_FILES: Final = "/memfd"
+"""Row groups of the tier in memory, bounded by sparklog.remote.cache.bytes."""
+MOST_MEMORY_FILES: Final = 16
+BOUNDS: Final = {
+    MEMBERS: MOST_MEMBER_CONNECTIONS,
+    TO_A_MEMBER: 1,
+    OF_A_CLIENT: 1,
+    MEMORY_FILES: MOST_MEMORY_FILES,
+}
 """What may be there after a test even if it was not before; the one is the controller's."""
 EXECUTOR_THREADS: Final = (os.cpu_count() or 1) + 4
 """The most that asyncio's own pool has."""
@@ -44,6 +52,10 @@ OTHER_THREADS: Final = 4
 """A broker's main thread, its watchdog's, and what native libraries begin with."""
 MEMORY_BYTES: Final = 32 << 20
 """What a broker's allocator may keep of a test's largest requests, and new partitions may take."""
+TIER_BYTES: Final = 64 << 20
+"""Of a broker with a tier: Parquet's library, its buffers, and the cache of row groups."""
+TIER_THREADS: Final = 7
+"""Those that copy, that read, and of a directory as the store."""
 LOADED_BYTES: Final = 80 << 20
 """What a broker has once it was asked everything; schemas are loaded when they are needed first."""
 POOLED: Final = re.compile(r"_\d+$")
@@ -131,7 +143,7 @@ def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> l
             if threads and now.threads.total() > most:
                 lines.append(f"{who} has {now.threads.total()} threads, with all its pools at most {most}")
             grown_bytes = now.memory_bytes - max(then.memory_bytes, LOADED_BYTES)
-            if grown_bytes > MEMORY_BYTES:
+            if grown_bytes > MEMORY_BYTES + (TIER_BYTES if _is_tiered(clusters, process) else 0):
                 lines.append(
                     f"{who} has {grown_bytes >> 20} MiB more memory, {now.memory_bytes >> 20} in all"
                 )
@@ -247,6 +259,16 @@ def _listening_ports(cluster: LocalCluster) -> Iterator[int]:
 
 
 def _background_threads(clusters: tuple[LocalCluster, ...], process: int) -> int:
-    (cluster,) = (cluster for cluster in clusters if process in cluster.process_ids())
+    cluster = _cluster_of(clusters, process)
     directories = len(cluster.broker_directories(cluster.broker_ids[0]))
-    return cluster.broker_config.background_threads + UPKEEP_THREADS * directories
+    of_tier = TIER_THREADS if _is_tiered(clusters, process) else 0
+    return cluster.broker_config.background_threads + UPKEEP_THREADS * directories + of_tier
+
+
+def _is_tiered(clusters: tuple[LocalCluster, ...], process: int) -> bool:
+    return _cluster_of(clusters, process).broker_config.remote_uri is not None
+
+
+def _cluster_of(clusters: tuple[LocalCluster, ...], process: int) -> LocalCluster:
+    (cluster,) = (cluster for cluster in clusters if process in cluster.process_ids())
+    return cluster

@@ -7,7 +7,6 @@ brought back as local segments where coordinators and the cleaner read them: of 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -60,14 +59,12 @@ class TierAdoption:
                 now_ms=wall_clock_ms(),
             )
         replica.restart_at_log_end()
-        logger.warning(
-            "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d. "
-            "Records that were acknowledged later than %s may be lost",
+        logger.info(
+            "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d",
             replica,
             manifest.end_offset,
             replica.leader_epoch,
             end_offset_before,
-            datetime.fromtimestamp(manifest.written_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         )
 
     async def _bring_back(self, replica: Replica, manifest: Manifest, producers: bytes | None) -> None:

@@ -1,7 +1,7 @@
 """Brokers copy what their topics have to the object store; retention, DeleteRecords and deletion reach it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,8 @@ def test_records_deleted_on_request_are_gone_from_the_store(cluster: LocalCluste
     wait_for_copy(cluster, store, "cut", COUNT)
     before = segment_objects(store, "cut")
     wait_for(lambda: leader_local_start(cluster, "cut") > COUNT // 3, "the disk is relieved", TIMEOUT_S)
-    deletion = admin_client(cluster.bootstrap_servers).delete_records([TopicPartition("cut", 0, 1500)])
+    admin = admin_client(cluster.bootstrap_servers)
+    deletion = admin.delete_records([TopicPartition("cut", 0, 1500)])
     assert [each.result(TIMEOUT_S).low_watermark for each in deletion.values()] == [1500]
 
     def is_deleted() -> bool:
@@ -128,8 +129,7 @@ def test_deleted_topic_leaves_the_store(cluster: LocalCluster, store: Path) -> N
     wait_for_copy(cluster, store, "deleted", 100)
     topic_id = cluster.image.topics.by_name["deleted"].topic_id
     assert topic_objects(store, topic_id)
-    deletion: Sequence[Any] = list(
-        admin_client(cluster.bootstrap_servers).delete_topics(["deleted"]).values()
-    )
-    deletion[0].result(TIMEOUT_S)
+    admin = admin_client(cluster.bootstrap_servers)
+    for deletion in admin.delete_topics(["deleted"]).values():
+        deletion.result(TIMEOUT_S)
     wait_for(lambda: not topic_objects(store, topic_id), "no object of the topic is left", TIMEOUT_S)

@@ -19,6 +19,7 @@ CONFIG: Final[Mapping[str, str]] = {
     "log.retention.check.interval.ms": "200",
     "log.segment.delete.delay.ms": "0",
     "sparklog.remote.max.lag.ms": "500",
+    "sparklog.remote.cache.bytes": str(8 << 20),
 }
 LOCAL_FEW: Final = {"local.retention.bytes": str(SEGMENT_BYTES)}
 """Of a topic of which only the end stays on brokers' disks."""

@@ -1,0 +1,129 @@
+"""A tiered cluster under faults: leaders killed while they copy, an object store that is away for a while."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
+
+from tests.cluster import LocalCluster, wait_for
+from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic
+from tests.compat.tiering import (
+    LOCAL_FEW,
+    leader_local_start,
+    manifest_of,
+    tiered_config,
+    wait_for_copy,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "bucket"
+
+
+@pytest.fixture
+def cluster(store: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(config=tiered_config(store)) as cluster:
+        yield cluster
+
+
+class Writer:
+    """Writes numbered records of 1 KB all the time, in order, exactly once."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self.acknowledged = 0
+        self.failures: list[Any] = []
+        self._topic = topic
+        self._over = Event()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5}
+        )
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def wait_for(self, count: int) -> None:
+        wait_for(lambda: self.acknowledged >= count, f"{count} records are acknowledged", TIMEOUT_S)
+
+    def stop(self) -> int:
+        """Return the number of acknowledged records, which are all that were written."""
+        self._over.set()
+        self._thread.join()
+        assert not self._producer.flush(TIMEOUT_S)
+        assert not self.failures
+        return self.acknowledged
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.is_set():
+            if number - self.acknowledged < 2000:
+                self._producer.produce(
+                    self._topic, b"%08d" % number + bytes(1000), on_delivery=self._delivered
+                )
+                number += 1
+            else:
+                time.sleep(0.001)
+            self._producer.poll(0)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.failures.append(error)
+
+
+def assert_all_there(cluster: LocalCluster, topic: str, count: int) -> None:
+    read = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], count)
+    numbers = [int(value[:8]) for message in read if (value := message.value()) is not None]
+    assert numbers == list(range(count))
+
+
+def test_leader_killed_amid_copying_loses_and_doubles_nothing(cluster: LocalCluster, store: Path) -> None:
+    """The next leader goes on where the manifest ends, with orphans of the dead one beside it."""
+    create_topic(cluster.bootstrap_servers, "t", config=LOCAL_FEW)
+    writer = Writer(cluster.bootstrap_servers, "t")
+    killed: list[int] = []
+    for count in (3000, 6000):
+        writer.wait_for(count)
+        leader = cluster.leader("t")
+        assert leader is not None
+        killed.append(leader)
+        cluster.kill(leader)
+        wait_for(lambda: cluster.leader("t") not in (None, killed[-1]), "another broker leads", TIMEOUT_S)
+        cluster.restart(leader)
+    writer.wait_for(9000)
+    count = writer.stop()
+    manifest = wait_for_copy(cluster, store, "t", count)
+    assert manifest.leader_epoch >= 2
+    assert sum(segment.record_count for segment in manifest.segments) == count
+    assert all((store / segment.name).stat().st_size == segment.size_bytes for segment in manifest.segments)
+    wait_for(
+        lambda: leader_local_start(cluster, "t") > count // 3, "the leader's disk is relieved", TIMEOUT_S
+    )
+    assert_all_there(cluster, "t", count)
+
+
+def test_store_that_is_away_for_a_while_costs_disk_and_no_records(cluster: LocalCluster, store: Path) -> None:
+    """Producers notice nothing, no disk drops what is nowhere else, and copies catch up by themselves."""
+    create_topic(cluster.bootstrap_servers, "t", config=LOCAL_FEW)
+    writer = Writer(cluster.bootstrap_servers, "t")
+    writer.wait_for(3000)
+    wait_for_copy(cluster, store, "t", 2000)
+    away = store.with_name("away")
+    store.rename(away)
+    store.touch()
+    before = writer.acknowledged
+    writer.wait_for(before + 6000)
+    count = writer.stop()
+    named = manifest_of(cluster, away, "t")
+    assert named is not None
+    assert named.end_offset < count
+    assert leader_local_start(cluster, "t") <= named.end_offset
+    store.unlink()
+    away.rename(store)
+    wait_for_copy(cluster, store, "t", count)
+    wait_for(lambda: leader_local_start(cluster, "t") > named.end_offset, "disks are relieved", TIMEOUT_S)
+    assert_all_there(cluster, "t", count)
