@@ -3,18 +3,40 @@
 Source: Kafka's LogConfig.validateTopicLogConfigValues and its parts.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE
 
-if TYPE_CHECKING:
-    from sparklog.node.config.topic import TopicConfig
-
 _ENABLE = "remote.storage.enable"
 
 
-def check_remote_storage(config: "TopicConfig", old: "TopicConfig | None", *, has_tier: bool) -> None:
+class TieredTopic(Protocol):
+    """The part of a topic's configuration that the rules are about."""
+
+    @property
+    def remote_storage_enable(self) -> bool: ...
+
+    @property
+    def remote_log_copy_disable(self) -> bool: ...
+
+    @property
+    def remote_log_delete_on_disable(self) -> bool: ...
+
+    @property
+    def retention_ms(self) -> int | None: ...
+
+    @property
+    def retention_bytes(self) -> int | None: ...
+
+    @property
+    def local_retention_ms(self) -> int: ...
+
+    @property
+    def local_retention_bytes(self) -> int: ...
+
+
+def check_remote_storage(config: TieredTopic, old: TieredTopic | None, *, has_tier: bool) -> None:
     """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
 
     Raises:
