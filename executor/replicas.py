@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.coordinators import Coordinators
 from sparklog.executor.coordinators.transactions.api.asking import NewProducerId, nobody_allocates
 from sparklog.executor.fetching.fetchers import Fetchers
+from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.fetching.tiered_ends import TieredEnds
 from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.logs.log_upkeep import LogUpkeep
 from sparklog.executor.metadata.publisher import MetadataSubscriber
@@ -105,13 +107,20 @@ class ThreadPools:
             pool.shutdown(wait=False)
 
 
+class HostedPartitions(NamedTuple):
+    """The replicas of a broker, and the ends of their tiers."""
+
+    broker_id: BrokerId
+    table: PartitionTable
+    tiered_ends: TieredEnds
+
+
 class LogKeeping:
     """The logs of a broker in their directories: loaded, maintained, and given up with a failing disk."""
 
     def __init__(
         self,
-        broker_id: BrokerId,
-        table: PartitionTable,
+        hosted: HostedPartitions,
         directories: Sequence[LogDirectory],
         config: BrokerConfig,
         reports: DirectoryReports,
@@ -119,6 +128,7 @@ class LogKeeping:
         executor: Executor,
         on_directory_failed: Callable[[LogDirectory], None],
     ) -> None:
+        broker_id, table, tiered_ends = hosted
         self.store = LogStore(
             directories,
             executor,
@@ -135,6 +145,7 @@ class LogKeeping:
             self.failures.directory_failed,
             config,
             metrics,
+            tiered_ends,
         )
 
 
@@ -158,11 +169,11 @@ class Replicas:
         self.examiners = threads.examiners
         self.delayed = DelayedOperations(asyncio.get_running_loop())
         self.table = table = PartitionTable(config.inter_broker_listener)
+        offsets = LeaderOffsets(broker_id, table, config.replica_socket_timeout_ms, insider)
         self.reports = DirectoryReports(broker_id, controller.assign_directory)
         self._on_directory_failed = on_directory_failed
         keeping = LogKeeping(
-            broker_id,
-            table,
+            HostedPartitions(broker_id, table, TieredEnds(offsets)),
             directories,
             config,
             self.reports,
@@ -183,8 +194,11 @@ class Replicas:
             config,
             suspicions,
             self.replication_quotas.follower,
+            offsets,
             insider,
         )
+        self.tier_building: Final = self._fetchers.tier_building
+        """Set its `read_tier` before the first image if there is an object store."""
         self._producer_loads = ProducerLoads(
             table,
             self.store.directory_of,
@@ -231,6 +245,7 @@ class Replicas:
             load_producers=self._producer_loads.start,
             log_failed=self.failures.log_failed,
             log_damaged=self.failures.log_damaged,
+            begins_at_tiered_end=lambda: self._settings.config.follower_fetch_last_tiered_offset_enable,
             traffic=traffic,
         )
         self._measure(traffic)

@@ -15,6 +15,7 @@ from typing import Any
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.calling.channel import Channel
 from sparklog.node.calling.insider import STRANGER, Insider
@@ -50,20 +51,25 @@ class Fetcher:
         broker_id: BrokerId,
         broker_epoch: Callable[[], BrokerEpoch | None],
         leader_id: BrokerId,
-        host: str,
-        port: int,
+        address: tuple[str, int],
         settings: FetcherSettings,
         suspicions: BrokerSuspicions,
         rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
+        build_from_tier: Callable[[Replica], None] = lambda replica: None,
     ) -> None:
-        """Fetch from a leader; `rest_of` returns a replica's pause after so many bytes, in ms."""
+        """Fetch from a leader at a host and port.
+
+        `rest_of` returns a replica's pause after so many bytes, in ms.
+        `build_from_tier` begins to build a replica's log, and ends with `built_from_tier`.
+        """
         self.leader_id = leader_id
-        self.address = (host, port)
+        self.address = address
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._settings = settings
         self._suspicions = suspicions
         self._rest_of = rest_of
+        self._build_from_tier = build_from_tier
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
         """Set when a request may have become due."""
@@ -118,6 +124,17 @@ class Fetcher:
     def remove(self, replica: Replica) -> None:
         self._fetches.remove(replica)
         self._lags.pop(replica, None)
+
+    def built_from_tier(self, replica: Replica, *, succeeded: bool) -> None:
+        """Fetch for the replica again, after a pause if its log could not be built."""
+        if self._fetches.replicas.get(replica.key) is not replica:
+            return
+        if succeeded:
+            self._fetches.go_on(replica)
+            self._changed.set()
+            self._send_more()
+        else:
+            self._rest(self._fetches.refused(replica, monotonic_ms()))
 
     async def _run(self) -> None:
         failing = _Failing(self.leader_id, self._settings.warn_after_ms)
@@ -204,7 +221,9 @@ class Fetcher:
                 self._lags[replica] = lag
             elif self._lags:
                 self._lags.pop(replica, None)
-            if advice is not None:
+            if isinstance(advice, AskLeaderOffsets):
+                self._build_from_tier(replica)
+            elif advice is not None:
                 logger.log(
                     logging.DEBUG if self._fetches.was_refused(replica) else logging.INFO,
                     "%s: broker %d answered a fetch in leader epoch %d with %s",

@@ -10,7 +10,9 @@ from typing import Final, NamedTuple
 
 from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
 from sparklog.executor.fetching.leader_fetches import FetchLimits
+from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.fetching.tier_building import TierBuilding
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
@@ -45,11 +47,13 @@ class Fetchers(RoleListener[Replica]):
         config: BrokerConfig,
         suspicions: BrokerSuspicions,
         quota: ReplicationQuota,
+        leader_offsets: LeaderOffsets,
         insider: Insider = STRANGER,
     ) -> None:
         """Fetch for the replicas in `table`; `quota` limits all of their fetches together.
 
-        `insider` is the protocol and credentials of the connections.
+        `leader_offsets` asks leaders for those of their logs and tiers, `insider` is the protocol and
+        credentials of the connections.
         """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -71,6 +75,8 @@ class Fetchers(RoleListener[Replica]):
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
             insider=insider,
         )
+        self.tier_building: Final = TierBuilding(leader_offsets, self._built_from_tier)
+        """Builds the logs of followers whose leaders have the next records in the tier alone."""
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}
         self._leader_unknown: dict[Replica, None] = {}
@@ -96,16 +102,21 @@ class Fetchers(RoleListener[Replica]):
                 self._broker_id,
                 self._broker_epoch,
                 leader_id,
-                endpoint.host,
-                endpoint.port,
+                (endpoint.host, endpoint.port),
                 self._settings,
                 self._suspicions,
                 self._rest_of,
+                self.tier_building.start,
             )
             self._fetchers[slot] = fetcher
             fetcher.start()
         self._slots[replica] = slot
         fetcher.add(replica)
+
+    def _built_from_tier(self, replica: Replica, succeeded: bool) -> None:
+        slot = self._slots.get(replica)
+        if slot is not None:
+            self._fetchers[slot].built_from_tier(replica, succeeded=succeeded)
 
     def remove(self, replica: Replica) -> None:
         self._leader_unknown.pop(replica, None)
@@ -163,6 +174,7 @@ class Fetchers(RoleListener[Replica]):
 
     async def stop(self) -> None:
         self._stopped = True
+        await self.tier_building.stop()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))

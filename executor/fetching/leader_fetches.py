@@ -34,8 +34,8 @@ from kio.schema.fetch.v17.request import (
 )
 
 from sparklog.executor.partitions.machine.follower import (
+    AskLeaderOffsets,
     AwaitMetadata,
-    BackOff,
     FetchAnswered,
     PartitionFetch,
 )
@@ -45,6 +45,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, or_minus_one
 
 if TYPE_CHECKING:
+    from sparklog.executor.partitions.following import FetcherAdvice
     from sparklog.executor.partitions.replica import Replica
 
 _MAX_UNDER_WAY: Final = 2
@@ -243,18 +244,27 @@ class LeaderFetches:
         """Whether the answer before this one refused it, too."""
         return replica.key in self._refusals
 
-    def taken(self, replica: "Replica", advice: BackOff | AwaitMetadata | None, now_ms: int) -> int | None:
+    def taken(self, replica: "Replica", advice: "FetcherAdvice | None", now_ms: int) -> int | None:
         """Note a processed answer and its `advice`; return the partition's pause in milliseconds, if any."""
         key = replica.key
         if advice is None:
             if self._refusals:
                 self._refusals.pop(key, None)
             return None
+        if isinstance(advice, AskLeaderOffsets):
+            # Until it is woken (`go_on`) or refused; its refusals before count, lest it asks without a pause.
+            self._leave_out(key)
+            return None
         if isinstance(advice, AwaitMetadata):
             self._resting[key] = inf
             self._leave_out(key)
             return None
         return self.refused(replica, now_ms)
+
+    def go_on(self, replica: "Replica") -> None:
+        """Fetch for a replica again whose log was built from the tier."""
+        if self.replicas.get(replica.key) is replica:
+            self._due[replica.key] = None
 
     def refused(self, replica: "Replica", now_ms: int) -> int:
         key = replica.key

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from sparklog.executor.fetching.tiered_ends import TieredEnds
 from sparklog.executor.logs.jobs.checkpoint import (
     Checkpoint,
     CleanerCheckpoint,
@@ -59,6 +60,7 @@ class LogUpkeep:
         on_failed: Callable[[LogDirectory, Exception], None],
         config: BrokerConfig,
         metrics: MetricRegistry,
+        tiered_ends: TieredEnds,
     ) -> None:
         self._directories = directories
         self._directory_of = directory_of
@@ -100,14 +102,14 @@ class LogUpkeep:
             lambda replica: replica.log.cleaned_offset,
             CLEANER_OFFSET_CHECKPOINT,
         )
-        self._cleaning = CleaningJob(logs, config, self._cleaner_offsets, metrics)
+        self._cleaning = CleaningJob(logs, config, self._cleaner_offsets, metrics, tiered_ends)
         jobs: Sequence[UpkeepJob] = (
             FlushJob(
                 logs,
                 config.flush_check_interval_ms,
                 metrics.histogram(storage.LOG_FLUSH_TIME, SECONDS, 1000.0),
             ),
-            RetentionJob(logs, config.log_retention_check_interval_ms),
+            RetentionJob(logs, config.log_retention_check_interval_ms, tiered_ends),
             FileDeletionJob(logs, config.log_retention_check_interval_ms),
             ProducerExpirationJob(logs, config.producer_id_expiration_check_interval_ms),
             *self._checkpoints,

@@ -5,35 +5,53 @@ says afterwards goes back to the machine.
 """
 
 import logging
+from typing import TypeAlias
 
 from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
+    AskLeaderOffsets,
     AwaitMetadata,
     BackOff,
+    BuildFromTier,
     FetchAnswered,
     FollowerEffect,
+    LeaderOffsetsKnown,
     LogTruncated,
     MoveHighWatermark,
     PartitionFetch,
     PartitionFollower,
     RecordsAppended,
+    TierBuilt,
+    TierFailed,
     TruncateFullyAndStartAt,
     TruncateTo,
 )
+from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.storage.log.log import Log
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import iterate_headers
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
+
+FetcherAdvice: TypeAlias = BackOff | AwaitMetadata | AskLeaderOffsets
+"""The effects of a fetch's answer that are the fetcher's."""
 
 
 class Following:
     """A log, and the machine that follows one leader in one leader epoch."""
 
     def __init__(
-        self, log: Log, leader_id: BrokerId | None, leader_epoch: LeaderEpoch, high_watermark: Offset
+        self,
+        log: Log,
+        leader_id: BrokerId | None,
+        leader_epoch: LeaderEpoch,
+        high_watermark: Offset,
+        *,
+        begins_at_tiered_end: bool = False,
     ) -> None:
+        """Follow; `begins_at_tiered_end` is follower.fetch.last.tiered.offset.enable."""
         self.leader_id = leader_id
         self.high_watermark = high_watermark
         self._log = log
@@ -45,6 +63,8 @@ class Following:
             log_end_offset=log.log_end_offset,
             last_epoch=self._last_epoch(),
             high_watermark=high_watermark,
+            local_log_start_offset=log.local_log_start_offset,
+            begins_at_tiered_end=begins_at_tiered_end and log.config.is_cut_by_local_retention,
         )
 
     @property
@@ -58,7 +78,7 @@ class Following:
 
     def take(
         self, answered: FetchAnswered, records: bytes | memoryview, now_ms: TimestampMs
-    ) -> BackOff | AwaitMetadata | None:
+    ) -> FetcherAdvice | None:
         """Apply a fetch response and append its `records`; return the effect for the fetcher, if any.
 
         `now_ms` is the wall clock's, when the records are appended.
@@ -66,13 +86,55 @@ class Following:
         Raises:
             KafkaError: what was fetched is no continuation of the log, or kafka_storage_error.
         """
+        self._follower.local_log_start_offset = self._log.local_log_start_offset
         return self._carry_out(self._follower.handle(answered), records, now_ms)
+
+    def leader_offsets_known(self, known: LeaderOffsetsKnown) -> BuildFromTier | None:
+        """Return what to build from the tier; None if the leader's records are to be fetched after all."""
+        for effect in self._follower.handle(known):
+            if isinstance(effect, BuildFromTier):
+                return effect
+        return None
+
+    def build(
+        self, wanted: BuildFromTier, manifest: Manifest, producers: bytes | None, now_ms: TimestampMs
+    ) -> None:
+        """Begin the log again at the end of its tier.
+
+        Raises:
+            KafkaError: offset_moved_to_tiered_storage: the manifest ends too early; what `Log.adopt` raises.
+        """
+        log, end_offset = self._log, manifest.end_offset
+        if end_offset < wanted.least_end_offset:
+            raise KafkaError(
+                ErrorCode.offset_moved_to_tiered_storage,
+                f"{log.topic_partition}: the tier ends at {end_offset}, below {wanted.least_end_offset}",
+            )
+        log.adopt(
+            leader_epochs=manifest.leader_epochs,
+            producers=producers,
+            log_start_offset=wanted.log_start_offset,
+            end_offset=end_offset,
+            now_ms=now_ms,
+        )
+        logger.info(
+            "%s: begins at %d, records from %d on are in the tier",
+            log.topic_partition,
+            log.log_end_offset,
+            log.log_start_offset,
+        )
+        built = TierBuilt(log.log_start_offset, log.log_end_offset, self._last_epoch())
+        self._carry_out(self._follower.handle(built), b"", now_ms)
+
+    def tier_failed(self, error_code: ErrorCode) -> None:
+        """Go on fetching; the caller pauses before."""
+        self._follower.handle(TierFailed(error_code))
 
     def _carry_out(
         self, effects: list[FollowerEffect], records: bytes | memoryview, now_ms: TimestampMs
-    ) -> BackOff | AwaitMetadata | None:
+    ) -> FetcherAdvice | None:
         log = self._log
-        advice: BackOff | AwaitMetadata | None = None
+        advice: FetcherAdvice | None = None
         for effect in effects:
             match effect:
                 case AppendToLog():
@@ -104,7 +166,7 @@ class Following:
                     log.truncate_fully_and_start_at(effect.offset)
                     self.high_watermark = effect.offset
                     self._truncated(now_ms)
-                case BackOff() | AwaitMetadata():
+                case BackOff() | AwaitMetadata() | AskLeaderOffsets():
                     advice = effect
         return advice
 

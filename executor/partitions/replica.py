@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from sparklog.executor.partitions.following import Following
+from sparklog.executor.partitions.following import FetcherAdvice, Following
 from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.leading import Leading
 from sparklog.executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
@@ -27,7 +27,7 @@ from sparklog.executor.partitions.machine.events import (
     MinInsyncReplicasChanged,
     Ticked,
 )
-from sparklog.executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
+from sparklog.executor.partitions.machine.follower import BuildFromTier, FetchAnswered, LeaderOffsetsKnown
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.partition_tier_view import PartitionTierView
 from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
@@ -36,6 +36,7 @@ from sparklog.executor.partitions.settings import PartitionSettings
 from sparklog.executor.partitions.suspension import Suspension
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.topic_names import is_internal_topic
+from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.storage.files import may_pass
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.machine.epoch_checks import check_leader_epoch
@@ -116,11 +117,6 @@ class Replica:
         """The end of the records for read_committed consumers."""
         return self.log.last_stable_offset(self.progress.high_watermark)
 
-    @property
-    def tiered_end_offset(self) -> Offset | None:
-        """The offset below which local retention may delete records; None if that is not known."""
-        return None if self.tier is None else self.tier.tiered_end_offset
-
     # --- roles ----------------------------------------------------------------------------------
 
     def lead(
@@ -158,7 +154,11 @@ class Replica:
             return
         self._leave_role(registration)
         self.follower_state = Following(
-            self.log, registration.leader, registration.leader_epoch, self.high_watermark
+            self.log,
+            registration.leader,
+            registration.leader_epoch,
+            self.high_watermark,
+            begins_at_tiered_end=self._host.begins_at_tiered_end(),
         )
         for listener in self._listeners:
             listener.became_follower(self)
@@ -358,7 +358,7 @@ class Replica:
 
     def take_fetched(
         self, answered: FetchAnswered, records: bytes | memoryview, wall_ms: TimestampMs
-    ) -> BackOff | AwaitMetadata | None:
+    ) -> FetcherAdvice | None:
         """Apply a leader's answer and append its records.
 
         Returns the effect for the fetcher, if any.
@@ -380,6 +380,33 @@ class Replica:
         self._host.traffic.replication_bytes_in += len(records)
         self.load_producers()
         return advice
+
+    def leader_offsets_known(self, following: Following, known: LeaderOffsetsKnown) -> BuildFromTier | None:
+        """Return what to build from the tier: of no use unless the replica still follows as `following`."""
+        return following.leader_offsets_known(known) if self.follower_state is following else None
+
+    def build_from_tier(
+        self,
+        following: Following,
+        wanted: BuildFromTier,
+        manifest: Manifest,
+        producers: bytes | None,
+        wall_ms: TimestampMs,
+    ) -> None:
+        """Begin the log again at the end of its tier, unless the role has changed meanwhile.
+
+        Raises:
+            KafkaError: the tier cannot be used, or kafka_storage_error, after which the replica is offline.
+        """
+        if self.follower_state is not following:
+            return
+        try:
+            following.build(wanted, manifest, producers, wall_ms)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+        self.progress.high_watermark = following.high_watermark
+        self.load_producers()
 
     def load_producers(self) -> None:
         """Start to load the producers if the log was truncated.

@@ -28,5 +28,7 @@ class ReplicaHost(Generic[_Replica]):
     log_failed: Callable[[_Replica, BaseException], None]
     log_damaged: Callable[[_Replica], None]
     """Report that an in-sync replica with the records missing here must lead."""
+    begins_at_tiered_end: Callable[[], bool] = lambda: False
+    """follower.fetch.last.tiered.offset.enable, which may change."""
     traffic: BrokerTraffic = field(default_factory=BrokerTraffic)
     """The counts of records in and out."""

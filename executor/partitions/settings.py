@@ -84,6 +84,11 @@ class TopicSettings:
         self._own: dict[str, PartitionSettings] = {}
         """Of the topics with a configuration of their own."""
 
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's, with its dynamic values."""
+        return self._config
+
     def of(self, image: MetadataImage, topic: str) -> PartitionSettings:
         """Return the settings of a topic; the caller forgets a changed topic first."""
         own = image.topic_configs(topic)

@@ -92,6 +92,11 @@ class MemoryLog:
         self.last_stable_offset = reads.last_stable_offset
         self.aborted_transactions = reads.aborted_transactions
 
+    @property
+    def local_log_start_offset(self) -> Offset:
+        """Nothing is in a tier."""
+        return self.log_start_offset
+
     def append_as_leader(
         self,
         records: bytes | memoryview,

@@ -1,8 +1,8 @@
 """Reading one partition for a Fetch: what its reader may see of the log, as regions of the log's files.
 
 A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
-end of the log; its fetch offset tells the leader what it holds. Consumers are given records below the first
-local offset, too, from the object store.
+end of the log; its fetch offset tells the leader what it holds. Records that only the object store has are
+read from there for consumers, and are not for followers (OFFSET_MOVED_TO_TIERED_STORAGE, KIP-405).
 """
 
 import logging
@@ -25,6 +25,7 @@ from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.executor.remote_reads.row_group import gap_region
 from sparklog.node.storage.file_region import FileRegion, NotCachedError
 from sparklog.node.storage.machine.epoch_checks import fetch_divergence
+from sparklog.node.storage.results import OffsetMovedToTierError
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.types import BrokerId, Offset
@@ -64,6 +65,8 @@ def read_partition(
     if fetched.diverging_epoch is not None:
         return
     broker_id = params.broker_id
+    if broker_id is not None and start <= offset < log.local_log_start_offset:
+        raise OffsetMovedToTierError(replica.topic_partition, offset, log.local_log_start_offset)
     limit: Offset
     if broker_id is not None:
         known = leader.followers.get(broker_id)

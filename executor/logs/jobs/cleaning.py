@@ -2,17 +2,19 @@
 
 The event loop chooses the log and replaces segments, which changes a tuple; the process cleans, and a thread
 renames files. Rules kept: a log that has changed during a cleaning keeps its segments; the cleaned offset is
-written after the directory is synced.
+written after the directory is synced; of a tiered log only what the tier has is cleaned.
 """
 
 import asyncio
 import logging
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from sparklog.executor.fetching.tiered_ends import TieredEnds
 from sparklog.executor.logs.cleaner_processes import CleanerProcess, CleanerProcesses, CleaningFailedError
 from sparklog.executor.logs.jobs.checkpoint import CleanerCheckpoint
 from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
@@ -33,6 +35,7 @@ from sparklog.node.storage.files import NO_SPACE, is_disk_error, system_error
 from sparklog.node.storage.log.log_cleaning import CleaningLimits
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import HEADER_BYTES
+from sparklog.protocol.types import Offset
 
 _MIN_LOOK_MS: Final = 100
 """The shortest interval between searches for more dirty logs while a cleaning runs."""
@@ -50,6 +53,7 @@ class CleaningJob:
         config: BrokerConfig,
         checkpoint: CleanerCheckpoint,
         metrics: MetricRegistry,
+        tiered_ends: TieredEnds,
     ) -> None:
         self._processes = CleanerProcesses(_count(config))
         self._limits = _limits(config)
@@ -58,6 +62,7 @@ class CleaningJob:
         self._looked_ms: int | None = None
         self._logs = logs
         self._checkpoint = checkpoint
+        self._tiered_ends = tiered_ends
         self._metrics = metrics
         metrics.gauge(storage.MAX_DIRTY_PERCENT, self._max_dirty_percent)
         metrics.gauge(storage.CLEANER_LAST_RUN, self._since_looked_ms)
@@ -129,17 +134,27 @@ class CleaningJob:
             if replica.log.config.max_compaction_lag_ms is not None:
                 with suppress(KafkaError, OSError):
                     await self._logs.beside_loop(partial(_load_first_timestamps, replica))
+        copied_to = await self._copied_to(compacted)
         wall_ms = wall_clock_ms()
         here = {replica.topic_partition: replica for replica in compacted if replica in self._logs}
         if self._logs.is_stopping:
             return None
         self._looked_ms = monotonic_ms()
         chosen = self._schedules[directory].choose(
-            (_facts(replica) for replica in here.values() if _has_something(replica)),
+            (_facts(replica, copied_to.get(replica)) for replica in here.values() if _has_something(replica)),
             wall_ms,
             self._looked_ms,
         )
         return None if chosen is None else here[chosen.topic_partition]
+
+    async def _copied_to(self, replicas: Iterable[HostedReplica]) -> dict[HostedReplica, Offset]:
+        """Return the offsets up to which tiered logs may be cleaned.
+
+        A record that is not in the tier yet must be there before a later one takes its place: that one may be
+        lost with all disks.
+        """
+        copied = [replica for replica in replicas if replica.log.config.is_copied]
+        return dict.fromkeys(copied, 0) | await self._tiered_ends.of(copied)
 
     async def _clean(self, process: CleanerProcess, replica: HostedReplica, directory: LogDirectory) -> None:
         """Clean a log, in as many rounds as it takes."""
@@ -148,9 +163,10 @@ class CleaningJob:
             while replica in self._logs:
                 # From here on the names of the files count, and that they are on the disk.
                 await process.beside_loop(partial(_write_out, replica))
+                copied_to = await self._copied_to([replica])
                 if replica not in self._logs or not _has_something(replica):
                     break
-                part = cleanable_part(_facts(replica), wall_clock_ms())
+                part = cleanable_part(_facts(replica, copied_to.get(replica)), wall_clock_ms())
                 if part.end_offset <= part.first_dirty_offset:
                     # It was truncated while it waited.
                     break
@@ -270,8 +286,10 @@ def _load_first_timestamps(replica: HostedReplica) -> None:
         segment.first_timestamp()
 
 
-def _facts(replica: HostedReplica) -> LogFacts:
+def _facts(replica: HostedReplica, copied_to: Offset | None) -> LogFacts:
+    """Return the facts of a log; `copied_to` bounds what may be cleaned, None does not."""
     log = replica.log
+    last_stable_offset = log.last_stable_offset(replica.high_watermark)
     config = log.config
     *sealed, active = log.segments.all
     return LogFacts(
@@ -286,9 +304,9 @@ def _facts(replica: HostedReplica) -> LogFacts:
             for segment in sealed
         ],
         active.base_offset,
-        log.log_start_offset,
+        log.local_log_start_offset,
         log.log_end_offset,
-        log.last_stable_offset(replica.high_watermark),
+        last_stable_offset if copied_to is None else min(last_stable_offset, copied_to),
         log.cleaned_offset,
         config.min_cleanable_dirty_ratio,
         config.min_compaction_lag_ms,

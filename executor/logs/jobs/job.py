@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from sparklog.executor.fetching.tiered_ends import TieredReplica
 from sparklog.executor.loop.slices import in_slices
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.node.storage.log.log import Log
@@ -56,7 +57,7 @@ class HostedLog(Protocol):
     def high_watermark(self) -> Offset: ...
 
 
-class HostedReplica(HostedLog, Protocol):
+class HostedReplica(HostedLog, TieredReplica, Protocol):
     """The maintenance jobs' view of a replica."""
 
     @property
@@ -64,15 +65,7 @@ class HostedReplica(HostedLog, Protocol):
         """The copy of its log in another directory, if it is being moved."""
 
     @property
-    def leadership(self) -> object | None:
-        """The machine of the partition's leader; None on a follower."""
-
-    @property
     def settings(self) -> FlushSettings: ...
-
-    @property
-    def tiered_end_offset(self) -> Offset | None:
-        """The end of what the tier has, below which local retention may delete; None if that is not known."""
 
     def fail_if_storage(self, error: BaseException) -> None: ...
 

@@ -4,6 +4,8 @@ It runs on the loop, since it changes logs; `file_deletion` deletes the files. R
 
 - The leader decides on age and size. A follower learns the new start from its next fetch and drops the
   records below; so it never begins above its leader, and the next leader has all records of the last one.
+- Of a tiered topic each replica deletes its old local segments by itself, and only what the tier has: where
+  that ends the leader knows, and followers ask it.
 - A record from the future keeps its segment, and all behind it, until its time has come: a warning with the
   topic's name says so once for each segment.
 """
@@ -11,6 +13,7 @@ It runs on the loop, since it changes logs; `file_deletion` deletes the files. R
 import logging
 from weakref import WeakKeyDictionary
 
+from sparklog.executor.fetching.tiered_ends import TieredEnds
 from sparklog.executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.storage.directory.log_directory import LogDirectory
@@ -24,8 +27,9 @@ class RetentionJob:
     name = "log-retention"
     is_due_at_start = False
 
-    def __init__(self, logs: HostedLogs, interval_ms: int) -> None:
+    def __init__(self, logs: HostedLogs, interval_ms: int, tiered_ends: TieredEnds) -> None:
         self.interval_ms = interval_ms
+        self._tiered_ends = tiered_ends
         self._logs = logs
         self._warned_of: WeakKeyDictionary[HostedReplica, Offset] = WeakKeyDictionary()
         """The oldest segments that were from the future at the last check."""
@@ -33,9 +37,12 @@ class RetentionJob:
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
         wall_ms = wall_clock_ms()
         async for part in self._logs.on(directory):
+            ends = await self._tiered_ends.of(
+                replica for replica in part if replica.log.has_old_segments(wall_ms, replica.high_watermark)
+            )
             for replica in part:
                 if replica in self._logs:
-                    _let_go_of_old(replica, wall_ms)
+                    _let_go_of_old(replica, wall_ms, ends.get(replica))
                     self._warn_of_future(replica, wall_ms)
 
     def _warn_of_future(self, replica: HostedReplica, wall_ms: int) -> None:
@@ -55,14 +62,14 @@ class RetentionJob:
             )
 
 
-def _let_go_of_old(replica: HostedReplica, wall_ms: int) -> None:
+def _let_go_of_old(replica: HostedReplica, wall_ms: int, tiered_end: Offset | None) -> None:
     start_before = replica.log.log_start_offset
     try:
         replica.log.delete_old_segments(
             wall_ms,
             replica.high_watermark,
             only_below_start=replica.leadership is None,
-            tiered_end=replica.tiered_end_offset,
+            tiered_end=tiered_end,
         )
     except (KafkaError, OSError) as error:
         replica.fail_if_storage(error)

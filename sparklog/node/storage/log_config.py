@@ -60,4 +60,9 @@ class LogConfig:
         Not those of compacted logs, which cleaners and coordinators read from local files, nor those of a log
         that is copied no further: what the tier will never have is kept and deleted with the whole.
         """
-        return self.remote_storage_enable and not self.remote_copy_disable and not self.compacts
+        return self.is_copied and not self.compacts
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the tier gets each record: until then the record must stay here as it is."""
+        return self.remote_storage_enable and not self.remote_copy_disable

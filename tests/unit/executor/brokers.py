@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from sparklog.executor.api.apis import partition_apis
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.executor.fetching.tier_building import TierReader
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.executor.partitions.replica import Replica
@@ -90,6 +91,8 @@ class Brokers:
         self.directories_each = directories_each
         self.brokers: dict[BrokerId, OneBroker] = {}
         self.refuse_proposals: ErrorCode | None = None
+        self.read_tier: TierReader | None = None
+        """What brokers that are started from now on read of the object store."""
         self.proposals: list[tuple[int, ...]] = []
         self._directory = directory
         self._closing = AsyncExitStack()
@@ -145,6 +148,7 @@ class Brokers:
             broker.suspicions,
             on_directory_failed=broker.failed_directories.append,
         )
+        broker.replicas.tier_building.read_tier = self.read_tier
         await broker.replicas.start()
         broker.quotas = RequestQuotas(self.config.quota_windows)
         broker.apis = partition_apis(broker.replicas, self.config, broker.quotas)

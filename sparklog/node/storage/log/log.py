@@ -286,16 +286,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         if state.loading is not None:
             return 0
         segments = state.segments
-        count = count_deletable(
-            segments.all,
-            state.config,
-            log_start_offset=state.log_start_offset,
-            log_end_offset=state.log_end_offset,
-            high_watermark=high_watermark,
-            now_ms=now_ms,
-            only_below_start=only_below_start,
-            tiered_end=tiered_end,
-        )
+        count = self._count_deletable(now_ms, high_watermark, only_below_start, tiered_end)
         if count == len(segments.all):
             state.roll(state.log_end_offset, now_ms)
         lost_tier = state.config.remote_delete_on_disable and not state.config.remote_storage_enable
@@ -306,6 +297,26 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             state.snapshots.forget(below=segments.all[0].base_offset, above=state.log_end_offset)
             state.metadata_unsynced = True
         return count
+
+    def has_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> bool:
+        """Whether local retention would delete segments of this tiered log if the tier had all of it."""
+        if not self.config.is_cut_by_local_retention:
+            return False
+        return self._count_deletable(now_ms, high_watermark, False, high_watermark) > 0
+
+    def _count_deletable(
+        self, now_ms: TimestampMs, high_watermark: Offset, only_below_start: bool, tiered_end: Offset | None
+    ) -> int:
+        return count_deletable(
+            self.segments.all,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            only_below_start=only_below_start,
+            tiered_end=tiered_end,
+        )
 
     def delete_files_due(self, now_ms: TimestampMs) -> int:
         """Rename files of dropped segments, unlink those whose delay is over; return how many. Off the loop.

@@ -23,6 +23,7 @@ from sparklog.protocol.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.logs.test_log_upkeep import Clock, directory_of
 from tests.unit.executor.requests import produce, rows
+from tests.unit.executor.tiers import Tier
 from tests.unit.sparklog.node.storage.cleanings import records_from, state_of
 
 CONFIG = {"log.cleaner.backoff.ms": "1000"}
@@ -90,6 +91,25 @@ async def test_compacted_topic_is_cleaned_and_its_table_is_what_it_was(brokers: 
     checkpoint = directory_of(brokers) / CHECKPOINT
     await clock.until(checkpoint.exists, "the checkpoint")
     assert read_offsets(checkpoint) == {T0: log.segments.active.base_offset}
+
+
+@with_brokers(config={**CONFIG, "sparklog.remote.uri": "file:///unused"})
+async def test_tiered_topic_is_cleaned_no_further_than_the_tier_reaches(brokers: Brokers) -> None:
+    """A later record that takes its place may be lost with all disks, and the bucket have neither."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    replica = brokers.replica(0, topic_id)
+    log = replica.log
+    await put(brokers, topic_id, 60)
+    clock = Clock(brokers)
+    for _ in range(3):
+        clock.tick(1000)
+        await clock.until(lambda: True, "a tick")
+    assert (log.cleaned_offset, running_cleaners()) == (None, [])
+    tier = replica.tier = Tier.of(replica)
+    fourth = tier.tiered_end_offset = log.segments.all[3].base_offset
+    await clean(brokers, log)
+    assert log.cleaned_offset == fourth
+    assert {offset for offset, *_ in records_from(log, 0)} >= set(range(fourth, 60))
 
 
 @with_brokers(config=CONFIG)

@@ -27,6 +27,7 @@ from tests.unit.executor.logs.test_cleaning import COMPACTED, START_MS, put
 from tests.unit.executor.logs.test_disk_failures import failing
 from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import batch, delete_records, fetch, produce, rows
+from tests.unit.executor.tiers import Tier
 from tests.unit.sparklog.node.storage.cleanings import clean_round, records_from
 from tests.unit.sparklog.node.storage.test_cleaning import DAY_MS
 
@@ -204,6 +205,30 @@ async def test_move_under_load_loses_nothing_and_fails_no_request(brokers: Broke
     is_over = True
     await loading
     assert await scene.base_offsets(reader) == list(range(0, 10 * appended, 10))
+
+
+@with_brokers(
+    directories_each=2,
+    config={"sparklog.remote.uri": "file:///unused", "log.retention.check.interval.ms": "1000"},
+)
+async def test_move_of_a_tiered_log_begins_where_its_files_do(brokers: Brokers) -> None:
+    """The copy has the log's start and epochs, and no file of what is in the tier alone."""
+    scene = await Scene.begin(
+        brokers, *[batch(1, MEBIBYTE[:600])] * 6, internal_segment_bytes="1000", local_retention_bytes="0"
+    )
+    before = scene.replica.log
+    tier = scene.replica.tier = Tier.of(scene.replica)
+    tier.tiered_end_offset = 4
+    clock = Clock(brokers)
+    clock.tick(1000)
+    await clock.until(lambda: before.local_log_start_offset == 4, "local retention")
+    _, target = scene.paths
+    await scene.alter(target)
+    await scene.moved(target)
+    after = scene.replica.log
+    assert after is not before
+    assert (after.log_start_offset, after.local_log_start_offset, after.log_end_offset) == (0, 4, 6)
+    assert after.epochs.entries == before.epochs.entries
 
 
 @with_brokers(count=2, directories_each=2)

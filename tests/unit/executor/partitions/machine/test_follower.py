@@ -7,14 +7,19 @@ import pytest
 from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
+    AskLeaderOffsets,
     AwaitMetadata,
     BackOff,
+    BuildFromTier,
     FetchAnswered,
+    LeaderOffsetsKnown,
     LogTruncated,
     MoveHighWatermark,
     PartitionFetch,
     PartitionFollower,
     RecordsAppended,
+    TierBuilt,
+    TierFailed,
     TruncateFullyAndStartAt,
     TruncateTo,
 )
@@ -145,3 +150,90 @@ def test_follower_ignores_an_answer_to_another_question(changes: dict[str, int])
 def test_follower_of_nobody_fetches_nothing() -> None:
     """A partition without a leader waits for one."""
     assert follower(leader_id=None).next_fetch is None
+
+
+def test_follower_below_the_leaders_local_start_begins_again_at_the_tiers_end() -> None:
+    """Records that are in the bucket are not copied from there to every new replica."""
+    machine = follower(log_end_offset=0, last_epoch=None, high_watermark=0)
+    moved = ErrorCode.offset_moved_to_tiered_storage
+    assert machine.handle(answer(fetch_offset=0, error_code=moved, log_start_offset=3)) == [
+        AskLeaderOffsets()
+    ]
+    assert machine.next_fetch is None
+    assert machine.handle(answer(fetch_offset=0, has_records=True)) == []
+    assert machine.handle(LeaderOffsetsKnown(20, 70)) == [BuildFromTier(3, 20)]
+    assert machine.next_fetch is None
+    assert machine.handle(TierBuilt(3, 70, 4)) == [MoveHighWatermark(70)]
+    assert machine.next_fetch == PartitionFetch(5, 70, 4)
+    assert (machine.log_start_offset, machine.high_watermark) == (3, 70)
+
+
+def test_follower_builds_though_the_leader_does_not_know_its_tier_yet() -> None:
+    """The manifest in the store decides; it must reach what the leader has deleted."""
+    machine = follower(log_end_offset=0, last_epoch=None, high_watermark=0)
+    moved = ErrorCode.offset_moved_to_tiered_storage
+    machine.handle(answer(fetch_offset=0, error_code=moved, log_start_offset=3))
+    assert machine.handle(LeaderOffsetsKnown(20, None)) == [BuildFromTier(3, 20)]
+
+
+def test_follower_whose_log_cannot_be_built_fetches_again_after_a_pause() -> None:
+    """The store, or the leader, may answer the next time."""
+    machine = follower(log_end_offset=0, last_epoch=None, high_watermark=0)
+    moved = ErrorCode.offset_moved_to_tiered_storage
+    for _ in range(2):
+        effects = machine.handle(answer(fetch_offset=0, error_code=moved, log_start_offset=3))
+        assert effects == [AskLeaderOffsets()]
+        assert machine.handle(TierFailed(moved)) == [BackOff(moved)]
+        assert machine.next_fetch == PartitionFetch(5, 0, None)
+    assert machine.handle(answer(fetch_offset=0, error_code=moved, log_start_offset=None)) == [BackOff(moved)]
+
+
+def empty(**changes: Any) -> PartitionFollower:
+    """A follower without a record, which may begin at the tier's end."""
+    given = {"log_end_offset": 0, "last_epoch": None, "high_watermark": 0, "begins_at_tiered_end": True}
+    return follower(**{**given, **changes})
+
+
+def test_follower_without_records_begins_at_the_tiers_end_though_older_ones_are_local() -> None:
+    """A replaced broker is in the ISR as soon as it has what the tier lacks (KIP-1023)."""
+    machine = empty()
+    assert machine.handle(answer(fetch_offset=0, has_records=True)) == [AskLeaderOffsets()]
+    assert machine.handle(LeaderOffsetsKnown(0, 25)) == [BuildFromTier(0, 25)]
+    assert machine.handle(TierBuilt(0, 25, 4)) == [MoveHighWatermark(25)]
+    assert machine.handle(answer(fetch_offset=25, has_records=True)) == [AppendToLog(5)]
+
+
+@pytest.mark.parametrize("tiered_end_offset", [None, 0])
+def test_follower_without_records_fetches_all_while_nothing_is_tiered(tiered_end_offset: int | None) -> None:
+    """And asks once only."""
+    machine = empty()
+    assert machine.handle(answer(fetch_offset=0, has_records=True)) == [AskLeaderOffsets()]
+    assert machine.handle(LeaderOffsetsKnown(0, tiered_end_offset)) == []
+    assert machine.next_fetch == PartitionFetch(5, 0, None)
+    assert machine.handle(answer(fetch_offset=0, has_records=True)) == [AppendToLog(5)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "high_watermark"),
+    [
+        ({"begins_at_tiered_end": False}, 30),
+        ({}, 0),
+        ({"log_end_offset": 4, "last_epoch": 4}, 30),
+        ({"log_start_offset": 0, "log_end_offset": 4, "local_log_start_offset": 4, "last_epoch": 4}, 30),
+    ],
+    ids=["not enabled", "nothing is committed", "has records", "is built from the tier"],
+)
+def test_follower_goes_on_where_it_is_otherwise(changes: dict[str, Any], high_watermark: int) -> None:
+    """A new topic's followers, and those that lag, have nothing to ask."""
+    machine = empty(**changes)
+    given = answer(fetch_offset=machine.log_end_offset, has_records=True, high_watermark=high_watermark)
+    assert machine.handle(given) == [AppendToLog(5)]
+
+
+def test_follower_that_diverges_below_its_local_start_is_built_again() -> None:
+    """Its files would be empty, and the producers of the records that stay unknown."""
+    machine = follower(local_log_start_offset=25)
+    assert machine.handle(answer(diverging_epoch=(2, 20))) == [AskLeaderOffsets()]
+    assert machine.handle(LeaderOffsetsKnown(0, 18)) == [BuildFromTier(0, 0)]
+    assert machine.handle(TierBuilt(0, 18, 2)) == [MoveHighWatermark(18)]
+    assert follower(local_log_start_offset=20).handle(answer(diverging_epoch=(2, 20))) == [TruncateTo(20)]
