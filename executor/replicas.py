@@ -219,7 +219,7 @@ class Replicas:
         )
         self.directory_moves = DirectoryMoves(self._copy_services(broker_id))
         self._counts = PartitionCounts()
-        self.remote_log = _remote_log_manager(membership, table, config, self.metrics)
+        self.remote_log = self._remote_log_manager(membership)
         """The tier of the partitions led here; None without an object store."""
         tier = () if self.remote_log is None else (self.remote_log,)
         self.listeners: list[RoleListener[Replica]] = [
@@ -260,6 +260,20 @@ class Replicas:
             self.directory_moves,
         )
         """The subscribers of metadata, in this order."""
+
+    def _remote_log_manager(self, membership: ClusterMembership) -> RemoteLogManager | None:
+        config = self._config
+        if config.remote_uri is None or membership.owner_epoch is None:
+            return None
+        return RemoteLogManager(
+            membership.broker_id,
+            open_store(config.remote_uri, config.remote_options),
+            membership.owner_epoch,
+            self.table,
+            config,
+            self.metrics,
+            self.tier_building,
+        )
 
     def _copy_services(self, broker_id: BrokerId) -> CopyServices:
         return CopyServices(
@@ -349,15 +363,6 @@ class Replicas:
         self._upkeep.close()
         self._threads.shutdown()
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)
-
-
-def _remote_log_manager(
-    membership: ClusterMembership, table: PartitionTable, config: BrokerConfig, metrics: MetricRegistry
-) -> RemoteLogManager | None:
-    if config.remote_uri is None or membership.owner_epoch is None:
-        return None
-    store = open_store(config.remote_uri, config.remote_options)
-    return RemoteLogManager(membership.broker_id, store, membership.owner_epoch, table, config, metrics)
 
 
 def _remote_reader(config: BrokerConfig) -> RemoteReader | None:

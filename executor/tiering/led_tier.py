@@ -48,7 +48,7 @@ from sparklog.executor.tiering.machine.events import (
 )
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.executor.tiering.segment_copies import CopyStoppedError, SegmentCopies
-from sparklog.executor.tiering.tier_counts import TierCounts, TierError, TierState
+from sparklog.executor.tiering.tier_counts import TierCounts, TierError, TierLag
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metrics.remote_log import TierErrorKind
 from sparklog.node.remote_log.machine.manifest import Manifest, manifest_name
@@ -128,12 +128,12 @@ class LedTier:
         """The error by which this tier stands still; None while it goes on."""
         return self._error
 
-    def state(self, now_ms: int) -> TierState:
+    def state(self, now_ms: int) -> TierLag:
         facts, manifest = facts_of(self.replica), self._machine.manifest
         copied_to = facts.local_log_start_offset if manifest is None else manifest.end_offset
         lacking = [segment for segment in facts.segments if segment.end_offset > copied_to]
         segments = () if manifest is None else manifest.segments
-        return TierState(
+        return TierLag(
             copy_lag_bytes=sum(segment.size_bytes for segment in lacking),
             copy_lag_segments=sum(segment.end_offset < facts.log_end_offset for segment in lacking),
             delete_lag_segments=0 if manifest is None else len(manifest.unreferenced),
@@ -308,8 +308,8 @@ class LedTier:
             await self.store.get(OWNER_NAME)
         except ObjectMissingError:
             raise StoreRefusedError(
-                f"{self.store.uri} is not the store in which this cluster began: the object {OWNER_NAME!r} is "
-                "missing; if a directory, is it mounted?"
+                f"{self.store.uri} is not the store in which this cluster began: the object {OWNER_NAME!r} "
+                "is missing; if it is a directory, is it mounted?"
             ) from None
 
     async def _list(self, prefixes: tuple[str, ...]) -> tuple[str, ...]:

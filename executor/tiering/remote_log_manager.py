@@ -14,27 +14,32 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+from sparklog.executor.fetching.tier_building import TierBuilding, TierState
 from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.executor.tiering.adoption import TierAdoption
+from sparklog.executor.tiering.adoption import TierAdoption, producers_of
 from sparklog.executor.tiering.copy_threads import CopyThreads
 from sparklog.executor.tiering.led_tier import LedTier, TierServices
 from sparklog.executor.tiering.machine.byte_rate import ByteRate
 from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME, SegmentCopies
-from sparklog.executor.tiering.tier_counts import TierError, TierMetrics, TierState
+from sparklog.executor.tiering.tier_counts import TierError, TierLag, TierMetrics
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.dynamic import with_dynamic
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage, ResourceType
 from sparklog.node.metrics import remote_log
-from sparklog.node.metrics.registry import MetricRegistry
+from sparklog.node.metrics.names import Kind
+from sparklog.node.metrics.registry import MetricRegistry, Sample
+from sparklog.node.remote_log.machine.manifest import manifest_name
+from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError, decode_manifest
 from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -53,8 +58,11 @@ class RemoteLogManager(RoleListener[Replica]):
         table: PartitionTable,
         config: BrokerConfig,
         metrics: MetricRegistry,
+        building: TierBuilding,
     ) -> None:
-        """`owner_epoch` is that of this application in the store."""
+        """`owner_epoch` is that of this application in the store; `building` begins followers' logs."""
+        self._building = building
+        building.read_tier = self._read_tier
         self._broker_id = broker_id
         self._table = table
         self._owner_epoch = owner_epoch
@@ -73,6 +81,7 @@ class RemoteLogManager(RoleListener[Replica]):
         self._ticking: asyncio.Task[None] | None = None
         self.metrics: Final = TierMetrics(self._states, self._errors, table.has_topic)
         metrics.add_source(self.metrics.samples)
+        metrics.add_source(self._building_samples)
         metrics.gauge(
             remote_log.AWAITING_MANIFEST, lambda: sum(tier.awaits_manifest for tier in self._led.values())
         )
@@ -188,9 +197,29 @@ class RemoteLogManager(RoleListener[Replica]):
         self._threads.close()
         await self._store.close()
 
+    async def _read_tier(self, topic_id: UUID, partition: int) -> TierState:
+        """Return the newest manifest of a partition, and the producers at its end.
+
+        Raises:
+            StoreError: they cannot be read.
+            KafkaError: the manifest is damaged, or of an unknown format.
+        """
+        name = manifest_name(topic_id, partition)
+        found = await self._store.get(name)
+        try:
+            manifest = decode_manifest(name, found.data)
+        except ManifestFormatError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
+        return TierState(manifest, await producers_of(self._store, manifest))
+
     # --- metrics --------------------------------------------------------------------------------
 
-    def _states(self, now_ms: int) -> Iterator[tuple[str, TierState]]:
+    def _building_samples(self, now_ms: int) -> Iterator[Sample]:
+        built, failed = self._building.built_count, self._building.failed_count
+        yield Sample(remote_log.BUILD_AUX_STATE_REQUESTS.of(), Kind.METER, built + failed)
+        yield Sample(remote_log.BUILD_AUX_STATE_ERRORS.of(), Kind.METER, failed)
+
+    def _states(self, now_ms: int) -> Iterator[tuple[str, TierLag]]:
         for replica, tier in self._led.items():
             yield replica.topic_partition.topic, tier.state(now_ms)
 

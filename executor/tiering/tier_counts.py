@@ -27,11 +27,9 @@ class TierCounts:
     copy_errors: int = 0
     deletes: int = 0
     delete_errors: int = 0
-    aux_states: int = 0
-    aux_state_errors: int = 0
 
 
-class TierState(NamedTuple):
+class TierLag(NamedTuple):
     """The present state of one led partition, or the sum of several."""
 
     copy_lag_bytes: int = 0
@@ -44,8 +42,8 @@ class TierState(NamedTuple):
     copy_lag_ms: int = 0
     """The largest, not the sum."""
 
-    def plus(self, other: "TierState") -> "TierState":
-        summed = TierState._make(mine + others for mine, others in zip(self, other, strict=True))
+    def plus(self, other: "TierLag") -> "TierLag":
+        summed = TierLag._make(mine + others for mine, others in zip(self, other, strict=True))
         return summed._replace(copy_lag_ms=max(self.copy_lag_ms, other.copy_lag_ms))
 
 
@@ -66,8 +64,6 @@ _METERS: Final[Mapping[str, Metric]] = {
     "copy_errors": remote_log.COPY_ERRORS,
     "deletes": remote_log.DELETE_REQUESTS,
     "delete_errors": remote_log.DELETE_ERRORS,
-    "aux_states": remote_log.BUILD_AUX_STATE_REQUESTS,
-    "aux_state_errors": remote_log.BUILD_AUX_STATE_ERRORS,
 }
 _GAUGES: Final[Mapping[str, Metric]] = {
     "copy_lag_bytes": remote_log.COPY_LAG_BYTES,
@@ -83,7 +79,7 @@ _GAUGES: Final[Mapping[str, Metric]] = {
 class TierMetrics:
     def __init__(
         self,
-        states: Callable[[int], Iterable[tuple[str, TierState]]],
+        states: Callable[[int], Iterable[tuple[str, TierLag]]],
         errors: Callable[[], Iterable[TierError]],
         has_topic: Callable[[str], bool],
     ) -> None:
@@ -110,10 +106,10 @@ class TierMetrics:
         whole = TierCounts()
         for counts in (self._gone, *self._topics.values()):
             _add(whole, counts)
-        states: dict[str, TierState] = {}
+        states: dict[str, TierLag] = {}
         for topic, state in self._states(now_ms):
-            states[topic] = states.get(topic, TierState()).plus(state)
-        every = TierState()
+            states[topic] = states.get(topic, TierLag()).plus(state)
+        every = TierLag()
         for state in states.values():
             every = every.plus(state)
         yield from _samples(whole, every, {})
@@ -122,9 +118,9 @@ class TierMetrics:
         for topic in heapq.nlargest(
             TOPICS_TOLD,
             {*states, *self._topics},
-            key=lambda topic: states.get(topic, TierState()).remote_bytes,
+            key=lambda topic: states.get(topic, TierLag()).remote_bytes,
         ):
-            counts, state = self._topics.get(topic, TierCounts()), states.get(topic, TierState())
+            counts, state = self._topics.get(topic, TierCounts()), states.get(topic, TierLag())
             yield from _samples(counts, state, {"topic": topic})
             yield Sample(remote_log.COPY_LAG_TIME.of(topic=topic), Kind.GAUGE, state.copy_lag_ms)
         for error in heapq.nsmallest(ERRORS_TOLD, self._errors(), key=lambda error: error.since_ms):
@@ -137,7 +133,7 @@ class TierMetrics:
             yield Sample(name, Kind.GAUGE, now_ms - error.since_ms)
 
 
-def _samples(counts: TierCounts, state: TierState, tags: Mapping[str, str]) -> Iterator[Sample]:
+def _samples(counts: TierCounts, state: TierLag, tags: Mapping[str, str]) -> Iterator[Sample]:
     for field, metric in _METERS.items():
         yield Sample(metric.of(**tags), Kind.METER, getattr(counts, field))
     for field, metric in _GAUGES.items():

@@ -1,5 +1,6 @@
 """A tiered cluster under faults: leaders killed while they copy, an object store that is away for a while."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic
 from tests.compat.tiering import (
     LOCAL_FEW,
     leader_local_start,
+    local_start,
     manifest_of,
     tiered_config,
     wait_for_copy,
+    wait_for_local_start,
 )
 
 
@@ -127,3 +130,34 @@ def test_store_that_is_away_for_a_while_costs_disk_and_no_records(cluster: Local
     wait_for_copy(cluster, store, "t", count)
     wait_for(lambda: leader_local_start(cluster, "t") > named.end_offset, "disks are relieved", TIMEOUT_S)
     assert_all_there(cluster, "t", count)
+
+
+def test_broker_with_an_empty_disk_is_in_sync_again_by_the_end_of_the_log_alone(
+    cluster: LocalCluster, store: Path
+) -> None:
+    """A replaced broker that copied a topic of terabytes would be out of its ISR for days."""
+    create_topic(cluster.bootstrap_servers, "t", config=LOCAL_FEW)
+    writer = Writer(cluster.bootstrap_servers, "t")
+    writer.wait_for(8000)
+    count = writer.stop()
+    wait_for_copy(cluster, store, "t", count)
+    wait_for_local_start(cluster, "t", count // 3)
+    leader = cluster.leader("t")
+    replaced = next(each for each in cluster.broker_ids if each != leader)
+    cluster.kill(replaced)
+    shutil.rmtree(cluster.broker_directory(replaced))
+    cluster.restart(replaced)
+    wait_for(lambda: replaced in cluster.in_sync("t"), "it is in sync again", TIMEOUT_S)
+    assert local_start(cluster, replaced, "t") > count // 3
+    # Then it leads, reads below its own log from the tier, and takes what follows.
+    while (leader := cluster.leader("t")) != replaced:
+        assert leader is not None
+        cluster.kill(leader)
+        wait_for(lambda: cluster.leader("t") not in (None, leader), "another broker leads", TIMEOUT_S)
+        cluster.restart(leader)
+        wait_for(lambda: len(cluster.in_sync("t")) == 3, "all are in sync", TIMEOUT_S)
+    writer = Writer(cluster.bootstrap_servers, "t")
+    writer.wait_for(100)
+    more = writer.stop()
+    read = consume(cluster.bootstrap_servers, [TopicPartition("t", 0, OFFSET_BEGINNING)], count + more)
+    assert [message.offset() for message in read] == list(range(count + more))
