@@ -52,7 +52,8 @@ from sparklog.node.calling.insider import STRANGER, Insider
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
-from sparklog.node.metrics import server
+from sparklog.node.metrics import remote_log, server
+from sparklog.node.metrics.histogram import SECONDS
 from sparklog.node.metrics.registry import MetricRegistry
 from sparklog.node.remote_log.opened_store import open_store
 from sparklog.node.security.inside import ApplicationSecret
@@ -206,7 +207,7 @@ class Replicas:
             self._fetchers.add,
             threads.background,
         )
-        self.remote_reader = _remote_reader(config)
+        self.remote_reader = _remote_reader(config, self.metrics)
         """Reads records that only the object store has; None without one."""
         self.coordinators = Coordinators(
             broker_id,
@@ -365,15 +366,19 @@ class Replicas:
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)
 
 
-def _remote_reader(config: BrokerConfig) -> RemoteReader | None:
+def _remote_reader(config: BrokerConfig, metrics: MetricRegistry) -> RemoteReader | None:
     if config.remote_uri is None:
         return None
-    return RemoteReader(
+    reader = RemoteReader(
         cache_bytes=config.remote_cache_bytes,
         max_wait_ms=config.remote_fetch_max_wait_ms,
         now_ms=monotonic_ms,
+        times=metrics.histogram(remote_log.READER_TIME, SECONDS, 1000.0),
         max_bytes_per_second=config.remote_log_fetch_max_bytes_per_second,
     )
+    metrics.gauge(remote_log.READER_QUEUE, lambda: reader.waiting_count)
+    metrics.gauge(remote_log.READER_IDLE, lambda: reader.idle_share)
+    return reader
 
 
 def _transaction_verifier(

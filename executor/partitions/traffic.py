@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from sparklog.node.metrics import server
+from sparklog.node.metrics import remote_log, server
 from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import Sample
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -143,6 +143,9 @@ _READ: Final[Mapping[Metric, Callable[[TopicTraffic], int]]] = {
     server.FETCH_REQUESTS: lambda traffic: traffic.fetches,
     server.FAILED_PRODUCE_REQUESTS: lambda traffic: traffic.failed_produces,
     server.FAILED_FETCH_REQUESTS: lambda traffic: traffic.failed_fetches,
+    remote_log.FETCH_BYTES: lambda traffic: traffic.remote_bytes_out,
+    remote_log.FETCH_REQUESTS: lambda traffic: traffic.remote_fetches,
+    remote_log.FETCH_ERRORS: lambda traffic: traffic.failed_remote_fetches,
 }
 
 

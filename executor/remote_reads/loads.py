@@ -76,7 +76,6 @@ class Loads:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self.failed_count = 0
 
     @property
     def waiting_count(self) -> int:
@@ -200,7 +199,6 @@ class Loads:
             back_off_s *= 2
 
     def _fail(self, key: Hashable, error: KafkaError) -> None:
-        self.failed_count += 1
         now_ms = self._now_ms()
         self._failures = {
             failed: failure for failed, failure in self._failures.items() if now_ms < failure.until_ms

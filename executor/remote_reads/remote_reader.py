@@ -21,12 +21,12 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sparklog.executor.remote_reads.footer_cache import FooterCache
-from sparklog.executor.remote_reads.loads import Load, Loads
+from sparklog.executor.remote_reads.loads import MAX_RUNNING, Load, Loads
 from sparklog.executor.remote_reads.machine.row_group_cache import RowGroupCache
 from sparklog.executor.remote_reads.machine.sequential_reads import SequentialReads
 from sparklog.executor.remote_reads.memory_file import MemoryFiles
 from sparklog.executor.remote_reads.row_group import RowGroup
-from sparklog.node.metrics.histogram import SECONDS, Histogram
+from sparklog.node.metrics.histogram import Histogram
 from sparklog.node.rates import QuotaWindows, SimpleRate
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, RemoteSegment
 from sparklog.node.remote_log.object_store import ObjectStore
@@ -97,14 +97,18 @@ class RemoteReader:
         cache_bytes: int,
         max_wait_ms: int,
         now_ms: Callable[[], int],
+        times: Histogram,
         max_bytes_per_second: int | None = None,
         footer_bytes: int = FOOTER_BYTES,
     ) -> None:
-        """Keep `cache_bytes` of batches in memory; read `max_bytes_per_second` from the store (None: any)."""
+        """Keep `cache_bytes` of batches in memory; read `max_bytes_per_second` from the store (None: any).
+
+        `times` records how long it takes to load a row group, in seconds.
+        """
         self.max_wait_ms: Final = max_wait_ms
         """How long a fetch waits for the store."""
         self.max_bytes_per_second = max_bytes_per_second
-        self.load_times = Histogram(SECONDS, unit=1_000)
+        self._times = times
         self._now_ms = now_ms
         self._loads = Loads(now_ms, retried_within_ms=max_wait_ms // 2)
         self._cache: RowGroupCache[RowGroupKey, RowGroup] = RowGroupCache(cache_bytes)
@@ -125,6 +129,16 @@ class RemoteReader:
     def memory_bytes(self) -> int:
         """The batches in memory: cached, or evicted and still being sent."""
         return self._files.size_bytes
+
+    @property
+    def waiting_count(self) -> int:
+        """The look-ups that wait for others, for memory or for the quota."""
+        return self._loads.waiting_count
+
+    @property
+    def idle_share(self) -> float:
+        """How much of what may be looked up at a time is not, from 0 to 1."""
+        return 1 - self._loads.running_count / MAX_RUNNING
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -265,7 +279,7 @@ class RemoteReader:
         group = await asyncio.get_running_loop().run_in_executor(self._decoder, _decode, place, data)
         self._files.add(group.file)
         self._cache.put(key, group, group.size_bytes, self._now_ms())
-        self.load_times.record(perf_counter() - began_s)
+        self._times.record(perf_counter() - began_s)
 
     async def _look_up_footer(self, store: ObjectStore, segment: RemoteSegment) -> None:
         footer = await read_footer(store, segment.name, segment.size_bytes)

@@ -252,9 +252,10 @@ class DelayedFetch:
         for fetched in found:
             if fetched.replica is not None:
                 region = fetched.region
-                fetched.replica.traffic.fetched(
-                    0 if region is None else region.length, fetched.error_code, by_follower=by_follower
-                )
+                traffic, size_bytes = fetched.replica.traffic, 0 if region is None else region.length
+                traffic.fetched(size_bytes, fetched.error_code, by_follower=by_follower)
+                if fetched.is_remote:
+                    traffic.fetched_remotely(size_bytes, fetched.error_code)
         if by_follower and self._services.leader_quota.is_bounded:
             self._count_for_quota(found)
         params = self._params

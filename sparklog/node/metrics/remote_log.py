@@ -68,6 +68,13 @@ READER_IDLE: Final = Metric(
     Kind.GAUGE,
     "The idle share of the threads that read the tier, from 0 to 1.",
 )
+READER_TIME: Final = Metric(
+    "kafka.log.remote",
+    "RemoteLogManager",
+    "RemoteLogReaderFetchRateAndTimeMs",
+    Kind.HISTOGRAM,
+    "How long it took to read a row group of the tier and to make batches of it.",
+)
 AWAITING_MANIFEST: Final = Metric(
     "sparklog",
     "RemoteLogManager",
@@ -138,6 +145,7 @@ METRICS: Final = (
     TASKS_IDLE,
     READER_QUEUE,
     READER_IDLE,
+    READER_TIME,
     AWAITING_MANIFEST,
     COPY_LAG_TIME,
     TIER_ERROR,

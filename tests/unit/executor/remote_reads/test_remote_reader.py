@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.executor.remote_reads.remote_reader import RemoteReader
+from sparklog.node.metrics.histogram import SECONDS, Histogram
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.protocol.records.batch import iterate_headers
@@ -40,7 +41,7 @@ class Reading:
     def __init__(self, tier: PlainTier, **options: Any) -> None:
         self.tier = tier
         self.now_ms = 0
-        defaults: dict[str, Any] = {"cache_bytes": 1 << 20, "max_wait_ms": 500}
+        defaults: dict[str, Any] = {"cache_bytes": 1 << 20, "max_wait_ms": 500, "times": Histogram(SECONDS)}
         self.reader = RemoteReader(**{**defaults, **options}, now_ms=lambda: self.now_ms)
 
     def try_read(self, offset: int, partition: str = "p") -> FileRegion | None:

@@ -105,7 +105,8 @@ class Tiered:
         Its leader epoch is the last of `epochs`.
         """
         store = store or GatedStore()
-        topic_id = await brokers.create_topic(name, [(0,)])
+        # The broker itself keeps no tier of it.
+        topic_id = await brokers.create_topic(name, [(0,)], {"remote.storage.enable": "false"})
         for _ in range(epochs[-1][0]):
             await brokers.elect(topic_id, 0, 0, (0,))
         replica = brokers.replica(0, topic_id)

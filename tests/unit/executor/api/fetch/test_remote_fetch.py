@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import fields
 from typing import Any
 
+from sparklog.node.metrics import remote_log, server
+from sparklog.node.metrics.names import COUNT
 from sparklog.node.remote_log.object_store import ObjectMissingError, StoreUnavailableError
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.protocol.errors import ErrorCode
@@ -225,6 +227,25 @@ async def test_fetch_of_a_tier_whose_manifest_is_not_known_is_an_error_that_clie
     channel = await brokers.connect(0)
     (row,) = rows(await channel.request(fetch(tiered.topic_id, {0: 0})))
     assert row.error_code is ErrorCode.kafka_storage_error
+
+
+@with_brokers(config={**REMOTE, "remote.fetch.max.wait.ms": "50"})
+async def test_remote_fetches_are_counted(brokers: Brokers) -> None:
+    """By Kafka's metrics, of the topic and of all; they count as fetches, too."""
+    tiered = await Tiered.create(brokers, [segment(range(5))])
+    channel = await brokers.connect(0)
+    assert await read_all(channel, tiered, 0, 5) == [0, 1, 2, 3, 4]
+    tiered.replica.tier = None
+    (refused,) = rows(await channel.request(fetch(tiered.topic_id, {0: 0})))
+    assert refused.error_code is ErrorCode.kafka_storage_error
+    figures = brokers.brokers[0].replicas.metrics.snapshot(0)
+    for tags in ({}, {"topic": "t"}):
+        assert figures[remote_log.FETCH_REQUESTS.of(**tags)] == 2
+        assert figures[remote_log.FETCH_ERRORS.of(**tags)] == 1
+        assert figures[remote_log.FETCH_BYTES.of(**tags)] == figures[server.BYTES_OUT.of(**tags)] > 500
+    assert figures[remote_log.READER_QUEUE.of()] == 0
+    assert figures[remote_log.READER_IDLE.of()] == 1
+    assert figures[remote_log.READER_TIME.of()._replace(attribute=COUNT)] == 1
 
 
 @with_brokers(config=REMOTE)
