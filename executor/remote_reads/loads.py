@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
 from typing import Final, NamedTuple
 
+from sparklog.node.limits.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.node.remote_log.object_store import ObjectMissingError, StoreError, StoreRefusedError
 from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -76,6 +77,7 @@ class Loads:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._log = RateLimitedLog(logger, asyncio.get_running_loop())
 
     @property
     def waiting_count(self) -> int:
@@ -152,10 +154,11 @@ class Loads:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for waiting in self._waiting:
-            waiting.load.end()
         self._waiting.clear()
-        self._loads.clear()
+        loads, self._loads = self._loads, {}
+        for load in loads.values():
+            load.end()
+        self._log.close()
 
     def _look_again(self) -> None:
         self._timer = None
@@ -199,6 +202,8 @@ class Loads:
             back_off_s *= 2
 
     def _fail(self, key: Hashable, error: KafkaError) -> None:
+        reason = error.error_code.name
+        self._log.write(logging.WARNING, ANY_PEER, reason, f"a read of {key} failed: {error}")
         now_ms = self._now_ms()
         self._failures = {
             failed: failure for failed, failure in self._failures.items() if now_ms < failure.until_ms

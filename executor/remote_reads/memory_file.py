@@ -41,9 +41,13 @@ class MemoryFile(LogFile):
 class MemoryFiles:
     """The memory files that anything still refers to. Belongs to one thread, but for `on_freed`."""
 
-    def __init__(self, on_freed: Callable[[], None]) -> None:
-        """`on_freed` is called, in any thread, when the memory of a file was freed."""
+    def __init__(self, on_freed: Callable[[], None], *, least_bytes: int = 0) -> None:
+        """Count each file with `least_bytes` at least, since it takes a descriptor, too.
+
+        `on_freed` is called, in any thread, when the memory of a file was freed.
+        """
         self._on_freed = on_freed
+        self._least_bytes = least_bytes
         self._files: weakref.WeakSet[MemoryFile] = weakref.WeakSet()
 
     def add(self, file: MemoryFile) -> None:
@@ -52,4 +56,8 @@ class MemoryFiles:
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.length for file in self._files)
+        return sum(map(self.size_of, self._files))
+
+    def size_of(self, file: MemoryFile) -> int:
+        """Return what a file counts."""
+        return max(file.length, self._least_bytes)

@@ -34,7 +34,7 @@ from sparklog.node.remote_log.segments.row_group_batches import row_group_batche
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
 from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.node.storage.file_region import FileRegion
-from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,8 @@ FOOTER_BYTES: Final = 8 * 1024 * 1024
 """Memory for footers, some kilobytes each."""
 _BATCH_BYTES: Final = 256 * 1024
 """A fetch of 1 MiB, the clients' default, is filled by whole batches of this size."""
+LEAST_GROUP_BYTES: Final = 256 * 1024
+"""As much does a group count at least: each takes a descriptor, too."""
 _MOST_AHEAD: Final = 4
 """Row groups that are loaded ahead of a reader at most: a store's latency may be that of several."""
 _READS_A_STEP: Final = 8
@@ -100,15 +102,18 @@ class RemoteReader:
         times: Histogram,
         max_bytes_per_second: int | None = None,
         footer_bytes: int = FOOTER_BYTES,
+        least_group_bytes: int = LEAST_GROUP_BYTES,
     ) -> None:
         """Keep `cache_bytes` of batches in memory; read `max_bytes_per_second` from the store (None: any).
 
-        `times` records how long it takes to load a row group, in seconds.
+        `times` records how long it takes to load a row group, in seconds. A group counts in the cache with
+        `least_group_bytes` at least.
         """
         self.max_wait_ms: Final = max_wait_ms
         """How long a fetch waits for the store."""
         self.max_bytes_per_second = max_bytes_per_second
         self._times = times
+        self._least_group_bytes = least_group_bytes
         self._now_ms = now_ms
         self._loads = Loads(now_ms, retried_within_ms=max_wait_ms // 2)
         self._cache: RowGroupCache[RowGroupKey, RowGroup] = RowGroupCache(cache_bytes)
@@ -116,7 +121,7 @@ class RemoteReader:
         self._sequential = SequentialReads()
         self._rate = SimpleRate(_QUOTA_WINDOWS)
         loop = asyncio.get_running_loop()
-        self._files = MemoryFiles(lambda: _call_in(loop, self._loads.go_on))
+        self._files = MemoryFiles(lambda: _call_in(loop, self._loads.go_on), least_bytes=least_group_bytes)
         # One thread: what a decoding takes of memory is bounded, and the loop keeps a core to itself.
         self._decoder = ThreadPoolExecutor(1, "sparklog-remote-log-reader")
 
@@ -150,8 +155,16 @@ class RemoteReader:
         At most `max_bytes`, unless `min_one_batch` and the first batch alone is larger.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE: a look-up of it has failed lately.
+            KafkaError: OFFSET_OUT_OF_RANGE below the tier's log start; KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE:
+                a look-up has failed lately.
         """
+        manifest = tier.manifest
+        if offset < manifest.log_start_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"{manifest.topic}-{manifest.partition}: offset {offset} is below the tier's start "
+                f"{manifest.log_start_offset}",
+            )
         place = self._place(tier, offset)
         if not isinstance(place, _Place):
             return place
@@ -262,7 +275,7 @@ class RemoteReader:
         sending_bytes = self.memory_bytes - self._cache.cached_bytes
         if not self._cache.reserve(
             place.key,
-            summary.raw_bytes + summary.record_count * _RECORD_OVERHEAD_BYTES,
+            max(summary.raw_bytes + summary.record_count * _RECORD_OVERHEAD_BYTES, self._least_group_bytes),
             now_ms,
             sending_bytes=sending_bytes,
             is_read_ahead=is_read_ahead,
@@ -278,7 +291,7 @@ class RemoteReader:
         data = await place.store.get_range(key.segment, summary.start, summary.end)
         group = await asyncio.get_running_loop().run_in_executor(self._decoder, _decode, place, data)
         self._files.add(group.file)
-        self._cache.put(key, group, group.size_bytes, self._now_ms())
+        self._cache.put(key, group, self._files.size_of(group.file), self._now_ms())
         self._times.record(perf_counter() - began_s)
 
     async def _look_up_footer(self, store: ObjectStore, segment: RemoteSegment) -> None:

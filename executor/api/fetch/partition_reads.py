@@ -97,6 +97,7 @@ def read_partition(
     if broker_id is None and start <= offset < log.local_log_start_offset:
         if _read_remotely(replica, fetched, progress, services):
             return
+        # The tier has nothing between the fetch offset and the first local one.
         offset = log.local_log_start_offset
         if offset >= limit:
             _take_remote(fetched, gap_region(asked.fetch_offset, offset), progress)
@@ -172,6 +173,13 @@ def _read_remotely(
         min_one_batch=is_first_batch,
     )
     if found is None:
+        end_offset, local_start = replica.tier.manifest.end_offset, replica.log.local_log_start_offset
+        if end_offset < local_start:
+            raise KafkaError(
+                ErrorCode.kafka_storage_error,
+                f"{replica}: the tier ends at {end_offset}, the local log begins at {local_start}: records "
+                f"from {asked.fetch_offset} on are in neither",
+            )
         fetched.is_remote = False
         return False
     fetched.load = found.load

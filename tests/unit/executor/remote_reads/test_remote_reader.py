@@ -4,13 +4,17 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
+
+import pytest
 
 from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.node.metrics.histogram import SECONDS, Histogram
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest
 from sparklog.node.storage.file_region import FileRegion
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import iterate_headers
 from tests.unit.executor.brokers import until
 from tests.unit.executor.remote_reads.tiered import GatedStore, Segment, segment, write_segment_object
@@ -41,7 +45,12 @@ class Reading:
     def __init__(self, tier: PlainTier, **options: Any) -> None:
         self.tier = tier
         self.now_ms = 0
-        defaults: dict[str, Any] = {"cache_bytes": 1 << 20, "max_wait_ms": 500, "times": Histogram(SECONDS)}
+        defaults: dict[str, Any] = {
+            "cache_bytes": 1 << 20,
+            "max_wait_ms": 500,
+            "times": Histogram(SECONDS),
+            "least_group_bytes": 0,
+        }
         self.reader = RemoteReader(**{**defaults, **options}, now_ms=lambda: self.now_ms)
 
     def try_read(self, offset: int, partition: str = "p") -> FileRegion | None:
@@ -160,6 +169,35 @@ def test_memory_is_bounded_by_the_cache_and_what_is_being_sent() -> None:
             gc.collect()
             assert first_offset(await it.read(20)) == 20
             assert it.reader.memory_bytes <= 2 * GROUP_BYTES
+
+    run(test)
+
+
+def test_small_row_groups_count_more_than_their_bytes() -> None:
+    """Each takes a descriptor: those of a cache of 256 MiB would be all that a process may have."""
+
+    async def test() -> None:
+        async with reading(segment(range(40)), cache_bytes=20_000, least_group_bytes=10_000) as it:
+            for offset in (0, 10, 20):
+                it.now_ms += 2_000
+                await it.read(offset)
+            assert it.reader.memory_bytes == 20_000
+            await it.read(0)
+            assert it.group_gets == 4
+
+    run(test)
+
+
+def test_offset_below_the_tiers_log_start_is_out_of_range() -> None:
+    """Retention has given its records up, and their objects may be gone: they are not skipped in silence."""
+
+    async def test() -> None:
+        async with reading(segment(range(40))) as it:
+            it.tier.manifest = replace(it.tier.manifest, log_start_offset=7)
+            with pytest.raises(KafkaError) as refused:
+                it.try_read(6)
+            assert refused.value.error_code is ErrorCode.offset_out_of_range
+            assert first_offset(await it.read(7)) == 5
 
     run(test)
 

@@ -1,7 +1,7 @@
 """Fetches of records that only the object store has, over a real listener."""
 
 import asyncio
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from sparklog.node.metrics import remote_log, server
@@ -246,6 +246,18 @@ async def test_remote_fetches_are_counted(brokers: Brokers) -> None:
     assert figures[remote_log.READER_QUEUE.of()] == 0
     assert figures[remote_log.READER_IDLE.of()] == 1
     assert figures[remote_log.READER_TIME.of()._replace(attribute=COUNT)] == 1
+
+
+@with_brokers(config=REMOTE)
+async def test_records_that_neither_tier_nor_local_log_has_are_not_skipped(brokers: Brokers) -> None:
+    """A manifest that is too old for the log is an error: a reader must not take the rest for a gap."""
+    tiered = await Tiered.create(brokers, [segment(range(5)), segment(range(5, 10))])
+    channel = await brokers.connect(0)
+    await channel.request(produce(tiered.topic_id, batch()))
+    tiered.manifest = replace(tiered.manifest, segments=tiered.manifest.segments[:1], end_offset=5)
+    assert await read_all(channel, tiered, 0, 5) == [0, 1, 2, 3, 4]
+    (row,) = rows(await channel.request(fetch(tiered.topic_id, {0: 5})))
+    assert (row.error_code, offsets_of(row)) == (ErrorCode.kafka_storage_error, [])
 
 
 @with_brokers(config=REMOTE)
