@@ -496,4 +496,5 @@ class Replica:
 
 
 def _within(log: Log, high_watermark: Offset) -> Offset:
-    return max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+    """Return a high watermark for a log; all that is in the tier alone is committed."""
+    return max(min(high_watermark, log.log_end_offset), log.local_log_start_offset)

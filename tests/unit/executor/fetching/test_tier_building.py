@@ -87,6 +87,24 @@ async def test_leader_tells_followers_that_records_are_in_the_tier(brokers: Brok
     ):
         (row,) = rows(await channel.request(fetch(topic_id, {0: offset}, replica=(1, 102))))
         assert (row.error_code, row.log_start_offset) == (expected, 0)
+        assert leader.leadership is not None
+        known = leader.leadership.followers[1].log_end_offset
+        assert known == (None if expected is not ErrorCode.none else offset)
+
+
+@with_brokers(count=2, config=CONFIG)
+async def test_restarted_broker_takes_all_that_is_in_the_tier_alone_for_committed(brokers: Brokers) -> None:
+    """Its checkpoint of the high watermark may be of before its log began there, and consumers wait for it."""
+    topic_id, leader, _ = await leader_with_lost_follower(brokers, CUT)
+    await cut(Clock(brokers), leader)
+    await brokers.start(1)
+    await until(lambda: brokers.replica(1, topic_id).log.log_end_offset == 12, "the follower caught up")
+    directory = brokers.brokers[1].directory.path
+    await brokers.stop(0)
+    await brokers.stop(1)
+    (directory / "replication-offset-checkpoint").unlink()
+    await brokers.start(1)
+    assert brokers.replica(1, topic_id).high_watermark == 12
 
 
 @with_brokers(count=2, config=CONFIG)
