@@ -146,6 +146,7 @@ def test_list_has_the_objects_below_a_path_and_no_others(play: Callable[[Scenari
         for name in names:
             await store.create(name, name.encode())
         found = [each async for each in store.list("segments/a")]
+        assert sorted(found) == sorted([each async for each in store.list("segments/a/")])
         assert sorted(each.name for each in found) == ["segments/a/0/x", "segments/a/1/y"]
         assert {each.size_bytes for each in found} == {14}
         assert all(each.modified_ms > 0 for each in found)
