@@ -1,7 +1,6 @@
 """The rows of one row group, read from its bytes alone and the segment's footer."""
 
 import io
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -19,7 +18,6 @@ def row_group_rows(
     *,
     start_offset: Offset,
     end_offset: Offset,
-    columns: Sequence[str] = COLUMNS,
 ) -> pa.Table:
     """Return the records of [start_offset, end_offset) in a row group, of whose bytes `data` is all.
 
@@ -37,7 +35,7 @@ def row_group_rows(
             metadata=footer.metadata,
             page_checksum_verification=True,
         )
-        rows = file.read_row_group(index, columns=list(columns), use_threads=False)
+        rows = file.read_row_group(index, columns=list(COLUMNS), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise CorruptSegmentError(f"{footer.name}: row group {index} cannot be read: {error}") from error
     if start_offset <= group.first_offset and group.last_offset < end_offset:

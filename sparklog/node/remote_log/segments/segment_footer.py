@@ -5,7 +5,6 @@ the object, so one ranged read gets it, or two if it is longer than expected.
 """
 
 from bisect import bisect_left
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -48,7 +47,6 @@ class SegmentFooter:
         self.metadata: Final = metadata
         self.row_groups: Final = row_groups
         self._last_offsets: Final = [each.last_offset for each in row_groups]
-        self._max_timestamps: Final = list(accumulate((each.max_timestamp_ms for each in row_groups), max))
 
     @classmethod
     def parse(cls, tail: bytes, name: str) -> "SegmentFooter":
@@ -79,11 +77,6 @@ class SegmentFooter:
     def group_with(self, offset: Offset) -> int | None:
         """Return the number of the row group with the first record at or after `offset`; None for none."""
         number = bisect_left(self._last_offsets, offset)
-        return number if number < len(self.row_groups) else None
-
-    def group_since(self, timestamp_ms: TimestampMs) -> int | None:
-        """Return the number of the first row group with a record at or after a time; None for none."""
-        number = bisect_left(self._max_timestamps, timestamp_ms)
         return number if number < len(self.row_groups) else None
 
 

@@ -1,4 +1,4 @@
-"""The footer: row groups are found by offset and by time, from a few bytes at the object's end."""
+"""The footer: row groups are found by offset, from a few bytes at the object's end."""
 
 import asyncio
 from pathlib import Path
@@ -27,13 +27,12 @@ def test_row_groups_have_the_bounds_of_their_records(tmp_path: Path) -> None:
     assert first.end <= second.start
 
 
-def test_row_group_is_found_by_offset_and_by_time(tmp_path: Path) -> None:
-    """A fetch in a gap gets the next record; a time gets the first record that is not earlier."""
+def test_row_group_is_found_by_offset(tmp_path: Path) -> None:
+    """A fetch in a gap gets the next record."""
     path = tmp_path / "segment"
     write(path, [Record(3, 50, value=WIDE), Record(9, 40, value=WIDE), Record(12, 60, value=WIDE)])
     footer = footer_of(path)
     assert [footer.group_with(offset) for offset in (0, 3, 4, 9, 12, 13)] == [0, 0, 1, 1, 2, None]
-    assert [footer.group_since(time) for time in (40, 50, 51, 60, 61)] == [0, 0, 2, 2, None]
 
 
 @pytest.mark.parametrize("groups", [1, 400])
