@@ -168,17 +168,18 @@ class CloudStore:
         except StoreError:
             raise
         except (BaseError, OSError, ValueError) as error:
-            reason = _reason_of(error)
+            reason = _reason_of(error)[:_LONGEST_REASON]
             raise _kind_of(error)(f"{self._uri}: cannot {action} {name}: {reason}") from error
 
 
 def _reason_of(error: Exception) -> str:
     """Return the store's reason as one line without secrets."""
     reason = _ERROR_BODY.sub(r"\1: \2", described(error))
-    reason = " ".join(_QUERY.sub(r"\1", reason).split())[:_LONGEST_REASON]
+    reason = " ".join(_QUERY.sub(r"\1", reason).split())
     if any(server in reason for server in _INSTANCE_METADATA):
         return f"no credentials in options or environment, and none from the machine: {reason}"
-    return reason
+    # Of an answer its status says it all; without one the endpoint's address may be the mistake.
+    return reason.partition("status code: ")[2] or reason
 
 
 def _kind_of(error: Exception) -> type[StoreError]:

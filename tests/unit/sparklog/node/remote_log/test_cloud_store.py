@@ -1,6 +1,7 @@
 """A cloud's store when the cloud refuses, fails or says nothing: each has its error, in bounded time."""
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -32,6 +33,7 @@ class OneAnswer:
 
     def __init__(self, status: str | None, body: bytes = b"") -> None:
         self.requests: list[str] = []
+        """The head of each."""
         self._status = status
         self._body = body
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -52,7 +54,7 @@ class OneAnswer:
                 return
             self._connections.append(connection)
             request = connection.recv(65536)
-            self.requests.append(request.split(b"\r\n", 1)[0].decode())
+            self.requests.append(request.partition(b"\r\n\r\n")[0].decode())
             if self._status is not None:
                 fields = f"Content-Length: {len(self._body)}\r\nConnection: close"
                 connection.sendall(f"HTTP/1.1 {self._status}\r\n{fields}\r\n\r\n".encode() + self._body)
@@ -232,6 +234,29 @@ def test_bad_option_is_refused_by_its_full_name(options: dict[str, str], named: 
 def test_store_of_each_cloud_is_opened_without_a_request(uri: str, options: dict[str, str]) -> None:
     """Brokers open it before they need it, and offline."""
     assert open_store(uri, options).uri == uri
+
+
+def test_google_compares_generations() -> None:
+    """Google's conditions are not those of the others: it ignores If-Match when an object is written."""
+    with answering('200 OK\r\nETag: "same"\r\nx-goog-generation: 42') as server:
+        key = {
+            "gcs_base_url": server.options["endpoint"],
+            "disable_oauth": True,
+            "client_email": "",
+            "private_key": "",
+            "private_key_id": "",
+        }
+        store = open_store(
+            "gs://bucket/prefix", {"service_account_key": json.dumps(key), "allow_http": "true"}
+        )
+
+        async def write() -> None:
+            version = await store.create("owner", b"1")
+            await store.replace("owner", b"2", version)
+
+        asyncio.run(write())
+    assert [request.lower().count("x-goog-if-generation-match: 0") for request in server.requests] == [1, 0]
+    assert "x-goog-if-generation-match: 42" in server.requests[1].lower()
 
 
 def test_azure_without_an_account_is_refused_by_name() -> None:
