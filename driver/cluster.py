@@ -1,9 +1,10 @@
 """A running cluster: one controller, its racks, and the order of their start and stop.
 
-Start: the controller, then the racks' jobs, then the wait until every broker is unfenced. Stop: the
-controller answers the brokers' heartbeats with should_shut_down, each broker flushes and exits, the jobs end,
-the controller ends, temporary directories are removed. A start that fails half-way stops in the same way, and
-so does an application whose Spark context is stopped first.
+Start: the controller, then the racks' jobs, then the wait until every broker is unfenced. Stop: with a tier
+all that the cluster has is copied to the object store first; the controller answers the brokers' heartbeats
+with should_shut_down, each broker flushes and exits, the jobs end, the controller ends, temporary
+directories are removed. A start that fails half-way stops in the same way, and so does an application whose
+Spark context is stopped first.
 """
 
 import contextlib
@@ -43,6 +44,9 @@ FAILURES_BEFORE_START_ALLOWED = 5
 """A cluster whose jobs failed this often before it was up will not come up."""
 LEAVE_TIMEOUT_S = 20.0
 """How long brokers may take to flush and exit before Spark kills their tasks."""
+COPY_POLL_S = 0.2
+COPY_MARGIN_S = 15.0
+"""How long the controller may be late with the end of an orderly stop, whose bound it keeps itself."""
 KILL_TIMEOUT_S = 10.0
 """How long Spark may take for that before the cluster is abandoned."""
 
@@ -74,6 +78,8 @@ class SparkCluster:
         self._stopped = False
         """Whether `stop` was called; it may not have done anything yet."""
         self._ended = False
+        self._has_served = False
+        self._copying_begun = False
         self._starts = 1
         """The number of `sparklog.start` calls that returned it and whose `with` block has not ended."""
         self._announcement = contextlib.ExitStack()
@@ -155,6 +161,7 @@ class SparkCluster:
                 rack.start()
             self._decommissions.start()
             self._wait_until_unfenced()
+            self._has_served = True
             access = session_access(self._config, self._secret)
             self._announcement.enter_context(announce(self._context, self.bootstrap_servers, access))
             self._tab.start()
@@ -167,9 +174,12 @@ class SparkCluster:
     def stop(self) -> None:
         """Shut down every broker after a flush, then the controller; return when that is done.
 
+        With a tier all records, committed offsets and the metadata are copied to the object store first, for
+        sparklog.remote.stop.timeout.ms at most; the log has the progress, and what is not copied.
+
         Idempotent, from any thread; the next call continues an interrupted one (by a second Ctrl-C for
-        instance). Returns after `LEAVE_TIMEOUT_S` and `KILL_TIMEOUT_S` at the latest, independent of the
-        number of racks and of brokers that do not exit.
+        instance), without further copies. Apart from these it returns after `LEAVE_TIMEOUT_S` and
+        `KILL_TIMEOUT_S` at the latest, independent of the number of racks and of brokers that do not exit.
         """
         with self._lock:
             self._stopped = True
@@ -183,6 +193,7 @@ class SparkCluster:
             self._decommissions.stop()
             self._tab.stop()
             self._metrics.stop()
+            self._copy_all()
             self._end_racks()
             self._controller.stop()
             for directory in self._temporary_directories:
@@ -197,6 +208,30 @@ class SparkCluster:
         if kept:
             job_group = f"{self._job_group}-directories"
             self._placement.set_homes(find_directories(self._slots, self._jobs, job_group, kept))
+
+    def _copy_all(self) -> None:
+        """Have all that the cluster has copied to the object store, while its brokers still run."""
+        if self._config.remote_uri is None or not self._has_served or self._racks_running == 0:
+            return
+        if self._copying_begun:
+            logger.warning("The copies to %s were interrupted; brokers leave now", self._config.remote_uri)
+            return
+        self._copying_begun = True
+        timeout_ms = self._config.remote_stop_timeout_ms
+        self._controller.stop_in_order(timeout_ms)
+        deadline_s = time.monotonic() + timeout_ms / 1_000 + COPY_MARGIN_S
+        while not self._controller.wait_until_copied(COPY_POLL_S):
+            if self._racks_running == 0:
+                logger.error(
+                    "Brokers ended before all was copied to %s: records that were acknowledged in the last "
+                    "%.0f s may be on their disks alone",
+                    self._config.remote_uri,
+                    self._config.remote_max_lag_ms / 1_000,
+                )
+                return
+            if time.monotonic() > deadline_s:
+                logger.error("The controller has not ended the copies to %s in time", self._config.remote_uri)
+                return
 
     def _end_racks(self) -> None:
         for rack in self._racks:

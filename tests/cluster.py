@@ -216,6 +216,11 @@ class LocalCluster:
         self.signal(broker_id, signal.SIGTERM)
         return self.wait_for_exit(broker_id)
 
+    def copy_all(self, timeout_ms: int = 60_000) -> None:
+        """Have the controller copy all to the object store, as the first part of an orderly stop."""
+        self.controller.stop_in_order(timeout_ms)
+        wait_for(lambda: self.controller.is_copied, "the end of the copies", timeout_ms / 1_000 + 30)
+
     def stop(self) -> None:
         """End everything and remove the temporary directory; safe to call twice.
 

@@ -42,7 +42,10 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     ExpectedBroker,
     first_voters,
 )
+from sparklog.driver.controller.remote.broker_requests import BrokerRequests
+from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
+from sparklog.driver.controller.remote.stopping import Stopping
 from sparklog.driver.controller.running import Running, listener_table
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import ClientMetrics
@@ -118,6 +121,9 @@ class ControllerServer:
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
         self._brokers = [UsableBroker(each.node_id, each.rack, False) for each in expected_brokers]
         self._tier: ControllerTier | None = None
+        self._insider: Insider | None = None
+        self._stopping: Stopping | None = None
+        self._is_copied = False
         self._wanted_voters = first_voters(expected_brokers)
         self._lock = threading.Lock()
         self._cluster_id: str | None = None
@@ -229,6 +235,26 @@ class ControllerServer:
         """Answer every heartbeat with should_shut_down from now on."""
         self._call(lambda active: active.controller.shut_down_brokers())
 
+    def stop_in_order(self, timeout_ms: int) -> None:
+        """Begin to copy all that the cluster has to the object store; returns at once (`is_copied`)."""
+        self._call(lambda active: self._begin_stopping(active, timeout_ms))
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether an orderly stop has come to its end: all is copied, or its time is over."""
+        return self._is_copied
+
+    def _begin_stopping(self, active: ActiveController, timeout_ms: int) -> None:
+        if self._tier is None or self._insider is None:
+            self._is_copied = True
+        elif self._stopping is None:
+            requests = BrokerRequests(self._insider, self._config.controller_quorum_request_timeout_ms)
+            look = ClusterLook(requests, self._config)
+            self._stopping = Stopping(active, self._tier, look, timeout_ms, self._copied)
+
+    def _copied(self) -> None:
+        self._is_copied = True
+
     def subscribe(self, subscriber: CommitSubscriber) -> None:
         """Call `subscriber` with every image that is committed from now on.
 
@@ -295,6 +321,7 @@ class ControllerServer:
         metrics = ControllerMetrics(descriptors, self.broker_metrics)
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
         insider = await asyncio.to_thread(Insider.to, self._config.inter_broker_protocol, self.secret)
+        self._insider = insider
         channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms, insider)
         running = Running(
             asyncio.get_running_loop(),
@@ -380,6 +407,8 @@ class ControllerServer:
                 await self._tick_until_stopped(running, active_controller, startup_grace, metrics)
             finally:
                 running.handlers = {}
+                if self._stopping is not None:
+                    await self._stopping.close()
                 await active_controller.end()
         finally:
             stopped.cancel()

@@ -31,6 +31,7 @@ from sparklog.driver.process.machine.supervision import (
     ShutDownBroker,
     ShutDownBrokers,
     StopController,
+    StopInOrder,
 )
 from sparklog.driver.process.messages import (
     FROM_DRIVER,
@@ -186,6 +187,8 @@ class _Child:
                 server.shut_down_broker(broker_id, reason)
             case BrokerLost(broker_id):
                 server.report_broker_lost(broker_id)
+            case StopInOrder(timeout_ms):
+                server.stop_in_order(timeout_ms)
             case ShutDownBrokers():
                 server.shut_down_brokers()
             case BeginTab():
@@ -226,4 +229,5 @@ def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
         registered=tuple(sorted(image.brokers)),
         serves=server.serves_with(broker_count),
         owner_epoch=server.owner_epoch,
+        is_copied=server.is_copied,
     )

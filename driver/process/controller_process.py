@@ -241,6 +241,20 @@ class ControllerProcess:
             effects = self._machine.broker_leaves(broker_id, rack_attempt, reason, is_lost=is_lost)
         self._tell(effects)
 
+    def stop_in_order(self, timeout_ms: int) -> None:
+        """Begin to copy all that the cluster has to its object store; `is_copied` is its end."""
+        with self._changed:
+            effects = self._machine.stop_in_order(timeout_ms)
+        self._tell(effects)
+
+    def wait_until_copied(self, timeout_s: float) -> bool:
+        """Return whether an orderly stop has come to its end, or cannot any more."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._failure is not None or (self._state is not None and self._state.is_copied),
+                timeout_s,
+            )
+
     def shut_down_brokers(self) -> None:
         """Answer every heartbeat with should_shut_down from now on."""
         with self._changed:

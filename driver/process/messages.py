@@ -14,6 +14,7 @@ from sparklog.driver.process.machine.supervision import (
     ShutDownBroker,
     ShutDownBrokers,
     StopController,
+    StopInOrder,
 )
 from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed
 from sparklog.protocol.types import BrokerId
@@ -64,6 +65,7 @@ FromDriver: TypeAlias = (
     StartController
     | ShutDownBroker
     | BrokerLost
+    | StopInOrder
     | ShutDownBrokers
     | StopController
     | BeginTab
@@ -87,6 +89,8 @@ class ControllerState:
     """Whether all brokers are unfenced and know each other, and clients are served."""
     owner_epoch: int | None
     """Of the ownership of the object store's prefix; None before it is taken, and without a tier."""
+    is_copied: bool
+    """Whether an orderly stop has come to its end: all is copied, or its time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {
         StartController,
         ShutDownBroker,
         BrokerLost,
+        StopInOrder,
         ShutDownBrokers,
         StopController,
         BeginTab,

@@ -9,6 +9,8 @@ that default, and forgets the eligible replicas: a smaller minimum lets records 
 does so unless the default was altered meanwhile. To tell the two apart, the minimum of the properties is
 noted as the configuration of the controller's own node id.
 
+A stop of the cluster may have left it read-only; a start removes that.
+
 Source: Kafka's ActivationRecordsGenerator, and ConfigurationControlManager.maybeGenerateElrSafetyRecords.
 """
 
@@ -19,6 +21,7 @@ from typing import Final
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.node.config import BrokerConfig
+from sparklog.node.config.keys.controller_keys import READ_ONLY_KEY
 from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import (
@@ -51,6 +54,11 @@ def bootstrap_records(
         records += first_users
     elif first_users:
         logger.info("The cluster is not new: its first users are not set again")
+    if READ_ONLY_KEY in image.broker_configs(None):
+        logger.info("%s is removed: the cluster has started again", READ_ONLY_KEY)
+        records.append(
+            ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=READ_ONLY_KEY, value=None)
+        )
     configured = str(config.min_insync_replicas)
     if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0 or _noted_minimum(image) is not None:
         records += _minimum_records(image, configured)

@@ -50,6 +50,13 @@ class BrokerLost:
 
 
 @dataclass(frozen=True, slots=True)
+class StopInOrder:
+    """All that the cluster has is copied to its object store, before its brokers leave."""
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShutDownBrokers:
     """Every heartbeat is answered with should_shut_down."""
 
@@ -59,7 +66,7 @@ class StopController:
     """Close the listeners and the log, and end."""
 
 
-Instruction: TypeAlias = ShutDownBroker | BrokerLost | ShutDownBrokers | StopController
+Instruction: TypeAlias = ShutDownBroker | BrokerLost | StopInOrder | ShutDownBrokers | StopController
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ class Supervision:
         self._failures = 0
         self._started_ms = 0
         self._restart_at_ms = 0
+        self._stops_in_order: StopInOrder | None = None
         self._cluster_leaves = False
         self._departures: dict[BrokerId, _Departure] = {}
 
@@ -145,6 +153,8 @@ class Supervision:
         effects: list[Effect] = []
         for broker_id, departure in self._departures.items():
             effects += departure.instructions(broker_id)
+        if self._stops_in_order is not None and not self._cluster_leaves:
+            effects.append(Tell(self._stops_in_order))
         if self._cluster_leaves:
             effects.append(Tell(ShutDownBrokers()))
         return effects
@@ -179,6 +189,11 @@ class Supervision:
         """Shut down a broker; `is_lost`: its job has failed, and Spark ends its tasks."""
         departure = self._departures[broker_id] = _Departure(rack_attempt, reason, is_lost)
         return departure.instructions(broker_id) if self.is_serving else []
+
+    def stop_in_order(self, timeout_ms: int) -> list[Effect]:
+        """Copy all that the cluster has to its object store."""
+        self._stops_in_order = StopInOrder(timeout_ms)
+        return [Tell(self._stops_in_order)] if self.is_serving else []
 
     def cluster_leaves(self) -> list[Effect]:
         """Shut down all brokers, for the end of the cluster."""

@@ -53,7 +53,7 @@ def test_message_of_the_driver_arrives_as_it_was_sent(message: FromDriver) -> No
 @pytest.mark.parametrize(
     "message",
     [
-        ControllerState(None, False, "waits", (0,), (0, 1), False, 7),
+        ControllerState(None, False, "waits", (0,), (0, 1), False, 7, True),
         LogLine("a", 20, "b", 1.0, "c", "d.py", 7, None),
         TabMade(7, MadeTab(MadePage("<p>", "{}"), (StageText(1, "a\nb"),))),
     ],

@@ -11,6 +11,7 @@ from sparklog.driver.process.machine.supervision import (
     ShutDownBrokers,
     StartChild,
     StopController,
+    StopInOrder,
     Supervision,
     Tell,
 )
@@ -100,3 +101,15 @@ def test_stop_ends_the_process_in_order_if_it_leads_and_else_at_once() -> None:
     assert isinstance(restart, RestartAt)
     assert machine.stop() == []
     assert machine.tick(restart.at_ms) == []
+
+
+def test_orderly_stop_is_repeated_to_a_process_that_is_started_amid_it() -> None:
+    """The one before may have ended before a broker heard of it; once brokers leave it is of no use."""
+    machine = leading()
+    stop = Tell(StopInOrder(5_000))
+    assert machine.stop_in_order(5_000) == [stop]
+    restarted(machine, 1_000)
+    assert machine.child_leads({}) == [stop]
+    machine.cluster_leaves()
+    restarted(machine, 200_000)
+    assert machine.child_leads({}) == [Tell(ShutDownBrokers())]
