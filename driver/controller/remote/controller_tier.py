@@ -15,12 +15,14 @@ from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.restoration import restored_image
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.machine.candidate import StoredLog
+from sparklog.driver.controller.remote.loss_report import report_losses
 from sparklog.driver.controller.remote.metadata_store import MetadataStore, PrefixLostError
 from sparklog.driver.controller.remote.metadata_upload import MetadataUpload
 from sparklog.driver.controller.remote.owner_lease import OwnerLease, host_identity
 from sparklog.driver.controller.remote.topic_deletions import TopicDeletions
 from sparklog.hosting import StartError
 from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.node.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.node.remote_log.machine.ownership import Ownership
@@ -53,6 +55,7 @@ class ControllerTier:
         self._upload: MetadataUpload | None = None
         self._newest: MetadataSnapshot | None = None
         self._beginning: asyncio.Task[None] | None = None
+        self._report: asyncio.Task[None] | None = None
         self._deletions: TopicDeletions | None = None
         self._deleting: asyncio.Task[None] | None = None
         self._known_until_ms: int | None = None
@@ -142,6 +145,15 @@ class ControllerTier:
             image.topics.partition_count,
         )
 
+        self._report = asyncio.get_running_loop().create_task(self._report_losses(image))
+
+    async def _report_losses(self, image: MetadataImage) -> None:
+        lost_nothing = self.is_complete and self.stored is not None and self.stored.is_copied
+        try:
+            await report_losses(self.store, image, self._lease.owner_epoch or 0, lost_nothing=lost_nothing)
+        except Exception:  # of a report only
+            logger.exception("What is lost could not be found out")
+
     async def _written_ms(self) -> int:
         """Return when the stored metadata was written, by the store's clock; 0 if it does not say."""
         assert self.stored is not None, "it has been found"
@@ -185,24 +197,24 @@ class ControllerTier:
         if self._upload is not None:
             self._upload.committed(snapshot)
 
-    async def save_last(self) -> None:
+    async def save_last(self, *, is_copied: bool) -> None:
         """Copy the newest metadata as the last state of a cluster that stops in order.
+
+        `is_copied`: all records are in the store.
 
         Raises:
             PrefixLostError.
             StoreError.
         """
         if self._upload is not None:
-            await self._upload.save_last()
+            await self._upload.save_last(is_copied=is_copied)
 
     async def close(self) -> None:
         """Mark the owner stopped, so that the next start need not wait; close the store."""
-        if self._beginning is not None:
-            self._beginning.cancel()
-            await asyncio.gather(self._beginning, return_exceptions=True)
-        if self._deleting is not None:
-            self._deleting.cancel()
-            await asyncio.gather(self._deleting, return_exceptions=True)
+        for task in (self._beginning, self._report, self._deleting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._upload is not None:
             await self._upload.close()
         await self._lease.stop(STOP_S)

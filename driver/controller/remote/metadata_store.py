@@ -84,7 +84,14 @@ class MetadataStore:
         found = await self._store.get(stored.name)
         return await asyncio.to_thread(decode_snapshot, stored.snapshot_id, _batches(found.data))
 
-    async def save(self, cluster_id: str, snapshot: MetadataSnapshot, *, is_final: bool = False) -> None:
+    async def save(
+        self,
+        cluster_id: str,
+        snapshot: MetadataSnapshot,
+        *,
+        is_final: bool = False,
+        is_copied: bool = False,
+    ) -> None:
         """Write a snapshot of committed metadata, and name it the newest.
 
         Raises:
@@ -111,6 +118,7 @@ class MetadataStore:
                 size_bytes=size_bytes,
                 written_ms=wall_clock_ms(),
                 is_final=is_final,
+                is_copied=is_copied,
             )
         )
         if former is not None and former.name != name:

@@ -48,15 +48,15 @@ class MetadataUpload:
         self._newest = snapshot
         self._changed.set()
 
-    async def save_last(self) -> None:
-        """Copy the newest state as the last one of the cluster.
+    async def save_last(self, *, is_copied: bool) -> None:
+        """Copy the newest state as the last one of the cluster; `is_copied`: so are all records.
 
         Raises:
             PrefixLostError.
             StoreError.
         """
         if self._newest is not None:
-            await self._save(self._newest, is_final=True)
+            await self._save(self._newest, is_final=True, is_copied=is_copied)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -73,7 +73,7 @@ class MetadataUpload:
                 assert snapshot is not None, "it has changed"
                 began_s = time.monotonic()
                 try:
-                    await self._save(snapshot, is_final=False)
+                    await self._save(snapshot)
                 except StoreError as error:
                     if self.failure is None:
                         logger.error("The metadata could not be copied to the store; retrying: %s", error)
@@ -92,8 +92,10 @@ class MetadataUpload:
             logger.exception("The metadata is not copied to the store any more")
             self.failure = str(error)
 
-    async def _save(self, snapshot: MetadataSnapshot, *, is_final: bool) -> None:
+    async def _save(
+        self, snapshot: MetadataSnapshot, *, is_final: bool = False, is_copied: bool = False
+    ) -> None:
         async with self._saving:
             if is_final or snapshot.snapshot_id.end_offset > self.saved_offset:
-                await self._metadata.save(self._cluster_id, snapshot, is_final=is_final)
+                await self._metadata.save(self._cluster_id, snapshot, is_final=is_final, is_copied=is_copied)
                 self.saved_offset = snapshot.snapshot_id.end_offset

@@ -120,10 +120,10 @@ class Stopping:
                     _some([each.transactional_id for each in transactions]),
                 )
                 await self._look.abort(self._controller.image, transactions)
-            case SaveMetadata():
+            case SaveMetadata(is_complete):
                 try:
                     async with asyncio.timeout(METADATA_MS / 1_000):
-                        await self._tier.save_last()
+                        await self._tier.save_last(is_copied=is_complete)
                     self._note(is_metadata_saved=True)
                 except (StoreError, PrefixLostError, TimeoutError) as error:
                     logger.error("The last metadata is not copied: %s", error or "the store does not answer")

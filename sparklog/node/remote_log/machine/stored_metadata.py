@@ -32,6 +32,8 @@ class StoredMetadata:
     written_ms: TimestampMs
     is_final: bool
     """Whether the cluster has stopped in order, with this as its last state."""
+    is_copied: bool
+    """Whether it has stopped with all of its records in the store."""
 
     @property
     def snapshot_id(self) -> SnapshotId:

@@ -60,7 +60,7 @@ def test_metadata_is_in_the_store_soon_after_a_change_and_read_by_the_next_start
         for offset in range(9, 30):
             first.committed(snapshot(offset))
         await until(lambda: saved_end(store) == 30)
-        await first.save_last()
+        await first.save_last(is_copied=True)
         await first.close()
         assert owner(store).is_stopped
         second = tier(store, "other")
