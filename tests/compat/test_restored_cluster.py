@@ -1,10 +1,12 @@
 """A cluster that begins again with empty disks, from its object store."""
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -16,6 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from sparklog.node.remote_log.machine.manifest import manifest_name
+from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest
 from sparklog.node.remote_log.machine.stored_metadata import LATEST_NAME, decode_stored_metadata
 from tests.cluster import LocalCluster, wait_for
 
@@ -139,3 +143,97 @@ def test_directories_that_the_cluster_has_left_behind_are_refused(bucket: Path, 
         assert "another application has gone on with it since" in str(failure)
     finally:
         old.stop()
+
+
+RECORDS = 300
+
+
+def produce(cluster: LocalCluster, topic: str, values: Iterable[str], **more: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, **more})
+    for value in values:
+        producer.produce(topic, value.encode())
+    assert producer.flush(60) == 0
+
+
+def consumer(cluster: LocalCluster, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+
+
+def consumed(cluster: LocalCluster, topic: str, count: int, group: str) -> list[str]:
+    """Return the values of the next `count` records of a group, whose offsets are committed then."""
+    reader = consumer(cluster, group)
+    reader.subscribe([topic])
+    values: list[str] = []
+    deadline_s = time.monotonic() + 60
+    while len(values) < count and time.monotonic() < deadline_s:
+        for message in reader.consume(count - len(values), 1):
+            assert message.error() is None, message.error()
+            values.append((message.value() or b"").decode())
+    reader.commit(asynchronous=False)
+    reader.close()
+    return values
+
+
+def abandon_transaction(cluster: LocalCluster, topic: str) -> None:
+    """Begin a transaction, write, and never end it."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "open"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"never committed")
+    assert producer.flush(60) == 0
+
+
+def test_orderly_stop_leaves_everything_in_the_bucket(bucket: Path, directory: Path) -> None:
+    """Disks may go, and the cluster goes on: records, committed offsets, and ids of producers."""
+    # A record of a restored cluster needs its followers, or their time to leave the ISR.
+    settings = config(bucket, **{"replica.lag.time.max.ms": "3000"})
+    before = [f"before-{number}" for number in range(RECORDS)]
+    with LocalCluster(3, settings, directory=directory) as cluster:
+        create(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), NewTopic("t", 3, 3))
+        produce(cluster, "t", before)
+        first = consumed(cluster, "t", 100, "group")
+        abandon_transaction(cluster, "t")
+        cluster_id = cluster.cluster_id
+        cluster.copy_all()
+        latest = decode_stored_metadata((bucket / LATEST_NAME).read_bytes())
+        assert latest.is_final and latest.is_copied
+    with LocalCluster(3, settings, directory=emptied(directory)) as cluster:
+        assert cluster.cluster_id == cluster_id
+        rest = consumed(cluster, "t", RECORDS - 100, "group")
+        assert sorted(first + rest) == sorted(before)
+        produce(cluster, "t", ["after"])
+        assert consumed(cluster, "t", 1, "group") == ["after"]
+        cluster.copy_all()
+
+
+def test_killed_cluster_begins_again_where_its_copies_end(bucket: Path, directory: Path) -> None:
+    """What was in the bucket is there once, and offsets that were handed out are not handed out again."""
+    settings = config(bucket, **{"sparklog.remote.max.lag.ms": "500", "replica.lag.time.max.ms": "3000"})
+    before = [f"before-{number}" for number in range(RECORDS)]
+    with LocalCluster(3, settings, directory=directory) as cluster:
+        create(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), NewTopic("t", 1, 3))
+        produce(cluster, "t", before)
+        wait_for(lambda: tiered_end(bucket, cluster, "t") == RECORDS, "the copy of all records")
+        wait_until_saved(bucket, cluster)
+        for broker_id in cluster.broker_ids:
+            cluster.kill(broker_id)
+    with LocalCluster(3, settings, directory=emptied(directory)) as cluster:
+        produce(cluster, "t", ["after"])
+        assert consumed(cluster, "t", RECORDS + 1, "other") == [*before, "after"]
+        low, high = consumer(cluster, "ends").get_watermark_offsets(TopicPartition("t", 0), timeout=30)
+        assert (low, high) == (0, RECORDS + 1)
+
+
+def tiered_end(bucket: Path, cluster: LocalCluster, topic: str) -> int:
+    """Return the end of partition 0's copy in the bucket."""
+    name = manifest_name(cluster.image.topics.by_name[topic].topic_id, 0)
+    path = bucket / name
+    return decode_manifest(name, path.read_bytes()).end_offset if path.exists() else 0

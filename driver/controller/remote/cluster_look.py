@@ -50,9 +50,11 @@ class ClusterLook:
     async def look(self, image: MetadataImage) -> Looked:
         """Ask all live brokers."""
         wanted, leaderless = self._tiered(image)
-        transactions, *ends = await asyncio.gather(
+        transactions, ends = await asyncio.gather(
             self._open_transactions(image),
-            *(self._log_ends(image, leader, partitions) for leader, partitions in wanted.items()),
+            asyncio.gather(
+                *(self._log_ends(image, leader, partitions) for leader, partitions in wanted.items())
+            ),
         )
         logs: dict[Partition, LogEnds] = {}
         for found in ends:
