@@ -79,7 +79,7 @@ class RemoteLogManager(RoleListener[Replica]):
         self._ending: set[LedTier] = set()
         self._next_tick_ms = 0
         self._ticking: asyncio.Task[None] | None = None
-        self.metrics: Final = TierMetrics(self._states, self._errors, table.has_topic)
+        self.metrics: Final = TierMetrics(self._states, self.errors, table.has_topic)
         metrics.add_source(self.metrics.samples)
         metrics.add_source(self._building_samples)
         metrics.gauge(
@@ -223,5 +223,6 @@ class RemoteLogManager(RoleListener[Replica]):
         for replica, tier in self._led.items():
             yield replica.topic_partition.topic, tier.state(now_ms)
 
-    def _errors(self) -> Iterator[TierError]:
+    def errors(self) -> Iterator[TierError]:
+        """Yield the errors by which tiers of led partitions stand still."""
         return (tier.error for tier in self._led.values() if tier.error is not None)

@@ -1,22 +1,177 @@
 """What a leader does with its log's tier: waits for it, copies, begins again where it ends."""
 
 import asyncio
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from sparklog.executor.partitions.replica import Replica
+from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, ResourceType, TopicRecord
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
-from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, until
 from tests.unit.executor.requests import batch, delete_records, produce, rows
 from tests.unit.executor.tiering.tiered_brokers import SEGMENTS, bucket_of, manifest_of, tiered_brokers
 
+LEADER_EPOCH = 1000
 
-async def fill(brokers: Brokers, topic_id: object, batches: int, broker_id: int = 0) -> None:
-    channel = await brokers.connect(broker_id)
+
+async def append(brokers: Brokers, topic_id: UUID, records: bytes) -> int:
+    """Produce a batch as a client; return its first offset."""
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(produce(topic_id, records)))
+    assert row.error_code is ErrorCode.none
+    base_offset: int = row.base_offset
+    return base_offset
+
+
+async def fill(brokers: Brokers, topic_id: UUID, batches: int) -> int:
+    """Produce batches of five records of 1 KB; return the number of records."""
     for _ in range(batches):
-        (row,) = rows(await channel.request(produce(topic_id, batch(5, b"v" * 1000))))  # type: ignore[arg-type]
-        assert row.error_code == 0
+        await append(brokers, topic_id, batch(5, b"v" * 1000))
+    return 5 * batches
+
+
+def is_copied(brokers: Brokers, topic_id: UUID, end_offset: int) -> bool:
+    manifest = manifest_of(brokers, 0, topic_id)
+    return manifest is not None and manifest.end_offset == end_offset
+
+
+async def lead_again(brokers: Brokers, topic_id: UUID, config: Mapping[str, str] = SEGMENTS) -> Replica:
+    """Have broker 0 lead an earlier application's partition, of which it has nothing."""
+    await brokers.commit(
+        TopicRecord(name="t", topic_id=topic_id),
+        PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=(0,),
+            isr=(0,),
+            leader=0,
+            leader_epoch=LEADER_EPOCH,
+            partition_epoch=LEADER_EPOCH,
+            directories=(),
+        ),
+        *(
+            ConfigRecord(resource_type=ResourceType.TOPIC, resource_name="t", name=name, value=value)
+            for name, value in config.items()
+        ),
+    )
+    return brokers.replica(0, topic_id)
+
+
+def serves(replica: Replica) -> bool:
+    try:
+        replica.require_leader()
+    except KafkaError:
+        return False
+    return True
+
+
+def test_leader_with_an_empty_log_goes_on_where_its_tier_ends(tmp_path: Path) -> None:
+    """After the loss of all disks offsets must go on, and a producer's retry must not be appended again."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 6)
+            last = batch(5, producer_id=7, producer_epoch=0, base_sequence=0)
+            assert await append(brokers, topic_id, last) == count
+            await until(lambda: is_copied(brokers, topic_id, count + 5), "all is copied")
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            replica = await lead_again(brokers, topic_id)
+            await until(lambda: serves(replica), "it serves")
+            log = replica.log
+            assert (log.log_start_offset, log.local_log_start_offset) == (0, count + 5)
+            assert (log.log_end_offset, replica.high_watermark) == (count + 5, count + 5)
+            assert await append(brokers, topic_id, last) == count
+            assert await fill(brokers, topic_id, 1) == 5
+            await until(lambda: is_copied(brokers, topic_id, count + 10), "what follows is copied")
+
+    asyncio.run(play())
+
+
+def test_compacted_log_is_brought_back_to_the_disk(tmp_path: Path) -> None:
+    """Coordinators and the cleaner read local files; groups' offsets would be gone else."""
+    config = {**SEGMENTS, "cleanup.policy": "compact"}
+    records = [SimpleRecord(b"k%d" % number, b"v" * 1000, (), 1) for number in range(5)]
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            for _ in range(8):
+                await append(brokers, topic_id, build_batch(records))
+            await until(lambda: is_copied(brokers, topic_id, 40), "all is copied")
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            replica = await lead_again(brokers, topic_id, config)
+            await until(lambda: serves(replica), "it serves")
+            log = replica.log
+            assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 0, 40)
+            assert len(log.segments.all) > 2
+            assert log.size_bytes > 40_000
+            assert await append(brokers, topic_id, build_batch(records)) == 40
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("fault", ["the bucket is away", "another directory is mounted"])
+def test_leader_with_an_empty_log_refuses_until_it_knows_its_tier(tmp_path: Path, fault: str) -> None:
+    """It would begin at offset 0 else, and readers would take new records for those that they have read."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            bucket, away = bucket_of(tmp_path), tmp_path / "away"
+            bucket.rename(away)
+            if fault == "the bucket is away":
+                bucket.touch()
+            replica = await lead_again(brokers, topic_id)
+            remote_log = brokers.brokers[0].replicas.remote_log
+            assert remote_log is not None
+            await until(lambda: bool(list(remote_log.errors())), "the store was asked")
+            assert not serves(replica)
+            if fault == "the bucket is away":
+                bucket.unlink()
+            else:
+                assert not (bucket / OWNER_NAME).exists()
+                assert not list(bucket.glob("manifests/*/*"))
+                shutil.rmtree(bucket, ignore_errors=True)
+            away.rename(bucket)
+            await until(lambda: serves(replica), "it serves")
+            assert replica.log.log_end_offset == count
+            await until(lambda: not list(remote_log.errors()), "no error is left")
+
+    asyncio.run(play())
+
+
+def test_local_log_drops_nothing_that_the_store_does_not_have(tmp_path: Path) -> None:
+    """The rule by which a tier may be trusted at all."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            bucket, away = bucket_of(tmp_path), tmp_path / "away"
+            bucket.rename(away)
+            bucket.touch()
+            count = await fill(brokers, topic_id, 8)
+            remote_log = brokers.brokers[0].replicas.remote_log
+            assert remote_log is not None
+            await until(lambda: bool(list(remote_log.errors())), "copies fail")
+            log = brokers.replica(0, topic_id).log
+            assert log.local_log_start_offset == 0
+            bucket.unlink()
+            away.rename(bucket)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            await until(lambda: log.local_log_start_offset > 0, "the disk is relieved")
+            assert log.log_start_offset == 0
+
+    asyncio.run(play())
 
 
 def test_records_deleted_below_the_local_log_are_deleted_in_the_tier(tmp_path: Path) -> None:
@@ -30,12 +185,38 @@ def test_records_deleted_below_the_local_log_are_deleted_in_the_tier(tmp_path: P
             await until(lambda: leader.log.local_log_start_offset > 20, "the local log is short")
             channel = await brokers.connect(0)
             (row,) = rows(await channel.request(delete_records("t", 12)))
-            assert (row.error_code, row.low_watermark) == (0, 12)
+            assert (row.error_code, row.low_watermark) == (ErrorCode.none, 12)
 
             def is_deleted() -> bool:
                 manifest = manifest_of(brokers, 0, topic_id)
                 return manifest is not None and manifest.log_start_offset == 12
 
             await until(is_deleted, "the manifest begins there")
+
+    asyncio.run(play())
+
+
+def test_tier_that_a_topic_gets_while_it_is_led_has_all_of_its_records(tmp_path: Path) -> None:
+    """Topics are tiered by a change of their configuration, too, long after their first record."""
+    config = {**SEGMENTS, "remote.storage.enable": "false"}
+    del config["local.retention.bytes"]
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            count = await fill(brokers, topic_id, 6)
+            assert brokers.replica(0, topic_id).tier is None
+            await brokers.commit(
+                ConfigRecord(
+                    resource_type=ResourceType.TOPIC,
+                    resource_name="t",
+                    name="remote.storage.enable",
+                    value="true",
+                )
+            )
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            manifest = manifest_of(brokers, 0, topic_id)
+            assert manifest is not None
+            assert sum(segment.record_count for segment in manifest.segments) == count
 
     asyncio.run(play())

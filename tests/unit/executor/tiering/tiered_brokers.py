@@ -18,12 +18,16 @@ TICK_S: Final = 0.02
 
 
 @contextlib.asynccontextmanager
-async def tiered_brokers(directory: Path, count: int = 1, **config: str) -> AsyncIterator[Brokers]:
+async def tiered_brokers(
+    directory: Path, count: int = 1, *, disks: str = "disks", **config: str
+) -> AsyncIterator[Brokers]:
+    """Yield brokers with the bucket in a directory; other `disks` are empty ones."""
     bucket = bucket_of(directory)
     bucket.mkdir(exist_ok=True)
     (bucket / OWNER_NAME).touch()
+    (directory / disks).mkdir(exist_ok=True)
     given = {"sparklog.remote.uri": bucket.as_uri(), **CONFIG, **config}
-    async with asyncio.timeout(60), Brokers(directory, count, given) as brokers:
+    async with asyncio.timeout(60), Brokers(directory / disks, count, given) as brokers:
         ticking = asyncio.create_task(_tick(brokers))
         try:
             yield brokers
