@@ -52,8 +52,7 @@ class Broker:
     directories: Sequence[Path]
     host_name: str
     on_state: Callable[[BrokerState], None] = lambda state: None
-    owner_epoch: int | None = None
-    """That of this application in the object store of the tier; None without one."""
+    owner_epoch: int | None = None  # of this application in the object store of the tier
 
     def __post_init__(self) -> None:
         self.config = self.config.with_identity(self.node_id, self.rack)
