@@ -57,12 +57,15 @@ class Deletions:
     def listed(self, names: Iterable[str], manifest: Manifest, in_use: Collection[str]) -> None:
         """Delete those of the listed objects that neither the manifest in the store nor this machine uses.
 
-        An object of a later leader epoch may be in a manifest that this machine has not seen.
+        An object of a later leader epoch may be in a manifest that this machine has not seen. Of an object
+        that is being written there may be a part, under its name with a suffix.
         """
-        kept = named_objects(manifest) | self._attempted | set(in_use)
+        kept = named_objects(manifest) | self._attempted
         for name in names:
             leader_epoch = leader_epoch_of(name)
-            if leader_epoch is not None and leader_epoch <= self._leader_epoch and name not in kept:
+            if leader_epoch is None or leader_epoch > self._leader_epoch:
+                continue
+            if name not in kept and not name.startswith(tuple(in_use)):
                 self._unnamed[name] = None
 
     def next(self) -> DeleteObjects | None:

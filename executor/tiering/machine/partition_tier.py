@@ -355,7 +355,8 @@ class PartitionTier:
             pass  # The claim comes first.
         elif self.config.enabled or not self.config.delete_on_disable:
             new = reconciled(base, log) if self._lineage is Lineage.DIVERGED else base
-            new = self._with_log_start(self._with_written(new), is_free=new is not base)
+            new = self._with_written(new)
+            new = self._with_log_start(new, is_free=new is not base)
         elif base.segments or base.producers is not None:
             new = emptied(base, max(log.local_log_start_offset, log.log_start_offset))
         if new is base and (self._manifest is None or self._is_claimed):

@@ -39,6 +39,8 @@ class SegmentWrites:
         self._names_made = 0
         self._nothing_to_merge: Manifest | None = None
         """A manifest that was looked through."""
+        self._nothing_to_rewrite: tuple[Manifest, Offset | None] | None = None
+        """A manifest that was looked through, and how far the log was cleaned then."""
         self._rewritten: tuple[Offset | None, list[Offset]] = (None, [])
         """Base offsets of what was rewritten, at a cleaned offset."""
 
@@ -125,11 +127,14 @@ class SegmentWrites:
         return MergeSegments(segments, self._segment_name(segments[0].base_offset))
 
     def _next_rewrite(self, manifest: Manifest, log: LogFacts, config: TierConfig) -> RewriteSegments | None:
+        if self._nothing_to_rewrite == (manifest, log.cleaned_offset):
+            return None
         cleaned_offset, already = self._rewritten
         if cleaned_offset != log.cleaned_offset:
             already = []
         segments = next_rewrite(manifest, log, config.segment_bytes, already)
         if segments is None:
+            self._nothing_to_rewrite = (manifest, log.cleaned_offset)
             return None
         self._rewritten = (log.cleaned_offset, [*already, segments[0].base_offset])
         return RewriteSegments(segments, self._segment_name(segments[0].base_offset))

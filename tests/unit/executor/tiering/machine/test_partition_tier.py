@@ -411,3 +411,73 @@ def test_range_without_records_moves_the_tiers_end_without_an_object() -> None:
     (swap,) = driven.handle(written(copy, record_count=0))
     assert isinstance(swap, SwapManifest)
     assert (swap.manifest.end_offset, swap.manifest.segments) == (20, ())
+
+
+def test_records_that_neither_log_nor_tier_has_are_left_below_the_log_start() -> None:
+    """A crash has lost the log start of a request to delete records; readers would find nothing there."""
+    driven = Driven(leader_epoch=3)
+    driven.log = replace(ROLLED, local_log_start_offset=20, segments=(LocalSegment(20, 25, 100),))
+    driven.tick()
+    (swap,) = driven.handle(ManifestRead(manifest_of(2, 10), "v2"))
+    assert isinstance(swap, SwapManifest)
+    assert (swap.manifest.log_start_offset, swap.manifest.end_offset) == (20, 20)
+    effects = driven.handle(Swapped(swap, "v3"))
+    assert effects == [AdvanceLogStart(20), DeleteObjects(("segment-0",))]
+
+
+def test_part_of_an_object_that_is_being_written_is_no_orphan() -> None:
+    """A directory shows it under its name with a suffix; of a writer that is dead it is one."""
+    driven = Driven(leader_epoch=3)
+    driven.log = replace(ROLLED, last_stable_offset=0)
+    driven.tick()
+    (claim,) = driven.handle(ManifestRead(manifest_of(2), "v2"))
+    assert isinstance(claim, SwapManifest)
+    driven.handle(Swapped(claim, "v3"))
+    (listing,) = [effect for effect in driven.tick(FIRST_LISTING_MS) if isinstance(effect, ListObjects)]
+    driven.log = ROLLED
+    (copy,) = driven.tick()
+    assert isinstance(copy, CopySegment)
+    part = f"{copy.segment_name}.partial-1"
+    dead = part.replace("abcd0123", "ffff0123")
+    assert driven.handle(ObjectsListed(listing, (part, dead))) == [DeleteObjects((dead,))]
+
+
+def test_stale_swap_lets_the_log_drop_nothing_until_the_manifest_was_read() -> None:
+    """What was known to be in the store certainly is not."""
+    driven = Driven()
+    driven.copy()
+    driven.log = replace(ROLLED, log_start_offset=21)
+    (swap,) = driven.tick()
+    assert isinstance(swap, SwapManifest)
+    assert driven.handle(SwapStale(swap)) == [ReadManifest()]
+    assert driven.tier.tiered_end_offset is None
+
+
+def test_failed_effects_are_tried_again_after_pauses_that_grow() -> None:
+    """A store that is down for a minute is not asked without a pause, and found when it is back."""
+    driven = Driven(leader_epoch=3)
+    assert driven.tick() == [ReadManifest()]
+    pauses = []
+    for _ in range(10):
+        failed_ms = driven.now_ms
+        assert driven.handle(StoreFailed(ReadManifest(), "down")) == []
+        while driven.tick(100) == []:
+            pass
+        pauses.append(driven.now_ms - failed_ms)
+    assert pauses == [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]
+
+
+def test_merge_and_rewrite_wait_for_what_has_to_be_copied() -> None:
+    """What is not in the tier may be lost; what is badly packed only costs."""
+    driven = Driven(leader_epoch=3)
+    driven.log = replace(ROLLED, log_end_offset=60, high_watermark=60, last_stable_offset=60)
+    driven.log = replace(driven.log, segments=(LocalSegment(0, 50, 900), LocalSegment(50, 60, 100)))
+    driven.tick()
+    (claim,) = driven.handle(ManifestRead(manifest_of(2, *range(3, 28, 3), raw_bytes=30), "v2"))
+    assert isinstance(claim, SwapManifest)
+    (copy,) = driven.handle(Swapped(claim, "v3"))
+    assert isinstance(copy, CopySegment)
+    (swap,) = driven.handle(written(copy))
+    assert isinstance(swap, SwapManifest)
+    effects = driven.handle(Swapped(swap, "v4"))
+    assert isinstance(effects[0], MergeSegments)
