@@ -6,15 +6,23 @@ A leader knows the manifest. A follower asks its leader, so that it drops nothin
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from sparklog.executor.fetching.leader_offsets import LeaderOffsets, LedPartition
+from sparklog.executor.fetching.leader_offsets import LedPartition
 from sparklog.executor.partitions.partition_tier_view import PartitionTierView
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+class LeadersOfTiers(Protocol):
+    """What is asked of leaders: `LeaderOffsets`."""
+
+    async def tiered_ends(
+        self, leader_id: BrokerId, led: Sequence[LedPartition]
+    ) -> dict[TopicPartition, Offset]: ...
 
 
 class TieredReplica(Protocol):
@@ -34,37 +42,42 @@ _Replica = TypeVar("_Replica", bound=TieredReplica)
 
 
 class TieredEnds:
-    def __init__(self, offsets: LeaderOffsets) -> None:
+    def __init__(self, offsets: LeadersOfTiers) -> None:
         self._offsets = offsets
 
     async def of(self, replicas: Iterable[_Replica]) -> dict[_Replica, Offset]:
-        """Return the ends of those replicas whose tiers are known."""
-        ends: dict[_Replica, Offset] = {}
+        """Return the ends of those replicas whose tiers are known, in their present leader epochs.
+
+        After an unclean election the tier may end before, and the log have other records from there on.
+        """
+        epochs = {replica: replica.leader_epoch for replica in replicas}
         followed: dict[BrokerId, dict[TopicPartition, _Replica]] = {}
-        for replica in replicas:
-            if replica.leadership is not None:
-                end = None if replica.tier is None else replica.tier.tiered_end_offset
-                if end is not None:
-                    ends[replica] = end
-            elif replica.leader_id is not None:
+        for replica in epochs:
+            if replica.leadership is None and replica.leader_id is not None:
                 followed.setdefault(replica.leader_id, {})[replica.topic_partition] = replica
+        ends: dict[_Replica, Offset | None] = {}
         for found in await asyncio.gather(*(self._ask(*each) for each in followed.items())):
             ends.update(found)
-        return ends
+        for replica in epochs:
+            if replica.leadership is not None:
+                ends[replica] = None if replica.tier is None else replica.tier.tiered_end_offset
+        return {
+            replica: end
+            for replica, end in ends.items()
+            if end is not None and replica.leader_epoch == epochs[replica]
+        }
 
     async def _ask(
         self, leader_id: BrokerId, followed: dict[TopicPartition, _Replica]
     ) -> dict[_Replica, Offset]:
-        epochs = {partition: replica.leader_epoch for partition, replica in followed.items()}
-        led = [LedPartition(partition, epoch) for partition, epoch in epochs.items() if epoch is not None]
+        led = [
+            LedPartition(partition, replica.leader_epoch)
+            for partition, replica in followed.items()
+            if replica.leader_epoch is not None
+        ]
         try:
             ends = await self._offsets.tiered_ends(leader_id, led)
         except KafkaError as error:
             logger.info("The tiers' ends of %d partitions are not known: %s", len(led), error)
             return {}
-        return {
-            followed[partition]: end
-            for partition, end in ends.items()
-            # Another leader may have another tier.
-            if followed[partition].leader_epoch == epochs[partition]
-        }
+        return {followed[partition]: end for partition, end in ends.items()}

@@ -2,8 +2,8 @@
 
 The copy follows as a follower does its leader (`PartitionFollower`): it is truncated where the epochs
 diverge, restarts where the log has restarted, and drops what the log has dropped. It lacks what only the tier
-has. Methods state where they
-run: on the loop, or off it (they block, and change only the copy). One at a time.
+has. Methods state where they run: on the loop, or off it (they block, and change only the copy). One at a
+time.
 
 Source: Kafka's ReplicaAlterLogDirsThread over LocalLeaderEndPoint,
 Partition.maybeReplaceCurrentWithFutureReplica.

@@ -94,7 +94,7 @@ async def test_leader_tells_followers_that_records_are_in_the_tier(brokers: Brok
 
 @with_brokers(count=2, config=CONFIG)
 async def test_restarted_broker_takes_all_that_is_in_the_tier_alone_for_committed(brokers: Brokers) -> None:
-    """Its checkpoint of the high watermark may be of before its log began there, and consumers wait for it."""
+    """Its checkpoint of the high watermark may be of before its log began there."""
     topic_id, leader, _ = await leader_with_lost_follower(brokers, CUT)
     await cut(Clock(brokers), leader)
     await brokers.start(1)
