@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class TierState(NamedTuple):
-    """What a log needs to go on at the end of its tier."""
+    """The state with which a log goes on at the end of its tier."""
 
     manifest: Manifest
     producers: bytes | None

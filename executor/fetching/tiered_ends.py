@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeadersOfTiers(Protocol):
-    """What is asked of leaders: `LeaderOffsets`."""
+    """The questions to leaders: `LeaderOffsets`."""
 
     async def tiered_ends(
         self, leader_id: BrokerId, led: Sequence[LedPartition]
