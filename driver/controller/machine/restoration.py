@@ -82,7 +82,13 @@ def _placement(saved: MetadataImage, brokers: Sequence[UsableBroker]) -> Mapping
     """Return the replicas of each partition, by topic."""
     former = {(each.broker_id, each.rack) for each in saved.brokers.values()}
     present = {(each.broker_id, each.rack) for each in brokers}
-    if former == present:
+    replicas = {
+        replica
+        for topic in saved.topics.by_id.values()
+        for partition in topic.partitions.values()
+        for replica in partition.target_replicas
+    }
+    if former == present and replicas <= {each.broker_id for each in brokers}:
         return {
             topic.name: {number: each.target_replicas for number, each in topic.partitions.items()}
             for topic in saved.topics.by_id.values()

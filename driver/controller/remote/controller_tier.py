@@ -32,6 +32,7 @@ from sparklog.node.remote_log.object_store import (
     ObjectStore,
     StoreError,
     StoreRefusedError,
+    StoreUnavailableError,
 )
 from sparklog.node.remote_log.opened_store import RemoteUriError, open_store
 
@@ -194,7 +195,7 @@ class ControllerTier:
         self._newest = snapshot
         if self._deletions is not None:
             self._deletions.committed(snapshot.image)
-        if self._upload is not None:
+        if self._upload is not None and self.lost is None:
             self._upload.committed(snapshot)
 
     async def save_last(self, *, is_copied: bool) -> None:
@@ -206,8 +207,9 @@ class ControllerTier:
             PrefixLostError.
             StoreError.
         """
-        if self._upload is not None:
-            await self._upload.save_last(is_copied=is_copied)
+        if self._upload is None:
+            raise StoreUnavailableError(f"{self.store.uri} has not been reached since the start")
+        await self._upload.save_last(is_copied=is_copied)
 
     async def close(self) -> None:
         """Mark the owner stopped, so that the next start need not wait; close the store."""

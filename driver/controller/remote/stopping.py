@@ -83,7 +83,7 @@ class Stopping:
         logger.info("An orderly stop begins: all records are copied to %s first", self._tier.store.uri)
         try:
             ended = False
-            while not ended:
+            while not ended and not self._is_lost():
                 self._note(is_read_only=self._is_read_only())
                 for effect in self._machine.step(self._facts, monotonic_ms()):
                     await self._carry_out(effect)
@@ -130,6 +130,12 @@ class Stopping:
                     await asyncio.sleep(STEP_S)
             case End():
                 self._say_end(effect)
+
+    def _is_lost(self) -> bool:
+        """Whether another application has the prefix, so that nothing of this one can be copied."""
+        if self._tier.lost is not None:
+            logger.error("Nothing is copied: %s", self._tier.lost)
+        return self._tier.lost is not None
 
     def _is_read_only(self) -> bool:
         if self._read_only_at is None:

@@ -23,6 +23,7 @@ from sparklog.driver.process.messages import (
 from sparklog.driver.ui.machine.status import BrokerTask
 from sparklog.driver.ui.machine.status_maker import BrokerPlace
 from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed, StageText
+from sparklog.hosting import StartError
 from sparklog.node.config import ConfigError
 from sparklog.node.security.tls.errors import TlsConfigError
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -99,6 +100,7 @@ def test_secrets_are_not_shown() -> None:
         TlsConfigError("ssl.keystore.location", "no such file"),
         KafkaError(ErrorCode.kafka_storage_error, "the disk is full"),
         DeposedError("another driver leads"),
+        StartError("sparklog.remote.uri belongs to another application"),
         FileNotFoundError(2, "No such file"),
     ],
     ids=lambda error: type(error).__name__,

@@ -128,6 +128,21 @@ def restored_conversation() -> Conversation:
     return after
 
 
+def test_read_only_mark_of_a_stop_is_removed_by_a_start_over_the_same_directories() -> None:
+    """Their metadata log has it, and producers wait for the cluster to take writes again."""
+    conversation = Conversation().start(0)
+    every_broker = (int(ResourceType.BROKER), "")
+    marked = {**conversation.image.configs, every_broker: {"sparklog.read.only": "true"}}
+    conversation.restore(replace(conversation.image, configs=marked))
+    assert "sparklog.read.only" not in conversation.image.broker_configs(None)
+
+
+def test_partitions_of_a_broker_that_is_not_there_are_placed_again() -> None:
+    """A replica on it would never come."""
+    restored = restored_image(image({"t": [partition(replicas=(0, 1, 9))]}), THREE, orderly=True)
+    assert set(one(restored).replicas) == {0, 1, 2}
+
+
 def test_leaders_that_register_lead_without_an_election() -> None:
     """Ten thousand partitions begin without a change of any."""
     conversation = restored_conversation()
