@@ -112,14 +112,19 @@ class ClusterUnderTest:
 
 
 @contextlib.contextmanager
-def sparklog_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iterator[ClusterUnderTest]:
+def sparklog_cluster(
+    security: Mapping[str, str] = MappingProxyType({}),
+    *,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[ClusterUnderTest]:
     """Start this project's cluster as its users do: spark-submit jobs/serve.py, three executors.
 
-    With `security`, Kafka's keys, it has a listener of each of `SECURED` beside the plain one.
+    `settings` are further ones of the brokers. With `security`, Kafka's keys, it has a listener of each of
+    `SECURED` beside the plain one.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-sparklog-") as directory:
         log = Path(directory) / "serve.log"
-        settings = Path(directory) / "broker.properties"
+        properties = Path(directory) / "broker.properties"
         secured: dict[str, str] = {}
         if security:
             plain, *others = (f"127.0.0.1:{port}" for port in free_ports(1 + len(SECURED)))
@@ -133,7 +138,7 @@ def sparklog_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iter
                 "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *SECURED)),
                 "controller.quorum.bootstrap.servers": ",".join([plain, *listeners[1:]]),
             }
-        settings.write_text(GROUP_SETTINGS + _properties(security))
+        properties.write_text(GROUP_SETTINGS + _properties({**settings, **security}))
         command = [
             str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"),
             *("--properties-file", os.environ["SPARK_PROPERTIES_FILE"]),
@@ -142,7 +147,7 @@ def sparklog_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iter
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.decommission.enabled=true"),
-            *("jobs/serve.py", str(settings)),
+            *("jobs/serve.py", str(properties)),
         ]
         with log.open("w") as output, _process(command, output, subprocess.PIPE, signal.SIGTERM) as process:
             assert process.stdout is not None

@@ -1,0 +1,153 @@
+"""What reads of the object store cost: `python -m benchmarks.remote_reads [--scale N] [--seconds N]`.
+
+A cluster with a directory as its store has two topics of the same records of 1 KB: one is on the brokers'
+disks, of the other one only the end. A consumer (librdkafka) reads each in turn, from the first record on;
+another client writes to a third topic meanwhile and notices what reads cost it (`acknowledgements`).
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
+from benchmarks.clients import Rate, consume
+from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
+
+ROUNDS: Final = 3
+RECORDS: Final = 300_000
+"""Of each topic, for a scale of 1."""
+VALUE_BYTES: Final = 1_000
+BAR: Final = 0.5
+"""What is asked of the rate of remote reads, by that of local ones."""
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SETTINGS: Final = {
+    "log.segment.bytes": str(SEGMENT_BYTES),
+    "log.retention.check.interval.ms": "1000",
+    "sparklog.remote.max.lag.ms": "5000",
+}
+LOCAL, REMOTE, WRITTEN_TO = "local", "remote", "written-to"
+CUT_WITHIN_S: Final = 120.0
+_EARLIEST_LOCAL: Final = -4
+
+
+class Figures(NamedTuple):
+    local: Rate
+    remote: Rate
+
+    @property
+    def ratio(self) -> float:
+        return self.remote.records_per_s / self.local.records_per_s
+
+
+def _fill(cluster: ClusterUnderTest, topic: str, records: int) -> None:
+    """Write records of which half of the value can be compressed."""
+    noise = np.random.default_rng(7).bytes(1 << 20)
+    half = VALUE_BYTES // 2
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 262_144})
+    for number in range(records):
+        at = number * 7_919 % (len(noise) - half)
+        value = noise[at : at + half] + b"%0*d" % (half, number)
+        while True:
+            try:
+                producer.produce(topic, value, partition=0)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(120) == 0
+
+
+def _wait_until_cut(cluster: ClusterUnderTest, records: int) -> None:
+    """Return when the disk has no more than the end of the remote topic."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    partition = TopicPartition(REMOTE, 0)
+    deadline_s = time.monotonic() + CUT_WITHIN_S
+    while True:
+        found = admin.list_offsets({partition: OffsetSpec.for_timestamp(_EARLIEST_LOCAL)})[partition].result(
+            30
+        )
+        if found.offset > records - 2 * SEGMENT_BYTES // VALUE_BYTES:
+            return
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"the local log still begins at {found.offset} after {CUT_WITHIN_S:.0f} s")
+        time.sleep(0.2)
+
+
+def read(cluster: ClusterUnderTest, topic: str, records: int) -> Rate:
+    return consume(cluster, topic, partitions=1, records=records, record_bytes=VALUE_BYTES, passes=1)
+
+
+@contextmanager
+def _beside(work: Callable[[], object]) -> Iterator[None]:
+    """Repeat `work` in a thread meanwhile."""
+    ends = threading.Event()
+
+    def repeat() -> None:
+        while not ends.is_set():
+            work()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
+def main() -> int:
+    """Measure and print the tables; fail below the bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1, help=f"how many times {RECORDS:,} records a topic")
+    parser.add_argument("--seconds", type=float, default=8, help="of acknowledgements a line (default: 8)")
+    options = parser.parse_args()
+    records = int(RECORDS * options.scale)
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmark-store-") as store,
+        sparklog_cluster(settings={**SETTINGS, "sparklog.remote.uri": Path(store).as_uri()}) as cluster,
+    ):
+        cluster.create_topic(LOCAL, 1)
+        cluster.create_topic(REMOTE, 1, {"local.retention.bytes": str(SEGMENT_BYTES)})
+        cluster.create_topic(WRITTEN_TO, 1)
+        for topic in (LOCAL, REMOTE):
+            _fill(cluster, topic, records)
+        _wait_until_cut(cluster, records)
+        rounds = [
+            Figures(read(cluster, LOCAL, records), read(cluster, REMOTE, records)) for _ in range(ROUNDS)
+        ]
+        print(
+            "| local, records/s | remote, records/s | remote / local | brokers' CPU-s a GB, local | remote |"
+        )
+        print("|---:|---:|---:|---:|---:|")
+        for local, remote in rounds:
+            print(
+                f"| {local.records_per_s:,.0f} | {remote.records_per_s:,.0f}"
+                f" | {remote.records_per_s / local.records_per_s:.2f}"
+                f" | {local.brokers_cpu_s_per_gb:.1f} | {remote.brokers_cpu_s_per_gb:.1f} |"
+            )
+        acknowledged_ms(cluster.bootstrap_servers, WRITTEN_TO, WARM_UP_S)
+        print("| acknowledgements beside | p50, ms | p99, ms | maximum, ms |")
+        print("|---|---:|---:|---:|")
+        alone_ms = acknowledged_ms(cluster.bootstrap_servers, WRITTEN_TO, options.seconds)
+        print(f"| nothing | {percentiles(alone_ms)} |")
+        for topic in (LOCAL, REMOTE):
+            with _beside(lambda topic=topic: read(cluster, topic, records)):  # type: ignore[misc]
+                beside_ms = acknowledged_ms(cluster.bootstrap_servers, WRITTEN_TO, options.seconds)
+            print(f"| reads of the {topic} topic | {percentiles(beside_ms)} |")
+    ratio = statistics.median(figures.ratio for figures in rounds)
+    print(f"remote / local: {ratio:.2f}, asked for is {BAR}")
+    return 0 if ratio >= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
