@@ -175,8 +175,8 @@ class LedTier:
             return
         facts = facts_of(self.replica)
         effects = self._machine.handle(event, facts, now_ms=monotonic_ms(), wall_ms=wall_clock_ms())
-        if self._machine.manifest is not None:
-            self.replica.tier = self
+        # None again while the log and a manifest that was just read have different histories.
+        self.replica.tier = self if self._machine.manifest is not None else None
         for effect in effects:
             self._carry_out(effect)
         # Last, since an adopted log begins elsewhere: coordinators load it when the replica resumes.

@@ -91,7 +91,9 @@ class RemoteLogManager(RoleListener[Replica]):
 
     def became_leader(self, replica: Replica) -> None:
         self._end(replica)
-        if replica.settings.log.remote_storage_enable:
+        log = replica.settings.log
+        # An earlier leader may not have deleted all that the topic had in its tier.
+        if log.remote_storage_enable or (log.remote_delete_on_disable and replica.leader_epoch):
             self._begin(replica)
 
     def became_follower(self, replica: Replica) -> None:

@@ -161,7 +161,6 @@ class PartitionTier:
         return self._manifest_retries.error or self._writes.retries.error or self._deletion_retries.error
 
     def copy_lag_ms(self, now_ms: int) -> int:
-        """Return for how long the oldest record that is not in the tier could have been; 0 for none."""
         return self._uncopied.age_ms(now_ms)
 
     def is_copied(self, log: LogFacts) -> bool:
