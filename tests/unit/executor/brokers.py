@@ -84,7 +84,10 @@ class Brokers:
         config: Mapping[str, str] | None = None,
         *,
         directories_each: int = 1,
+        owner_epoch: int | None = None,
     ) -> None:
+        """Make brokers; with an `owner_epoch` leaders copy to the object store of `config`."""
+        self._owner_epoch = owner_epoch
         self.image: MetadataImage = EMPTY_IMAGE
         self.config = BrokerConfig.from_mapping({"replica.fetch.backoff.ms": "20", **(config or {})})
         self.count = count
@@ -134,7 +137,7 @@ class Brokers:
                 broker_id=broker_id,
                 broker_epoch=lambda: broker.broker_epoch,
                 holds_lease=lambda now_ms: broker.holds_lease,
-                owner_epoch=1,
+                owner_epoch=self._owner_epoch,
             ),
             ControllerRequests(
                 isr_proposer=_Proposer(self, broker_id),

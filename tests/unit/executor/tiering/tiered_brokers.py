@@ -27,7 +27,7 @@ async def tiered_brokers(
     (bucket / OWNER_NAME).touch()
     (directory / disks).mkdir(exist_ok=True)
     given = {"sparklog.remote.uri": bucket.as_uri(), **CONFIG, **config}
-    async with asyncio.timeout(60), Brokers(directory / disks, count, given) as brokers:
+    async with asyncio.timeout(60), Brokers(directory / disks, count, given, owner_epoch=1) as brokers:
         ticking = asyncio.create_task(_tick(brokers))
         try:
             yield brokers
