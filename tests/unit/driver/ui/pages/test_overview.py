@@ -6,7 +6,13 @@ from html.parser import HTMLParser
 
 from sparklog.driver.ui.machine.history import History
 from sparklog.driver.ui.machine.samples import chart_figures
-from sparklog.driver.ui.machine.status import PartitionsStatus, as_json
+from sparklog.driver.ui.machine.status import (
+    PartitionsStatus,
+    TieredTopic,
+    TierErrorStatus,
+    TierStatus,
+    as_json,
+)
 from sparklog.driver.ui.pages.overview import Overview
 from sparklog.driver.ui.pages.sections import SECTIONS, Shown
 from tests.unit.driver.ui.pages.statuses import EVIL, FIGURES, STATUS
@@ -117,3 +123,28 @@ def test_groups_of_all_brokers_are_counted_and_unknown_is_not_none() -> None:
         in page.text
     )
     assert "Groups with their lag \N{MIDDLE DOT}" in Elements(Overview().render(shown())).text
+
+
+def test_tier_shows_its_errors_with_remedies_and_is_left_out_of_clusters_without_one() -> None:
+    """An operator who reads that copies stand still must read what to do, and others nothing of it."""
+    topic = TieredTopic(
+        name=EVIL,
+        local_bytes=1 << 20,
+        tiered_bytes=5 << 30,
+        copy_lag_bytes=300,
+        copy_lag_records=3,
+        copy_lag_ms=1_500,
+        reads_per_s=2.0,
+    )
+    error = TierErrorStatus(topic="t", partition=4, error=EVIL, kind="refused", for_ms=90_000)
+    tier = TierStatus(
+        tiered_bytes=5 << 30, partitions_awaiting_manifest=2, topic_count=21, topics=(topic,), errors=(error,)
+    )
+    status = replace(STATUS, tier=tier)
+    page = Elements(Overview().render(shown()._replace(status=status)))
+    assert page.open == []
+    for text in ("5.0 GiB in the object store", "2 partitions serve nothing", "t-4", "1.5 min", "permission"):
+        assert text in page.text
+    assert "img" not in page.tags
+    assert page.text.count(EVIL) == 7
+    assert "sl-tier" not in Overview().render(shown())
