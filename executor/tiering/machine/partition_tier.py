@@ -7,9 +7,10 @@ Rules it keeps
   which *is* in the store. After a swap whose outcome is unknown the new manifest is not counted until it was
   read; after one that was stale nothing is, until the manifest was read again.
 - An owner epoch or a leader epoch above its own, in a manifest, ends this machine for good: no more effects.
-- A leader claims the manifest by its first swap (leader epoch 0: by the create). From then on no earlier
-  leader's swap succeeds, of whichever application: either it came before, and the claim was stale, read again
-  and keeps its segments; or it fails. Nothing is copied, dropped or collected before the claim.
+- A leader claims the manifest by its first swap, and creates one where there is none; in leader epoch 0
+  there was no leader before. From then on no earlier leader's swap succeeds, of whichever application: either
+  it came before, and the claim was stale, read again and keeps its segments; or it fails. Nothing is copied,
+  dropped or collected before the claim.
 - The log and the manifest have one history before the leader serves (`lineage`): it adopts the tier's where
   that is longer, and cuts the manifest where the log's is newer.
 - An object is deleted when the manifest in the store does not name it and no swap that does can succeed any
@@ -118,8 +119,8 @@ class PartitionTier:
         """Whether `_manifest` may be another one than that in the store."""
         self._is_stale = False
         """Whether it certainly is."""
-        self._is_claimed = False
-        """Whether this machine has written the manifest."""
+        self._is_claimed = leader_epoch == 0
+        """Whether no earlier leader can write the manifest: this one has, or is the first."""
         self._lineage: Lineage | None = Lineage.CONTINUED if leader_epoch == 0 else None
         """Of manifest and log; None while the manifest is not known."""
         self._swapping: Final[list[Manifest]] = []
@@ -358,7 +359,7 @@ class PartitionTier:
             new = self._with_log_start(new, is_free=new is not base)
         elif base.segments or base.producers is not None:
             new = emptied(base, max(log.local_log_start_offset, log.log_start_offset))
-        if new is base and (self._manifest is None or self._is_claimed):
+        if new is base and self._is_claimed:
             return None
         return replace(
             with_deleted(new, self._deletions.deleted),
@@ -409,12 +410,14 @@ class PartitionTier:
             return []
         if self._must_read or isinstance(self._manifest_effect, SwapManifest | AdoptTier):
             return []
-        if self._lineage is not Lineage.CONTINUED or not writes.retries.may_try(self._now_ms):
+        if self._lineage is not Lineage.CONTINUED or not self._is_claimed:
+            return []
+        if not writes.retries.may_try(self._now_ms):
             return []
         manifest = self._manifest or self._empty_manifest()
         is_due = self._is_stopping or self._uncopied.is_due(self._now_ms, self.config.max_lag_ms)
         effect: WriteSegment | None = writes.next_copy(manifest, self._log, self.config, is_due=is_due)
-        if effect is None and self._is_claimed and not self._is_stopping:
+        if effect is None and not self._is_stopping:
             effect = writes.next_replacement(manifest, self._log, self.config)
         return [] if effect is None else [effect]
 
@@ -426,9 +429,9 @@ class PartitionTier:
         effect: DeleteObjects | ListObjects | None = self._deletions.next()
         if effect is not None:
             return [effect]
-        if self._deletions.effect is not None or self._is_stopping or not self._is_claimed or self._must_read:
+        if self._deletions.effect is not None or self._is_stopping or self._must_read:
             return []
-        if self._now_ms < self._next_listing_ms:
+        if self._manifest is None or not self._is_claimed or self._now_ms < self._next_listing_ms:
             return []
         topic, topic_id, partition = self.identity
         prefixes = segments_prefix(topic, topic_id, partition), producers_prefix(topic_id, partition)
