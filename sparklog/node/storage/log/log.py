@@ -321,11 +321,14 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
     def delete_files_due(self, now_ms: TimestampMs) -> int:
         """Rename files of dropped segments, unlink those whose delay is over; return how many. Off the loop.
 
+        Their producers are written before, since a start after a kill finds no other state of them.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         state = self._state
         with storage_errors(f"delete files of {state.directory}"):
+            state.snapshots.write()
             return state.segments.delete_files_due(now_ms)
 
     def remove_expired_producers(self, now_ms: TimestampMs) -> Iterator[int]:

@@ -75,6 +75,20 @@ def test_local_retention_deletes_only_what_the_tier_has_and_keeps_the_start(
     log.close()
 
 
+def test_producers_of_deleted_files_survive_a_kill(tmp_path: Path) -> None:
+    """The tier has their records, and they go on writing: a retry is still a retry."""
+    log = open_log(tmp_path)
+    batch = make_batch(2, producer_id=7, base_sequence=5)
+    log.append_as_leader(batch, read_header(batch), 0, START_MS)
+    assert cut(log, 2) == 1
+    log.delete_files_due(START_MS)
+    log.close(clean=False)
+    log = open_log(tmp_path, stop=PreviousStop.KILLED)
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
+    assert log.append_as_leader(batch, read_header(batch), 0, START_MS).duplicate
+    log.close()
+
+
 def test_local_retention_by_age_is_that_of_local_retention_ms(tmp_path: Path) -> None:
     """retention.ms is for the tier's part too, and longer."""
     config = LogConfig(segment_bytes=2000, remote_storage_enable=True, local_retention_ms=1000)
