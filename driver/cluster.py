@@ -210,7 +210,7 @@ class SparkCluster:
             self._placement.set_homes(find_directories(self._slots, self._jobs, job_group, kept))
 
     def _copy_all(self) -> None:
-        """Have all that the cluster has copied to the object store, while its brokers still run."""
+        """Copy all that the cluster has to the object store, while its brokers still run."""
         if self._config.remote_uri is None or not self._has_served or self._racks_running == 0:
             return
         if self._copying_begun:

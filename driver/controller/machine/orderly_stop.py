@@ -11,7 +11,7 @@ learned. The rules:
   taken, for `TWO_PHASE_GRACE_MS`. Then its producer is fenced, as by Admin.fenceProducers.
 - Logs are copied when two looks in a row, of which the first began `SETTLE_MS` after all brokers knew, find
   the same ends in the logs and in the tier: an append that was under way is seen by the second one.
-- At the deadline the metadata is saved all the same, and what is not copied is told.
+- At the deadline the metadata is saved all the same, and `End` names the partitions that are not copied.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StopFacts:
-    """What the caller knows now."""
+    """The state of the cluster, as far as the caller knows it."""
 
     is_read_only: bool
     """Whether all live brokers know that the cluster is read-only."""

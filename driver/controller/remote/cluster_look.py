@@ -1,4 +1,4 @@
-"""What an orderly stop asks brokers: open transactions, the ends of logs, and the fencing of producers.
+"""The requests of an orderly stop to brokers: open transactions, the ends of logs, fencing of producers.
 
 All of it is Kafka's protocol: ListTransactions and InitProducerId as Admin.listTransactions and
 Admin.fenceProducers send them, ListOffsets with the times -1 (as Kafka's debugging consumer, whose answer

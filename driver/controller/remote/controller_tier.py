@@ -90,7 +90,7 @@ class ControllerTier:
 
     @property
     def missing(self) -> str | None:
-        """What `take` waits for, as a sentence; None once it is done."""
+        """The reason why `take` waits, as a sentence; None once it is done."""
         return None if self._metadata is not None else self._lease.missing
 
     @property
@@ -153,7 +153,7 @@ class ControllerTier:
         try:
             await report_losses(self.store, image, self._lease.owner_epoch or 0, lost_nothing=lost_nothing)
         except Exception:  # of a report only
-            logger.exception("What is lost could not be found out")
+            logger.exception("The losses of this start are unknown")
 
     async def _written_ms(self) -> int:
         """Return when the stored metadata was written, by the store's clock; 0 if it does not say."""
@@ -218,7 +218,7 @@ class ControllerTier:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         if self._upload is not None:
-            await self._upload.close()
+            await self._upload.close(STOP_S)
         await self._lease.stop(STOP_S)
         await self.store.close()
 

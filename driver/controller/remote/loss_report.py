@@ -1,4 +1,4 @@
-"""What a cluster that begins again from its object store has lost, by partition, for the log.
+"""The losses of a cluster that begins again from its object store, by partition, for the log.
 
 A killed cluster loses what was acknowledged after the last copy of a partition: within
 sparklog.remote.max.lag.ms, if the store kept up. Consumers notice by the leader epochs (KIP-320).

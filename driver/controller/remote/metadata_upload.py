@@ -37,6 +37,8 @@ class MetadataUpload:
         self._newest: MetadataSnapshot | None = None
         self._changed = asyncio.Event()
         self._saving = asyncio.Lock()
+        self._is_final = self._is_copied = False
+        """The marks of the saved states; changes after `save_last` belong to the cluster's end, too."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.failure: str | None = None
         """Why the newest state is not in the store; None while nothing fails."""
@@ -55,12 +57,22 @@ class MetadataUpload:
             PrefixLostError.
             StoreError.
         """
+        self._is_final, self._is_copied = True, is_copied
         if self._newest is not None:
-            await self._save(self._newest, is_final=True, is_copied=is_copied)
+            await self._save(self._newest)
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float) -> None:
+        """Copy the newest state, if the store takes it within `timeout_s`; end."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        newest = self._newest
+        if newest is None or newest.snapshot_id.end_offset <= self.saved_offset:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._save(newest)
+        except (StoreError, PrefixLostError, TimeoutError) as error:
+            logger.error("The last changes of the metadata are not copied to the store: %s", error)
 
     async def _run(self) -> None:
         failures = 0
@@ -92,10 +104,10 @@ class MetadataUpload:
             logger.exception("The metadata is not copied to the store any more")
             self.failure = str(error)
 
-    async def _save(
-        self, snapshot: MetadataSnapshot, *, is_final: bool = False, is_copied: bool = False
-    ) -> None:
+    async def _save(self, snapshot: MetadataSnapshot) -> None:
         async with self._saving:
-            if is_final or snapshot.snapshot_id.end_offset > self.saved_offset:
-                await self._metadata.save(self._cluster_id, snapshot, is_final=is_final, is_copied=is_copied)
+            if self._is_final or snapshot.snapshot_id.end_offset > self.saved_offset:
+                await self._metadata.save(
+                    self._cluster_id, snapshot, is_final=self._is_final, is_copied=self._is_copied
+                )
                 self.saved_offset = snapshot.snapshot_id.end_offset

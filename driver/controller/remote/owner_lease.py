@@ -80,7 +80,7 @@ class OwnerLease:
 
     @property
     def missing(self) -> str | None:
-        """What the taking waits for, as a sentence; None once it is done."""
+        """The reason why the prefix is not taken yet, as a sentence; None once it is."""
         if self._ownership.owner_epoch is not None:
             return None
         if (owner := self._ownership.waits_for) is not None:
