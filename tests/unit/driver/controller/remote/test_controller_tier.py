@@ -14,6 +14,7 @@ from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME, Owner, decode_owner, encode_owner
 from sparklog.node.remote_log.machine.stored_metadata import LATEST_NAME, decode_stored_metadata
+from sparklog.node.remote_log.object_store import StoreUnavailableError
 from tests.faulty_store import FaultyStore, MemoryStore, StoreFaults
 from tests.unit.driver.ui.cluster_images import image, partition
 
@@ -176,6 +177,47 @@ def test_start_without_permission_names_the_store() -> None:
         mine = tier(store)
         with pytest.raises(StartError, match=r"sparklog\.remote\.uri: faulty\+memory.*403"):
             await mine.take()
+        await mine.close()
+
+    asyncio.run(story())
+
+
+def test_restarted_controller_of_an_application_goes_on_in_its_owner_epoch() -> None:
+    """Brokers copy under the epoch that they were started with, and do not wait for the store."""
+    store = MemoryStore()
+
+    async def killed() -> None:
+        first = tier(store)
+        await first.take()
+        first.leads(CLUSTER)
+        first.committed(snapshot(8))
+        await until(lambda: saved_end(store) == 9)
+
+    async def restarted() -> None:
+        second = tier(store)
+        second.leads(CLUSTER)
+        second.committed(snapshot(9))
+        await until(lambda: saved_end(store) == 10)
+        assert second.owner_epoch == 1
+        await second.close()
+
+    asyncio.run(killed())
+    assert not owner(store).is_stopped
+    asyncio.run(restarted())
+    assert owner(store).is_stopped
+
+
+def test_last_state_is_not_taken_for_saved_while_the_store_was_never_reached() -> None:
+    """The operator must hear that the metadata is on the disks alone."""
+    store = FaultyStore(MemoryStore(), StoreFaults(), 1)
+    store.is_gone = True
+
+    async def story() -> None:
+        mine = tier(store)
+        mine.leads(CLUSTER)
+        mine.committed(snapshot(8))
+        with pytest.raises(StoreUnavailableError, match="not been reached"):
+            await mine.save_last(is_copied=False)
         await mine.close()
 
     asyncio.run(story())
