@@ -104,6 +104,8 @@ class LedTier:
         self._copy_stopped = threading.Event()
         self._is_ended = False
         self._error: TierError | None = None
+        self._summed: tuple[Manifest | None, int] = (None, 0)
+        """The manifest whose objects were last summed up, and their bytes."""
 
     @property
     def manifest(self) -> Manifest:
@@ -129,18 +131,29 @@ class LedTier:
         return self._error
 
     def state(self, now_ms: int) -> TierLag:
-        facts, manifest = facts_of(self.replica), self._machine.manifest
-        copied_to = facts.local_log_start_offset if manifest is None else manifest.end_offset
-        lacking = [segment for segment in facts.segments if segment.end_offset > copied_to]
-        segments = () if manifest is None else manifest.segments
+        """Return the figures of now; asked every second, so that long lists are looked through but once."""
+        replica, manifest = self.replica, self._machine.manifest
+        log = replica.log
+        copied_to = log.local_log_start_offset if manifest is None else manifest.end_offset
+        lag_bytes = lag_segments = 0
+        end_offset = log.log_end_offset
+        for segment in reversed(log.segments.all):
+            if end_offset <= copied_to:
+                break
+            lag_bytes += segment.size_bytes
+            lag_segments += end_offset < log.log_end_offset
+            end_offset = segment.base_offset
+        if manifest is not self._summed[0]:
+            segments = () if manifest is None else manifest.segments
+            self._summed = manifest, sum(segment.size_bytes for segment in segments)
         return TierLag(
-            copy_lag_bytes=sum(segment.size_bytes for segment in lacking),
-            copy_lag_segments=sum(segment.end_offset < facts.log_end_offset for segment in lacking),
+            copy_lag_bytes=lag_bytes,
+            copy_lag_segments=lag_segments,
             delete_lag_segments=0 if manifest is None else len(manifest.unreferenced),
-            remote_bytes=sum(segment.size_bytes for segment in segments),
-            remote_segments=len(segments),
-            local_bytes=self.replica.log.size_bytes,
-            copy_lag_records=max(0, facts.copyable_end_offset - copied_to),
+            remote_bytes=self._summed[1],
+            remote_segments=0 if manifest is None else len(manifest.segments),
+            local_bytes=log.size_bytes,
+            copy_lag_records=max(0, min(replica.high_watermark, replica.last_stable_offset) - copied_to),
             copy_lag_ms=self._machine.copy_lag_ms(now_ms),
         )
 

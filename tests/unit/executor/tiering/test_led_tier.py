@@ -9,7 +9,10 @@ from uuid import UUID
 import pytest
 
 from sparklog.executor.partitions.replica import Replica
+from sparklog.node.clocks import monotonic_ms
 from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, ResourceType, TopicRecord
+from sparklog.node.metrics import remote_log
+from sparklog.node.metrics.names import Metric
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
@@ -218,5 +221,33 @@ def test_tier_that_a_topic_gets_while_it_is_led_has_all_of_its_records(tmp_path:
             manifest = manifest_of(brokers, 0, topic_id)
             assert manifest is not None
             assert sum(segment.record_count for segment in manifest.segments) == count
+
+    asyncio.run(play())
+
+
+def test_metrics_say_what_is_copied_and_what_is_not(tmp_path: Path) -> None:
+    """An operator who sees the lag grow has time to act before disks are full."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            metrics = brokers.brokers[0].replicas.metrics
+
+            def figure(metric: Metric) -> float:
+                return metrics.snapshot(monotonic_ms())[metric.of(topic="t")]
+
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            manifest = manifest_of(brokers, 0, topic_id)
+            assert manifest is not None
+            size_bytes = sum(segment.size_bytes for segment in manifest.segments)
+            assert (figure(remote_log.LOG_SIZE_BYTES), figure(remote_log.COPY_LAG_BYTES)) == (size_bytes, 0)
+            bucket_of(tmp_path).rename(tmp_path / "away")
+            bucket_of(tmp_path).touch()
+            await fill(brokers, topic_id, 4)
+            await until(lambda: figure(remote_log.COPY_LAG_TIME) > 0, "the lag is told")
+            await until(lambda: figure(remote_log.COPY_LAG_SEGMENTS) >= 1, "so are closed segments")
+            assert figure(remote_log.COPY_LAG_RECORDS) == count
+            assert figure(remote_log.COPY_LAG_BYTES) > 20 * 1000
 
     asyncio.run(play())
