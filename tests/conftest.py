@@ -50,7 +50,7 @@ GROUP_OF: Final = {
             *("all_brokers_killed", "bad_directories", "consumer_protocol", "data_directories"),
             *("dataframe_leader_failure", "descriptors", "failing_disks", "failover", "moves_under_kills"),
             *("new_driver", "power_cut", "sink_with_lost_partitions", "snapshots", "starvation"),
-            "unclean_start",
+            *("tiered_copies", "tiered_failover", "unclean_start"),
         )
     },
     Path("component/test_broker_telemetry.py"): CLUSTERS,

@@ -17,7 +17,7 @@ from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.config import ClientConfig
 from sparklog.user.client.connecting import connected
 from sparklog.user.client.log_dirs import BrokerDirectories, describe_log_dirs
-from sparklog.user.client.offsets import high_watermarks
+from sparklog.user.client.offsets import high_watermarks, last_tiered_offsets
 
 TIMEOUT_MS: Final = 3_000
 MAX_RESPONSE_BYTES: Final = 16 << 20
@@ -49,6 +49,8 @@ class TopicRow(NamedTuple):
     """Since the look before; None if it was unknown then."""
     log_bytes: int | None
     """Of all its replicas."""
+    tiered_records: int | None = None
+    """By the last offsets in the tier, deleted records included; None of a topic without any."""
 
 
 class Troubled(NamedTuple):
@@ -84,6 +86,7 @@ class Overview(NamedTuple):
 class _Look(NamedTuple):
     taken_ms: int
     high_watermarks: Mapping[TopicPartition, Offset]
+    last_tiered: Mapping[TopicPartition, Offset]
 
 
 class ClusterWatch:
@@ -128,7 +131,8 @@ class ClusterWatch:
             if each.leader_id >= 0
         }
         brokers = [broker.node_id for broker in metadata.brokers]
-        look = _Look(monotonic_ms(), high_watermarks(self._client, leaders))
+        last_tiered = last_tiered_offsets(self._client, leaders)
+        look = _Look(monotonic_ms(), high_watermarks(self._client, leaders), last_tiered)
         directories = describe_log_dirs(self._client, brokers, None)
         groups = self._groups.look(self._client, brokers, leaders, look.high_watermarks)
         overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders, groups)
@@ -256,6 +260,9 @@ def _topics(
     rate: dict[str, float] = {}
     for each, offset in look.high_watermarks.items():
         records[each.topic] += offset
+    tiered = Counter[str]()
+    for each, offset in look.last_tiered.items():
+        tiered[each.topic] += offset + 1
     for each, per_s in rates.items():
         rate[each.topic] = rate.get(each.topic, 0.0) + per_s
     for broker in directories.values():
@@ -268,6 +275,7 @@ def _topics(
             records=records.get(topic.name),
             records_in_per_s=rate.get(topic.name),
             log_bytes=size.get(topic.name) if directories else None,
+            tiered_records=tiered.get(topic.name),
         )
         for topic in metadata.topics
     ]

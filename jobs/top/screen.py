@@ -97,14 +97,19 @@ def _groups(groups: tuple[GroupSummary, ...], all_of_them: int | None) -> Table:
 
 
 def _topics(topics: tuple[TopicRow, ...], all_of_them: int) -> Table:
-    table = _table("Topic", "<Partitions", "<Records", "<Records in", "<Log, all replicas")
+    columns = ["Topic", "<Partitions", "<Records", "<Records in", "<Log, all replicas"]
+    has_tier = any(topic.tiered_records is not None for topic in topics)
+    table = _table(*columns, *(["<In the tier", "<Not yet"] if has_tier else []))
     for topic in topics:
+        tiered, records = topic.tiered_records, topic.records
+        lag = None if tiered is None or records is None else max(0, records - tiered)
         table.add_row(
             Text(topic.name),
             count(topic.partitions),
-            count(topic.records),
+            count(records),
             rate(topic.records_in_per_s),
             size(topic.log_bytes),
+            *([count(tiered), count(lag)] if has_tier else []),
         )
     if all_of_them > len(topics):
         table.add_row(f"and {count(all_of_them - len(topics))} more")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from sparklog.jobs.command_config import command_client
+from sparklog.jobs.top.observation import ClusterWatch
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 from tests.compat.tiering import (
@@ -72,6 +74,19 @@ def test_records_are_copied_leave_the_leaders_disk_and_are_read_from_the_first_o
         for message in read
     ]
     assert told == sent
+
+
+def test_terminal_shows_what_is_in_the_tier(cluster: LocalCluster, store: Path) -> None:
+    """It is what an operator has where the Log tab is not."""
+    create_topic(cluster.bootstrap_servers, "shown")
+    produce(cluster.bootstrap_servers, "shown", records(10))
+    wait_for_copy(cluster, store, "shown", 10)
+    watch = ClusterWatch(command_client(cluster.controller.bootstrap_servers, None))
+    try:
+        (row,) = (each for each in watch.look().topics if each.name == "shown")
+        assert (row.records, row.tiered_records) == (10, 10)
+    finally:
+        watch.close()
 
 
 def first_offset(cluster: LocalCluster, topic: str) -> int | None:

@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from kio.schema.list_offsets.v7 import request as list_offsets_v7
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
+from kio.schema.list_offsets.v9 import request as list_offsets_v9
 
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
@@ -21,6 +23,8 @@ class SpecialOffset(IntEnum):
     """The high watermark; the last stable offset under read_committed."""
     EARLIEST = -2
     """The log start offset."""
+    LATEST_TIERED = -5
+    """The last offset that is in the tier (KIP-1005)."""
 
 
 OffsetQuery: TypeAlias = SpecialOffset | TimestampMs
@@ -70,21 +74,33 @@ def log_start_offsets(
     return _ask_once(cluster, leaders, SpecialOffset.EARLIEST)
 
 
+def last_tiered_offsets(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask presumed leaders for the last offsets in the tier, as `high_watermarks` does.
+
+    Partitions without any are missing, and those of brokers older than Kafka 3.9, which refuse the question.
+    """
+    return _ask_once(cluster, leaders, SpecialOffset.LATEST_TIERED)
+
+
 def _ask_once(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
 ) -> dict[TopicPartition, Offset]:
-    wanted: dict[BrokerId, dict[str, list[ListOffsetsPartition]]] = {}
+    schema = _schema_of(query)
+    wanted: dict[BrokerId, dict[str, list[Any]]] = {}
     for (topic, partition), leader in leaders.items():
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=int(query))
+        asked = schema.ListOffsetsPartition(partition_index=partition, timestamp=int(query))
         wanted.setdefault(leader, {}).setdefault(topic, []).append(asked)
     answers = ask_brokers(
         cluster,
         {
-            broker_id: ListOffsetsRequest(
+            broker_id: schema.ListOffsetsRequest(
                 replica_id=_CONSUMER,
                 isolation_level=0,
                 topics=tuple(
-                    ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
+                    schema.ListOffsetsTopic(name=name, partitions=tuple(each))
+                    for name, each in topics.items()
                 ),
             )
             for broker_id, topics in wanted.items()
@@ -97,6 +113,11 @@ def _ask_once(
         for each in topic.partitions
         if each.error_code is ErrorCode.none and each.offset >= 0
     }
+
+
+def _schema_of(query: SpecialOffset) -> Any:
+    """Return the version that knows the query; the two differ in their numbers alone."""
+    return list_offsets_v9 if query is SpecialOffset.LATEST_TIERED else list_offsets_v7
 
 
 def _ask_leaders(

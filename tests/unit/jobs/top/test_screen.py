@@ -83,3 +83,14 @@ def test_names_that_a_terminal_would_obey_are_shown_as_what_they_are() -> None:
     lines = shown(OVERVIEW._replace(groups=GroupsSeen(1, (odd,))), width=120, height=40)
     assert any(line.startswith(r"a\x1b[2Jb\r\nc ") for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+def test_topics_of_a_tiered_cluster_have_the_lag_of_their_copies() -> None:
+    """What is not in the tier is what the loss of all disks would cost."""
+    topics = (TopicRow("tiered", 1, 100, 10.0, 1 << 20, 70), TopicRow("local", 1, 5, 0.0, 1 << 20))
+    lines = shown(OVERVIEW._replace(topics=topics), width=120)
+    (head,) = (line for line in lines if line.startswith("Topic"))
+    assert head.split()[-5:] == ["In", "the", "tier", "Not", "yet"]
+    (row,) = (line for line in lines if line.startswith("tiered"))
+    assert row.split()[-2:] == ["70", "30"]
+    assert not any("tier" in line for line in shown(OVERVIEW, width=120))
