@@ -232,14 +232,18 @@ class LedTier:
     async def _run(self, effect: TierEffect) -> None:
         event, kind = await self._event_of(effect)
         if isinstance(event, StoreFailed | AdoptionFailed):
-            self._failed(event, kind)
+            if kind is not None:
+                self._failed(event, kind)
         elif not isinstance(event, ManifestMissing | ManifestRead):
             self._error = None
         self._handle(event)
 
-    async def _event_of(self, effect: TierEffect) -> tuple[TierEvent, TierErrorKind]:
-        """Do what an effect wants; return the event that answers it, and of which kind its error is."""
-        kind = TierErrorKind.OTHER
+    async def _event_of(self, effect: TierEffect) -> tuple[TierEvent, TierErrorKind | None]:
+        """Do what an effect wants; return the event that answers it, and the kind of its error.
+
+        A copy that was stopped on request has none.
+        """
+        kind: TierErrorKind | None = TierErrorKind.OTHER
         try:
             return await self._perform(effect), kind
         except StoreRefusedError as error:
@@ -249,7 +253,7 @@ class LedTier:
         except ManifestFormatError as error:
             message = str(error)
         except CopyStoppedError:
-            message = "stopped"
+            kind, message = None, "stopped on request"
         except (OSError, KafkaError, CorruptBatchError) as error:
             kind, message = TierErrorKind.LOCAL, str(error)
             if not self._is_ended and not may_pass(error):

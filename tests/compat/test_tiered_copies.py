@@ -13,6 +13,7 @@ from sparklog.jobs.top.observation import ClusterWatch
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 from tests.compat.tiering import (
+    CONFIG,
     LOCAL_FEW,
     leader_local_start,
     manifest_of,
@@ -21,6 +22,7 @@ from tests.compat.tiering import (
     topic_objects,
     wait_for_copy,
 )
+from tests.s3_server import BUCKET, s3_server
 
 COUNT = 5000
 """Records of 1 KB: five segments, of which one stays on disks."""
@@ -74,6 +76,28 @@ def test_records_are_copied_leave_the_leaders_disk_and_are_read_from_the_first_o
         for message in read
     ]
     assert told == sent
+
+
+def test_cluster_over_s3_copies_deletes_and_reads() -> None:
+    """Most clusters have a cloud's store, whose conditions and ranges are another's code."""
+    with s3_server() as server:
+        options = {f"sparklog.remote.option.{name}": value for name, value in server.options.items()}
+        config = {
+            **CONFIG,
+            "min.insync.replicas": "1",
+            "sparklog.remote.uri": f"s3://{BUCKET}/prefix",
+            **options,
+        }
+        with LocalCluster(brokers=1, config=config) as cluster:
+            create_topic(cluster.bootstrap_servers, "t", replication_factor=1, config=LOCAL_FEW)
+            sent = records(3000)
+            produce(cluster.bootstrap_servers, "t", sent)
+            wait_for(lambda: leader_local_start(cluster, "t") > 900, "the disk is relieved", TIMEOUT_S)
+            read = consume(cluster.bootstrap_servers, [TopicPartition("t", 0, 0)], len(sent))
+            assert [message.value() for message in read] == [record["value"] for record in sent]
+            admin = admin_client(cluster.bootstrap_servers)
+            deletion = admin.delete_records([TopicPartition("t", 0, 1500)])
+            assert [each.result(TIMEOUT_S).low_watermark for each in deletion.values()] == [1500]
 
 
 def test_terminal_shows_what_is_in_the_tier(cluster: LocalCluster, store: Path) -> None:
