@@ -154,7 +154,7 @@ class LedTier:
             remote_segments=0 if manifest is None else len(manifest.segments),
             local_bytes=log.size_bytes,
             copy_lag_records=max(0, min(replica.high_watermark, replica.last_stable_offset) - copied_to),
-            copy_lag_ms=self._machine.copy_lag_ms(now_ms),
+            copy_lag_ms=self._machine.uncopied.age_ms(now_ms),
         )
 
     # --- events ---------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ class PartitionTier:
         self._manifest_effect: ReadManifest | SwapManifest | AdoptTier | None = None
         self._writes: Final = SegmentWrites(identity, leader_epoch, unique)
         self._deletions: Final = Deletions(leader_epoch)
-        self._uncopied: Final = UncopiedRecords()
+        self.uncopied: Final = UncopiedRecords()
         self._manifest_retries: Final = Retries()
         self._deletion_retries: Final = Retries()
         self._next_listing_ms: int | None = None
@@ -160,9 +160,6 @@ class PartitionTier:
     def failure(self) -> str | None:
         """Return the last error of the store that was not followed by a success."""
         return self._manifest_retries.error or self._writes.retries.error or self._deletion_retries.error
-
-    def copy_lag_ms(self, now_ms: int) -> int:
-        return self._uncopied.age_ms(now_ms)
 
     def is_copied(self, log: LogFacts) -> bool:
         """Return whether everything in the log is in the tier."""
@@ -261,7 +258,7 @@ class PartitionTier:
         self._must_read = self._is_stale = False
         self._next_retention_ms = self._now_ms
         self._deletions.confirmed(manifest)
-        self._uncopied.copied(manifest.end_offset)
+        self.uncopied.copied(manifest.end_offset)
         self._writes.confirmed(manifest)
 
     def _store_failed(self, failed: StoreFailed) -> None:
@@ -314,10 +311,10 @@ class PartitionTier:
             return
         max_lag_ms = self.config.max_lag_ms
         seen_ms = self._now_ms
-        if self._manifest is not None and not self._uncopied.is_known:
+        if self._manifest is not None and not self.uncopied.is_known:
             # The leader before has seen them since its last swap, perhaps.
             seen_ms -= max(min(self._wall_ms - self._manifest.written_ms, max_lag_ms), 0)
-        self._uncopied.note(self._log.copyable_end_offset, seen_ms, max_lag_ms)
+        self.uncopied.note(self._log.copyable_end_offset, seen_ms, max_lag_ms)
 
     def _next_manifest_effects(self) -> list[TierEffect]:
         if not self._manifest_retries.may_try(self._now_ms):
@@ -415,7 +412,7 @@ class PartitionTier:
         if not writes.retries.may_try(self._now_ms):
             return []
         manifest = self._manifest or self._empty_manifest()
-        is_due = self._is_stopping or self._uncopied.is_due(self._now_ms, self.config.max_lag_ms)
+        is_due = self._is_stopping or self.uncopied.is_due(self._now_ms, self.config.max_lag_ms)
         effect: WriteSegment | None = writes.next_copy(manifest, self._log, self.config, is_due=is_due)
         if effect is None and not self._is_stopping:
             effect = writes.next_replacement(manifest, self._log, self.config)
