@@ -66,7 +66,6 @@ from sparklog.node.remote_log.object_store import (
     StoreError,
     StoreRefusedError,
 )
-from sparklog.node.storage.files import may_pass
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.types import Offset
@@ -256,7 +255,9 @@ class LedTier:
             kind, message = None, "stopped on request"
         except (OSError, KafkaError, CorruptBatchError) as error:
             kind, message = TierErrorKind.LOCAL, str(error)
-            if not self._is_ended and not may_pass(error):
+            # A copy only reads the log, and its file may lack space just because nothing could be copied: the
+            # log's own readers and writers say whether its disk has failed.
+            if isinstance(effect, AdoptTier) and not self._is_ended:
                 self.replica.fail_if_storage(error)
         except Exception as error:
             # A mistake in one partition's data must not end what keeps the others.

@@ -182,7 +182,10 @@ class RemoteLogManager(RoleListener[Replica]):
     async def _tick_all(self) -> None:
         async for part in in_slices(list(self._led.values())):
             for tier in part:
-                tier.tick()
+                try:
+                    tier.tick()
+                except Exception:  # of one partition; the others have their turn
+                    logger.exception("%s: its tier failed, and is looked at again", tier.replica)
         for tier in list(self._ending):
             await tier.ended()
             self._ending.discard(tier)

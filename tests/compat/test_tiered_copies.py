@@ -1,5 +1,6 @@
 """Brokers copy what their topics have to the object store; retention, DeleteRecords and deletion reach it."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from sparklog.jobs.command_config import command_client
 from sparklog.jobs.top.observation import ClusterWatch
+from sparklog.node.remote_log.opened_store import check_access, open_store
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 from tests.compat.tiering import (
@@ -26,6 +28,19 @@ from tests.s3_server import BUCKET, s3_server
 
 COUNT = 5000
 """Records of 1 KB: five segments, of which one stays on disks."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client_of_clouds() -> None:
+    """Start the threads of obstore, which stay, before anybody counts threads."""
+
+    async def ask(options: dict[str, str]) -> None:
+        store = open_store(f"s3://{BUCKET}/prefix", options)
+        await check_access(store)
+        await store.close()
+
+    with s3_server() as server:
+        asyncio.run(ask(server.options))
 
 
 @pytest.fixture(scope="module")
