@@ -84,18 +84,18 @@ class Brokers:
         config: Mapping[str, str] | None = None,
         *,
         directories_each: int = 1,
-        owner_epoch: int | None = None,
+        owner_epoch: int | None = 1,
     ) -> None:
-        """Make brokers; with an `owner_epoch` leaders copy to the object store of `config`."""
-        self._owner_epoch = owner_epoch
+        """`owner_epoch` is None for brokers whose tiers, if any, are the test's."""
         self.image: MetadataImage = EMPTY_IMAGE
         self.config = BrokerConfig.from_mapping({"replica.fetch.backoff.ms": "20", **(config or {})})
         self.count = count
         self.directories_each = directories_each
+        self.owner_epoch = owner_epoch
         self.brokers: dict[BrokerId, OneBroker] = {}
         self.refuse_proposals: ErrorCode | None = None
         self.read_tier: TierReader | None = None
-        """What brokers that are started from now on read of the object store."""
+        """The reader of tiers of brokers that are started from now on; None for their own."""
         self.proposals: list[tuple[int, ...]] = []
         self._directory = directory
         self._closing = AsyncExitStack()
@@ -137,7 +137,7 @@ class Brokers:
                 broker_id=broker_id,
                 broker_epoch=lambda: broker.broker_epoch,
                 holds_lease=lambda now_ms: broker.holds_lease,
-                owner_epoch=self._owner_epoch,
+                owner_epoch=self.owner_epoch,
             ),
             ControllerRequests(
                 isr_proposer=_Proposer(self, broker_id),
@@ -151,7 +151,8 @@ class Brokers:
             broker.suspicions,
             on_directory_failed=broker.failed_directories.append,
         )
-        broker.replicas.tier_building.read_tier = self.read_tier
+        if self.read_tier is not None:
+            broker.replicas.tier_building.read_tier = self.read_tier
         await broker.replicas.start()
         broker.quotas = RequestQuotas(self.config.quota_windows)
         broker.apis = partition_apis(broker.replicas, self.config, broker.quotas)
@@ -322,7 +323,11 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = 25.
 
 
 def with_brokers(
-    count: int = 1, config: Mapping[str, str] | None = None, *, directories_each: int = 1
+    count: int = 1,
+    config: Mapping[str, str] | None = None,
+    *,
+    directories_each: int = 1,
+    owner_epoch: int | None = 1,
 ) -> Callable[[Callable[[Brokers], Awaitable[None]]], Callable[[Path], None]]:
     """Run an async test with that many brokers, and end it after half a minute whatever happens."""
 
@@ -330,7 +335,9 @@ def with_brokers(
         # Not functools.wraps: pytest would look for the wrapped function's parameter.
         def run(tmp_path: Path) -> None:
             async def body() -> None:
-                brokers = Brokers(tmp_path, count, config, directories_each=directories_each)
+                brokers = Brokers(
+                    tmp_path, count, config, directories_each=directories_each, owner_epoch=owner_epoch
+                )
                 async with asyncio.timeout(30), brokers:
                     await test(brokers)
 

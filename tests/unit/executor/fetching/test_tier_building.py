@@ -53,7 +53,7 @@ async def cut(clock: Clock, replica: Replica) -> None:
     await clock.until(lambda: replica.log.local_log_start_offset > before, "local retention")
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_replaced_follower_begins_where_the_tier_ends(brokers: Brokers) -> None:
     """It is in sync as soon as it has what the tier lacks, and could lead: epochs and producers are there."""
     topic_id, leader, tier = await leader_with_lost_follower(brokers, CUT)
@@ -74,7 +74,7 @@ async def test_replaced_follower_begins_where_the_tier_ends(brokers: Brokers) ->
     assert (row.error_code, row.base_offset) == (ErrorCode.none, 11)
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_leader_tells_followers_that_records_are_in_the_tier(brokers: Brokers) -> None:
     """OFFSET_MOVED_TO_TIERED_STORAGE, and the log start offset with it."""
     topic_id, leader, _ = await leader_with_lost_follower(brokers, CUT)
@@ -92,7 +92,7 @@ async def test_leader_tells_followers_that_records_are_in_the_tier(brokers: Brok
         assert known == (None if expected is not ErrorCode.none else offset)
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_restarted_broker_takes_all_that_is_in_the_tier_alone_for_committed(brokers: Brokers) -> None:
     """Its checkpoint of the high watermark may be of before its log began there."""
     topic_id, leader, _ = await leader_with_lost_follower(brokers, CUT)
@@ -107,7 +107,7 @@ async def test_restarted_broker_takes_all_that_is_in_the_tier_alone_for_committe
     assert brokers.replica(1, topic_id).high_watermark == 12
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_replaced_follower_begins_at_the_tiers_end_though_the_leader_has_older_records(
     brokers: Brokers,
 ) -> None:
@@ -121,7 +121,11 @@ async def test_replaced_follower_begins_at_the_tiers_end_though_the_leader_has_o
     assert (follower.log.log_start_offset, follower.log.local_log_start_offset) == (0, 12)
 
 
-@with_brokers(count=2, config={**CONFIG, "follower.fetch.last.tiered.offset.enable": "false"})
+@with_brokers(
+    count=2,
+    config={**CONFIG, "follower.fetch.last.tiered.offset.enable": "false"},
+    owner_epoch=None,
+)
 async def test_replaced_follower_fetches_what_the_leader_has_if_it_is_configured_so(brokers: Brokers) -> None:
     """As Kafka's do by default."""
     topic_id, _, tier = await leader_with_lost_follower(brokers, SMALL)
@@ -131,7 +135,7 @@ async def test_replaced_follower_fetches_what_the_leader_has_if_it_is_configured
     assert (follower.log.local_log_start_offset, tier.reads) == (0, 0)
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_follower_of_a_leader_without_anything_in_the_tier_fetches_all(brokers: Brokers) -> None:
     """The leader says so; nothing is looked for in the store."""
     topic_id, leader, tier = await leader_with_lost_follower(brokers, SMALL)
@@ -142,7 +146,7 @@ async def test_follower_of_a_leader_without_anything_in_the_tier_fetches_all(bro
     assert (follower.log.local_log_start_offset, tier.reads) == (0, 0)
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_follower_tries_again_while_the_store_does_not_answer(brokers: Brokers) -> None:
     """With a pause in between; its log stays as it was."""
     topic_id, leader, tier = await leader_with_lost_follower(brokers, CUT)
@@ -155,7 +159,7 @@ async def test_follower_tries_again_while_the_store_does_not_answer(brokers: Bro
     assert (tier.reads, building.built_count, building.failed_count) == (4, 1, 3)
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_follower_waits_for_a_manifest_that_reaches_its_leaders_records(brokers: Brokers) -> None:
     """One that ends before would leave a hole; no manifest is that old for long."""
     topic_id, leader, tier = await leader_with_lost_follower(brokers, CUT)
@@ -172,7 +176,7 @@ async def test_follower_waits_for_a_manifest_that_reaches_its_leaders_records(br
     await until(lambda: follower.log.log_end_offset == 12, "the follower caught up")
 
 
-@with_brokers(count=2, config=CONFIG)
+@with_brokers(count=2, config=CONFIG, owner_epoch=None)
 async def test_follower_drops_only_what_its_leader_has_in_the_tier(brokers: Brokers) -> None:
     """It decides by local retention as its leader does, and each of them may lead next."""
     topic_id = await brokers.create_topic("t", [(0, 1)], CUT)

@@ -93,7 +93,7 @@ async def test_compacted_topic_is_cleaned_and_its_table_is_what_it_was(brokers: 
     assert read_offsets(checkpoint) == {T0: log.segments.active.base_offset}
 
 
-@with_brokers(config={**CONFIG, "sparklog.remote.uri": "file:///unused"})
+@with_brokers(config={**CONFIG, "sparklog.remote.uri": "file:///unused"}, owner_epoch=None)
 async def test_tiered_topic_is_cleaned_no_further_than_the_tier_reaches(brokers: Brokers) -> None:
     """A later record that takes its place may be lost with all disks, and the bucket have neither."""
     topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)

@@ -210,6 +210,7 @@ async def test_move_under_load_loses_nothing_and_fails_no_request(brokers: Broke
 @with_brokers(
     directories_each=2,
     config={"sparklog.remote.uri": "file:///unused", "log.retention.check.interval.ms": "1000"},
+    owner_epoch=None,
 )
 async def test_move_of_a_tiered_log_begins_where_its_files_do(brokers: Brokers) -> None:
     """The copy has the log's start and epochs, and no file of what is in the tier alone."""

@@ -40,11 +40,7 @@ def test_every_broker_key_is_read_or_the_default_of_a_topic_key_that_is() -> Non
         for name, key in BROKER_KEYS.items()
         if not (key.assigned or name in defaults or BROKER_ATTRIBUTES[name] in attributes_read())
     }
-    assert unread <= {
-        "follower.fetch.last.tiered.offset.enable",
-        "remote.fetch.max.wait.ms",
-        "remote.list.offsets.request.timeout.ms",
-    }
+    assert unread == set()
     assert not any(key.documentation.startswith(STORED_ONLY) for key in BROKER_KEYS.values())
 
 
