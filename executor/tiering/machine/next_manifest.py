@@ -1,12 +1,15 @@
 """The say of a leader and its log about a manifest: whose it is, where both part, where the log begins."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sparklog.executor.tiering.machine.events import EndReason, LogFacts
+from sparklog.executor.tiering.machine.events import EndReason, LogFacts, TierConfig
+from sparklog.executor.tiering.machine.plans import retained_start
 from sparklog.node.remote_log.machine.lineage import Lineage, compare
 from sparklog.node.remote_log.machine.manifest import Manifest
-from sparklog.node.remote_log.machine.manifest_changes import cut, emptied
-from sparklog.protocol.types import LeaderEpoch, Offset
+from sparklog.node.remote_log.machine.manifest_changes import cut, emptied, started_at
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
+
+RETENTION_INTERVAL_MS: Final = 10_000
 
 
 class LogStart(NamedTuple):
@@ -49,3 +52,45 @@ def next_log_start(manifest: Manifest, log: LogFacts, retained_start_offset: Off
     # Segments that no reader can ask for any more cost.
     drops = bool(manifest.segments) and manifest.segments[0].end_offset <= offset
     return LogStart(offset, is_urgent or drops)
+
+
+class LogStarts:
+    """When the manifest takes over a log start: at once, or with others after a while."""
+
+    def __init__(self) -> None:
+        self._next_retention_ms = 0
+        self._moved_ms: int | None = None
+        """When the log start was seen first that the manifest does not have."""
+
+    def check_retention(self) -> None:
+        """Look at retention with the next event: the manifest is another one."""
+        self._next_retention_ms = 0
+
+    def advanced(
+        self,
+        manifest: Manifest,
+        log: LogFacts,
+        config: TierConfig,
+        *,
+        now_ms: int,
+        wall_ms: TimestampMs,
+        at_once: bool,
+    ) -> Manifest:
+        """Return the manifest with a new log start, if it has to have one by now.
+
+        Requests to delete records wait for sparklog.remote.max.lag.ms unless a segment goes with them or the
+        manifest is written `at_once` for another reason.
+        """
+        retained = manifest.log_start_offset
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + RETENTION_INTERVAL_MS
+            retained = retained_start(manifest, log, config, wall_ms)
+        start = next_log_start(manifest, log, retained)
+        if start.offset == manifest.log_start_offset:
+            self._moved_ms = None
+            return manifest
+        if self._moved_ms is None:
+            self._moved_ms = now_ms
+        if start.is_urgent or at_once or now_ms - self._moved_ms >= config.max_lag_ms:
+            return started_at(manifest, start.offset)
+        return manifest

@@ -57,31 +57,17 @@ from sparklog.executor.tiering.machine.events import (
     TierEvent,
     WriteSegment,
 )
-from sparklog.executor.tiering.machine.next_manifest import (
-    next_log_start,
-    reason_to_end,
-    reconciled,
-)
-from sparklog.executor.tiering.machine.plans import retained_start
+from sparklog.executor.tiering.machine.next_manifest import LogStarts, reason_to_end, reconciled
 from sparklog.executor.tiering.machine.retries import Retries
 from sparklog.executor.tiering.machine.segment_writes import SegmentWrites
 from sparklog.executor.tiering.machine.uncopied_records import UncopiedRecords
 from sparklog.node.remote_log.machine.lineage import Lineage, compare
 from sparklog.node.remote_log.machine.manifest import Manifest
-from sparklog.node.remote_log.machine.manifest_changes import (
-    emptied,
-    empty_manifest,
-    started_at,
-    with_deleted,
-)
-from sparklog.node.remote_log.machine.names import (
-    producers_prefix,
-    segments_prefix,
-)
+from sparklog.node.remote_log.machine.manifest_changes import emptied, empty_manifest, with_deleted
+from sparklog.node.remote_log.machine.names import producers_prefix, segments_prefix
 from sparklog.node.remote_log.object_store import Version
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
-RETENTION_INTERVAL_MS: Final = 10_000
 FIRST_LISTING_MS: Final = 60_000
 """After a leadership began: orphans of the one before are looked for when failovers are over."""
 LISTING_INTERVAL_MS: Final = 6 * 60 * 60 * 1000
@@ -132,9 +118,7 @@ class PartitionTier:
         self._manifest_retries: Final = Retries()
         self._deletion_retries: Final = Retries()
         self._next_listing_ms: int | None = None
-        self._next_retention_ms = 0
-        self._log_start_moved_ms: int | None = None
-        """When the log start was seen first that the manifest does not have."""
+        self._log_starts: Final = LogStarts()
         self._is_stopping = False
 
     # --- what is so -----------------------------------------------------------------------------
@@ -256,7 +240,7 @@ class PartitionTier:
         self._manifest, self._version = manifest, version
         self._swapping.clear()
         self._must_read = self._is_stale = False
-        self._next_retention_ms = self._now_ms
+        self._log_starts.check_retention()
         self._deletions.confirmed(manifest)
         self.uncopied.copied(manifest.end_offset)
         self._writes.confirmed(manifest)
@@ -353,7 +337,10 @@ class PartitionTier:
         elif self.config.enabled or not self.config.delete_on_disable:
             new = reconciled(base, log) if self._lineage is Lineage.DIVERGED else base
             new = self._with_written(new)
-            new = self._with_log_start(new, is_free=new is not base)
+            at_once = new is not base or self._is_stopping
+            new = self._log_starts.advanced(
+                new, log, self.config, now_ms=self._now_ms, wall_ms=self._wall_ms, at_once=at_once
+            )
         elif base.segments or base.producers is not None:
             new = emptied(base, max(log.local_log_start_offset, log.log_start_offset))
         if new is base and self._is_claimed:
@@ -366,9 +353,12 @@ class PartitionTier:
         )
 
     def _empty_manifest(self) -> Manifest:
+        start_offset = self._writes.copied_from
+        if start_offset is None:
+            start_offset = max(self._log.log_start_offset, self._log.local_log_start_offset)
         return empty_manifest(
             *self.identity,
-            start_offset=max(self._log.log_start_offset, self._log.local_log_start_offset),
+            start_offset=start_offset,
             owner_epoch=self.owner_epoch,
             leader_epoch=self.leader_epoch,
         )
@@ -380,23 +370,6 @@ class PartitionTier:
             return manifest
         return new
 
-    def _with_log_start(self, manifest: Manifest, *, is_free: bool) -> Manifest:
-        """Return the manifest with a new log start; requests alone wait, unless it is written anyway."""
-        retained = manifest.log_start_offset
-        if self._now_ms >= self._next_retention_ms:
-            self._next_retention_ms = self._now_ms + RETENTION_INTERVAL_MS
-            retained = retained_start(manifest, self._log, self.config, self._wall_ms)
-        start = next_log_start(manifest, self._log, retained)
-        if start.offset == manifest.log_start_offset:
-            self._log_start_moved_ms = None
-            return manifest
-        if self._log_start_moved_ms is None:
-            self._log_start_moved_ms = self._now_ms
-        waited_ms = self._now_ms - self._log_start_moved_ms
-        if start.is_urgent or is_free or self._is_stopping or waited_ms >= self.config.max_lag_ms:
-            return started_at(manifest, start.offset)
-        return manifest
-
     @property
     def _may_copy(self) -> bool:
         return self.config.enabled and not self.config.copy_disabled
@@ -405,9 +378,8 @@ class PartitionTier:
         writes = self._writes
         if writes.effect is not None or writes.written is not None or not self._may_copy:
             return []
-        if self._must_read or isinstance(self._manifest_effect, SwapManifest | AdoptTier):
-            return []
-        if self._lineage is not Lineage.CONTINUED or not self._is_claimed:
+        is_ready = self._lineage is Lineage.CONTINUED and self._is_claimed and not self._must_read
+        if not is_ready or isinstance(self._manifest_effect, SwapManifest | AdoptTier):
             return []
         if not writes.retries.may_try(self._now_ms):
             return []

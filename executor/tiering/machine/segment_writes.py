@@ -59,6 +59,12 @@ class SegmentWrites:
         names = [None if segment is None else segment.name, producers]
         return [name for name in names if name is not None]
 
+    @property
+    def copied_from(self) -> Offset | None:
+        """Return where the copy begins that is under way, or in no manifest yet; None for none."""
+        effect = self.effect or (self.written and self.written.effect)
+        return effect.base_offset if isinstance(effect, CopySegment) else None
+
     def ended(self, written: SegmentWritten) -> None:
         self.effect = None
         self.written = written

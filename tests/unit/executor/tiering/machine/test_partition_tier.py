@@ -481,3 +481,26 @@ def test_merge_and_rewrite_wait_for_what_has_to_be_copied() -> None:
     assert isinstance(swap, SwapManifest)
     effects = driven.handle(Swapped(swap, "v4"))
     assert isinstance(effects[0], MergeSegments)
+
+
+def test_later_leader_without_a_manifest_creates_one_before_it_copies() -> None:
+    """A leader before it, perhaps of another application, could make one later."""
+    driven = Driven(leader_epoch=3)
+    driven.tick()
+    (claim,) = driven.handle(ManifestMissing())
+    assert isinstance(claim, SwapManifest)
+    assert (claim.version, claim.manifest.end_offset, claim.manifest.leader_epoch) == (None, 0, 3)
+    assert driven.tier.may_serve
+    (copy,) = driven.handle(Swapped(claim, "v1"))
+    assert isinstance(copy, CopySegment)
+
+
+def test_log_start_that_has_moved_during_a_copy_comes_with_its_swap() -> None:
+    """The log has no leader epochs below its start, so that the manifest could not have them either."""
+    driven = Driven()
+    (copy,) = driven.tick()
+    assert isinstance(copy, CopySegment)
+    driven.log = replace(ROLLED, log_start_offset=5, leader_epochs=(EpochEntry(0, 5),))
+    (swap,) = driven.handle(written(copy))
+    assert isinstance(swap, SwapManifest)
+    assert (swap.manifest.log_start_offset, swap.manifest.leader_epochs) == (5, (EpochStart(0, 5),))
