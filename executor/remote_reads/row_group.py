@@ -23,7 +23,7 @@ from sparklog.protocol.records.batch import (
     read_header,
 )
 from sparklog.protocol.records.builder import read_records
-from sparklog.protocol.types import Offset, TimestampMs
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
 
 _MOST_OFFSETS: Final = 2**31 - 1
 """Of one batch."""
@@ -121,15 +121,15 @@ class RowGroup:
                 yield OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch)
 
 
-def gap_region(start: Offset, end: Offset) -> FileRegion:
+def gap_region(start: Offset, end: Offset, leader_epoch: LeaderEpoch | None) -> FileRegion:
     """Return a batch without records that covers [start, end), as compaction leaves them in a log.
 
-    By it the position of a reader passes offsets that have no record.
+    By it the position of a reader passes offsets that have no record. Consumers remember the leader epoch.
     """
     header = BatchHeader(
         base_offset=start,
         batch_length=HEADER_BYTES - LENGTH_OVERHEAD,
-        partition_leader_epoch=-1,
+        partition_leader_epoch=or_minus_one(leader_epoch),
         magic=MAGIC,
         crc=0,
         attributes=0,

@@ -100,7 +100,8 @@ def read_partition(
         # The tier has nothing between the fetch offset and the first local one.
         offset = log.local_log_start_offset
         if offset >= limit:
-            _take_remote(fetched, gap_region(asked.fetch_offset, offset), progress)
+            epoch = log.epochs.epoch_at(asked.fetch_offset)
+            _take_remote(fetched, gap_region(asked.fetch_offset, offset, epoch), progress)
             return
     if replica.unreadable.ranges:
         limit = replica.unreadable.limit(offset, limit)

@@ -84,6 +84,7 @@ def test_record_without_a_time_is_found_by_none() -> None:
 @pytest.mark.parametrize(("end", "covered"), [(12, 12), (2**40, 5 + 2**31 - 1)])
 def test_gap_is_a_batch_without_records(end: int, covered: int) -> None:
     """A batch has no more offsets than 31 bits count; the next read goes on behind it."""
-    region = gap_region(5, end)
+    region = gap_region(5, end, leader_epoch=7)
     ((_, header),) = iterate_headers(region.read())
     assert (header.base_offset, header.next_offset, header.record_count) == (5, covered, 0)
+    assert header.partition_leader_epoch == 7
