@@ -32,7 +32,6 @@ from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, Remo
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.row_group_batches import row_group_batches
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
-from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import Offset
@@ -166,12 +165,16 @@ class RemoteReader:
                 f"{manifest.log_start_offset}",
             )
         place = self._place(tier, offset)
-        if not isinstance(place, _Place):
+        while isinstance(place, _Place):
+            group = self._cache.get(place.key, self._now_ms())
+            if group is None:
+                return RemoteRead(load=self._loads.get(place.key) or self._load(place))
+            if offset < group.end_offset:
+                break
+            # Of a segment that was cut: the records that count end before its window does.
+            place = self._place(tier, place.key.end)
+        else:
             return place
-        now_ms = self._now_ms()
-        group = self._cache.get(place.key, now_ms)
-        if group is None:
-            return RemoteRead(load=self._loads.get(place.key) or self._load(place))
         result = group.read(offset, max_bytes=max_bytes, min_one_batch=min_one_batch)
         if result.region is not None:
             if result.next_offset >= group.end_offset:
@@ -320,8 +323,6 @@ def _decode(place: _Place, data: bytes) -> RowGroup:
         leader_epochs=place.leader_epochs,
         max_batch_bytes=_BATCH_BYTES,
     )
-    if not encoded.positions:
-        raise CorruptSegmentError(f"{key.segment}: row group {key.row_group} has none of its records")
     return RowGroup.write(encoded, f"{key.segment}#{key.row_group}")
 
 

@@ -48,13 +48,14 @@ class RowGroup:
 
     @classmethod
     def write(cls, encoded: EncodedRowGroup, name: str) -> "RowGroup":
-        """Write the batches of a row group, at least one, to a memory file.
+        """Write the batches of a row group to a memory file.
 
         Raises:
             OSError: there is no memory or no descriptor.
         """
         file = MemoryFile(name)
-        file.append(encoded.parts)
+        if encoded.parts:
+            file.append(encoded.parts)
         positions = encoded.positions
         return cls(
             file,
@@ -65,8 +66,8 @@ class RowGroup:
 
     @property
     def end_offset(self) -> Offset:
-        """The offset after the last batch."""
-        return self._last_offsets[-1] + 1
+        """The offset after the last batch; 0 without one."""
+        return self._last_offsets[-1] + 1 if self._last_offsets else 0
 
     @property
     def size_bytes(self) -> int:

@@ -138,6 +138,21 @@ async def test_segment_that_was_cut_shows_only_the_records_that_count(brokers: B
 
 
 @with_brokers(config=REMOTE)
+async def test_consumer_passes_the_end_of_a_segment_that_was_cut_where_it_had_no_record(
+    brokers: Brokers,
+) -> None:
+    """The window of a segment may end, or lie, between two of its records."""
+    parts = [segment([0, 3, 9], end=7), segment([1, 5, 12], base=7, end=10), segment([10, 15], base=10)]
+    tiered = await Tiered.create(brokers, parts)
+    counted = [replace(part, record_count=3, max_timestamp_ms=2_000) for part in tiered.manifest.segments]
+    tiered.manifest = replace(tiered.manifest, segments=tuple(counted))
+    channel = await brokers.connect(0)
+    for offset in range(16):
+        expected = [at for at in (0, 3, 10, 15) if at >= offset]
+        assert await read_all(channel, tiered, offset, 16) == expected
+
+
+@with_brokers(config=REMOTE)
 async def test_consumer_passes_offsets_without_records(brokers: Brokers) -> None:
     """Aborted or compacted away: in a row group, between segments, in a whole segment, at the end."""
     parts = [
