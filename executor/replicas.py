@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.executor.control.broker_connections import BrokerConnections
@@ -43,9 +43,6 @@ from sparklog.executor.partitions.settings import TopicSettings
 from sparklog.executor.partitions.storage_failures import StorageFailures
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.partitions.traffic import BrokerTraffic, TrafficMeters
-from sparklog.executor.remote_reads.remote_reader import RemoteReader
-from sparklog.executor.tiering.remote_log_manager import RemoteLogManager
-from sparklog.executor.tiering.segment_copies import remove_left_files
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.node.calling.insider import STRANGER, Insider
@@ -55,10 +52,13 @@ from sparklog.node.endpoints import Endpoint
 from sparklog.node.metrics import remote_log, server
 from sparklog.node.metrics.histogram import SECONDS
 from sparklog.node.metrics.registry import MetricRegistry
-from sparklog.node.remote_log.opened_store import open_store
 from sparklog.node.security.inside import ApplicationSecret
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
+
+if TYPE_CHECKING:
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader
+    from sparklog.executor.tiering.remote_log_manager import RemoteLogManager
 
 logger = logging.getLogger(__name__)
 
@@ -262,10 +262,14 @@ class Replicas:
         )
         """The subscribers of metadata, in this order."""
 
-    def _remote_log_manager(self, membership: ClusterMembership) -> RemoteLogManager | None:
+    def _remote_log_manager(self, membership: ClusterMembership) -> "RemoteLogManager | None":
         config = self._config
         if config.remote_uri is None or membership.owner_epoch is None:
             return None
+        # Brokers without a tier do without the memory of Parquet's library.
+        from sparklog.executor.tiering.remote_log_manager import RemoteLogManager
+        from sparklog.node.remote_log.opened_store import open_store
+
         return RemoteLogManager(
             membership.broker_id,
             open_store(config.remote_uri, config.remote_options),
@@ -310,8 +314,7 @@ class Replicas:
             lambda topic: self._settings.defaults.log, self._config.num_recovery_threads_per_data_dir
         )
         if self.remote_log is not None:
-            paths = [directory.path for directory in self.store.online]
-            await asyncio.get_running_loop().run_in_executor(self.executor, remove_left_files, paths)
+            await self.remote_log.start([directory.path for directory in self.store.online])
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -366,9 +369,11 @@ class Replicas:
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)
 
 
-def _remote_reader(config: BrokerConfig, metrics: MetricRegistry) -> RemoteReader | None:
+def _remote_reader(config: BrokerConfig, metrics: MetricRegistry) -> "RemoteReader | None":
     if config.remote_uri is None:
         return None
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader
+
     reader = RemoteReader(
         cache_bytes=config.remote_cache_bytes,
         max_wait_ms=config.remote_fetch_max_wait_ms,

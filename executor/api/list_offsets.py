@@ -13,7 +13,7 @@ request go on side by side.
 import asyncio
 import datetime
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kio.schema.list_offsets.v11.response import (
     ListOffsetsPartitionResponse,
@@ -24,7 +24,6 @@ from kio.schema.list_offsets.v11.response import (
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.executor.remote_reads.time_search import first_at_or_after, latest
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -41,6 +40,9 @@ from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
+
+if TYPE_CHECKING:
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader
 
 _LOOK_UPS_IN_TIERS: Final = 8
 """Partitions whose times are looked up in the object store at a time."""
@@ -85,7 +87,7 @@ class ListOffsetsHandler:
         self,
         table: PartitionTable,
         executor: Executor,
-        remote: RemoteReader | None = None,
+        remote: "RemoteReader | None" = None,
         *,
         remote_timeout_ms: int = 30_000,
     ) -> None:

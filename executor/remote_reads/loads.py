@@ -15,8 +15,12 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from sparklog.node.limits.rate_limited_log import ANY_PEER, RateLimitedLog
-from sparklog.node.remote_log.object_store import ObjectMissingError, StoreError, StoreRefusedError
-from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
+from sparklog.node.remote_log.object_store import (
+    CorruptSegmentError,
+    ObjectMissingError,
+    StoreError,
+    StoreRefusedError,
+)
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 An offset leads to a segment of the manifest, by the segment's footer (read once, then cached) to a row group,
 and by one ranged GET to the group's records. Another thread makes batches of them, in a memory file that
 is cached and sent from as a log file is. A read that finds its group in memory returns at once; any other
-returns the `Load` to wait for, after which it is made again. Whatever a manifest names is committed, so no
+returns the `Load` to wait for, after which it is made again. All that a manifest names is committed, so no
 high watermark limits these reads, and none of it is of an aborted transaction.
 
 While a reader reads on sequentially, the groups after its own are loaded too, where there is room.
@@ -51,7 +51,7 @@ _MOST_AHEAD: Final = 4
 _READS_A_STEP: Final = 8
 """After so many reads in a row one more row group is loaded ahead."""
 _RECORD_OVERHEAD_BYTES: Final = 10
-"""What a record takes in a batch beside its key, value and headers, at most as a rule."""
+"""Bytes of a record in a batch beside its key, value and headers, at most as a rule."""
 _QUOTA_WINDOWS: Final = QuotaWindows(samples=11, window_ms=1_000)
 """Kafka's remote.log.manager.fetch.quota.window.num and .size.seconds."""
 

@@ -3,10 +3,9 @@
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.executor.remote_reads.memory_file import MemoryFile
-from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.node.storage.results import ReadResult
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
@@ -24,6 +23,9 @@ from sparklog.protocol.records.batch import (
 )
 from sparklog.protocol.records.builder import read_records
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
+
+if TYPE_CHECKING:
+    from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup
 
 _MOST_OFFSETS: Final = 2**31 - 1
 """Of one batch."""
@@ -47,7 +49,7 @@ class RowGroup:
         self._max_timestamps = max_timestamps
 
     @classmethod
-    def write(cls, encoded: EncodedRowGroup, name: str) -> "RowGroup":
+    def write(cls, encoded: "EncodedRowGroup", name: str) -> "RowGroup":
         """Write the batches of a row group to a memory file.
 
         Raises:

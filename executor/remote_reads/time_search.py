@@ -1,14 +1,18 @@
 """Look-ups of records of the object store by their timestamps, for ListOffsets."""
 
-from sparklog.executor.remote_reads.remote_reader import RemoteReader, Tier
+from typing import TYPE_CHECKING
+
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
-from sparklog.node.remote_log.segments.segment_footer import RowGroup
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
 from sparklog.protocol.types import Offset, TimestampMs
 
+if TYPE_CHECKING:
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader, Tier
+    from sparklog.node.remote_log.segments.segment_footer import RowGroup
+
 
 async def first_at_or_after(
-    reader: RemoteReader, tier: Tier, timestamp_ms: TimestampMs, start: Offset, end: Offset
+    reader: "RemoteReader", tier: "Tier", timestamp_ms: TimestampMs, start: Offset, end: Offset
 ) -> OffsetAndTimestamp | None:
     """Return the first record from `start` on that is not earlier than `timestamp_ms`.
 
@@ -31,7 +35,9 @@ async def first_at_or_after(
     return None
 
 
-async def latest(reader: RemoteReader, tier: Tier, start: Offset, end: Offset) -> OffsetAndTimestamp | None:
+async def latest(
+    reader: "RemoteReader", tier: "Tier", start: Offset, end: Offset
+) -> OffsetAndTimestamp | None:
     """Return the first of the records from `start` on with the largest timestamp, as `first_at_or_after`.
 
     Statistics bound a timestamp from above only, since some of a group's records may not count any more: the
@@ -57,7 +63,7 @@ async def latest(reader: RemoteReader, tier: Tier, start: Offset, end: Offset) -
     return best
 
 
-def _segments(tier: Tier, start: Offset, end: Offset) -> list[RemoteSegment]:
+def _segments(tier: "Tier", start: Offset, end: Offset) -> list[RemoteSegment]:
     return [
         segment
         for segment in tier.manifest.segments
@@ -65,7 +71,7 @@ def _segments(tier: Tier, start: Offset, end: Offset) -> list[RemoteSegment]:
     ]
 
 
-def _overlaps(summary: RowGroup, start: Offset, end: Offset) -> bool:
+def _overlaps(summary: "RowGroup", start: Offset, end: Offset) -> bool:
     return summary.last_offset >= start and summary.first_offset < end
 
 

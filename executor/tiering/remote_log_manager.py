@@ -12,7 +12,8 @@ Source: Kafka's RemoteLogManager.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -27,7 +28,11 @@ from sparklog.executor.tiering.led_tier import LedTier, TierServices
 from sparklog.executor.tiering.machine.byte_rate import ByteRate
 from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
-from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME, SegmentCopies
+from sparklog.executor.tiering.segment_copies import (
+    COPIES_AT_A_TIME,
+    SegmentCopies,
+    remove_left_files,
+)
 from sparklog.executor.tiering.tier_counts import TierError, TierLag, TierMetrics
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.dynamic import with_dynamic
@@ -86,6 +91,10 @@ class RemoteLogManager(RoleListener[Replica]):
             remote_log.AWAITING_MANIFEST, lambda: sum(tier.awaits_manifest for tier in self._led.values())
         )
         metrics.gauge(remote_log.TASKS_IDLE, lambda: 1 - self._copies.under_way / COPIES_AT_A_TIME)
+
+    async def start(self, directories: Sequence[Path]) -> None:
+        """Remove from the data directories the files of copies that a crash has ended."""
+        await asyncio.to_thread(remove_left_files, directories)
 
     # --- roles ----------------------------------------------------------------------------------
 

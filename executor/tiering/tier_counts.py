@@ -1,4 +1,4 @@
-"""What the tier of a broker's partitions has done and has yet to do, as Kafka's metrics say it.
+"""Counts of the tier of a broker's partitions: work done and work to do, as Kafka's metrics have them.
 
 A source of the registry. Sums of topics are kept for topics with a replica here; the number of topics that
 are reported one by one is bounded, as for all traffic: those with the most bytes in the tier.

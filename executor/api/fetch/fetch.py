@@ -16,7 +16,7 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.executor.api.fetch.cold_reads import look_up, warm
 from sparklog.executor.api.fetch.fetch_authorization import MayRead, readable
@@ -34,12 +34,14 @@ from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.remote_reads.loads import Load
-from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.node.quotas.machine.client_rates import RateQuota
 from sparklog.node.serving.requests import Deferred, Request, Response, Throttled
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+
+if TYPE_CHECKING:
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader
 
 logger = logging.getLogger(__name__)
 
@@ -309,7 +311,7 @@ class FetchHandler:
         max_response_bytes: int,
         leader_quota: ReplicationQuota,
         consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
-        remote: RemoteReader | None = None,
+        remote: "RemoteReader | None" = None,
     ) -> None:
         """Answer from `table`, and from `remote` what only the object store has.
 

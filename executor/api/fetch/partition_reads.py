@@ -8,7 +8,7 @@ read from there for consumers, and are not for followers (OFFSET_MOVED_TO_TIERED
 import logging
 from asyncio import Future
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.executor.api.fetch.cold_reads import ColdLookUp
 from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchProgress
@@ -21,7 +21,6 @@ from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.executor.remote_reads.remote_reader import RemoteReader
 from sparklog.executor.remote_reads.row_group import gap_region
 from sparklog.node.storage.file_region import FileRegion, NotCachedError
 from sparklog.node.storage.machine.epoch_checks import fetch_divergence
@@ -29,6 +28,9 @@ from sparklog.node.storage.results import OffsetMovedToTierError
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.types import BrokerId, Offset
+
+if TYPE_CHECKING:
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class FetchServices(NamedTuple):
     """Reads beside the loop."""
     sessions: FetchSessions
     leader_quota: ReplicationQuota
-    remote: RemoteReader | None = None
+    remote: "RemoteReader | None" = None
     """Reads records that only the object store has; None without a tier."""
 
 

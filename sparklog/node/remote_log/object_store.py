@@ -33,6 +33,10 @@ class ObjectMissingError(StoreError): ...
 class StoreRefusedError(StoreError): ...
 
 
+class CorruptSegmentError(StoreError):
+    """An object is not the remote segment that its manifest names; the message has name and reason."""
+
+
 class StoreUnavailableError(StoreError): ...
 
 

@@ -6,8 +6,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparklog.node.remote_log.object_store import CorruptSegmentError
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
-from sparklog.node.remote_log.segments.segment_format import COLUMNS, CorruptSegmentError
+from sparklog.node.remote_log.segments.segment_format import COLUMNS
 from sparklog.protocol.types import Offset
 
 

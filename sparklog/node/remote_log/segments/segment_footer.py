@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.object_store import CorruptSegmentError, ObjectStore
 from sparklog.node.remote_log.segments.segment_format import (
     COLUMNS,
-    CorruptSegmentError,
     check_format,
 )
 from sparklog.protocol.types import Offset, TimestampMs

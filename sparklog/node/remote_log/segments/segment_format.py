@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from sparklog.node.remote_log.object_store import StoreError
+from sparklog.node.remote_log.object_store import CorruptSegmentError
 from sparklog.protocol.records.decode import COLUMN_TYPES
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -23,10 +23,6 @@ _HEADERS_FIELD_ID: Final = 7
 FORMAT_VERSION: Final = 1
 
 _FORMAT: Final = "sparklog.format"
-
-
-class CorruptSegmentError(StoreError):
-    """An object is not the remote segment that its manifest names; the message has name and reason."""
 
 
 def _numbered(field: pa.Field, field_id: int) -> pa.Field:

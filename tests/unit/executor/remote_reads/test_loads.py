@@ -8,11 +8,11 @@ import pytest
 
 from sparklog.executor.remote_reads.loads import MAX_WAITING, REFUSED_MS, Loads
 from sparklog.node.remote_log.object_store import (
+    CorruptSegmentError,
     ObjectMissingError,
     StoreRefusedError,
     StoreUnavailableError,
 )
-from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 

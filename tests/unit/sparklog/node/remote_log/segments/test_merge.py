@@ -8,9 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
-from sparklog.node.remote_log.object_store import ObjectMissingError, StoreUnavailableError
+from sparklog.node.remote_log.object_store import (
+    CorruptSegmentError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
 from sparklog.node.remote_log.segments.merge import merge_segments
-from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.node.remote_log.segments.segment_writer import WrittenSegment
 from tests.faulty_store import FaultyStore, MemoryStore, StoreFaults
 from tests.unit.sparklog.node.remote_log.segments.rows import (

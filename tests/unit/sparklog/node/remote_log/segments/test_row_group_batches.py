@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.node.remote_log.machine.manifest import EpochStart
+from sparklog.node.remote_log.object_store import CorruptSegmentError
 from sparklog.node.remote_log.segments.row_group_batches import row_group_batches
-from sparklog.node.remote_log.segments.segment_format import CorruptSegmentError
 from sparklog.protocol.records.batch import TimestampType, iterate_headers
 from tests.unit.sparklog.node.remote_log.segments.rows import (
     END,

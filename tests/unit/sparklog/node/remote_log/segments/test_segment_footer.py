@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparklog.node.remote_log.object_store import CorruptSegmentError
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
-from sparklog.node.remote_log.segments.segment_format import SCHEMA, CorruptSegmentError
+from sparklog.node.remote_log.segments.segment_format import SCHEMA
 from tests.faulty_store import FaultyStore, MemoryStore, StoreFaults
 from tests.unit.sparklog.node.remote_log.segments.rows import Record, footer_of, group_bytes, write
 

@@ -1,0 +1,16 @@
+"""What a broker loads before it knows its configuration."""
+
+import subprocess
+import sys
+
+LOAD = """
+import sys
+import sparklog.executor.broker, sparklog.executor.process.broker_task
+print(*sorted({"numpy", "obstore", "pyarrow"} & set(sys.modules)))
+"""
+
+
+def test_broker_without_a_tier_loads_neither_parquet_nor_a_client_of_stores() -> None:
+    """Each broker would pay memory and a slower start for them, also without an object store."""
+    loaded = subprocess.run([sys.executable, "-c", LOAD], check=True, capture_output=True, text=True)
+    assert loaded.stdout.split() == []
