@@ -80,8 +80,12 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment
 	fi; \
 	$(if $(PACKAGES),$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config --upgrade $(PACKAGES);) \
 	source $(SPARK_ENVIRONMENT); \
-	export SPARK_HOME=$$environment/lib/$$python/site-packages/pyspark PATH=$$environment/bin:$$PATH; \
-	export PYSPARK_PYTHON=$$environment/bin/python SPARK_PROPERTIES_FILE=$(abspath conf)/spark-defaults.conf; \
+	mkdir -p $$environment/spark/home; \
+	ln -sfn $$environment/lib/$$python/site-packages/pyspark/{bin,jars} $$environment/spark/home/; \
+	export SPARK_HOME=$$environment/spark/home SPARK_CONF_DIR=$$environment/spark/none PATH=$$environment/bin:$$PATH; \
+	export PYSPARK_PYTHON=$$environment/bin/python SPARK_PROPERTIES_FILE=$$environment/spark/spark-defaults.conf; \
+	$$environment/bin/python -m sparklog.jobs.class_archive --defaults conf/spark-defaults.conf \
+		--log4j conf/log4j2.properties $$environment/spark > /dev/null; \
 	export PYSPARK_SUBMIT_ARGS="--properties-file '$$SPARK_PROPERTIES_FILE' pyspark-shell"; \
 	exec $$environment/bin/python -m pytest $(SPARK_TESTS)
 
