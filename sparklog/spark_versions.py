@@ -1,9 +1,9 @@
 """Differences between the supported versions of PySpark, 4.0 to 4.3: the only module that knows them.
 
 From 4.2 on nothing is missing. In older versions a streaming source learns neither its position nor a limit
-when Spark asks it for the latest offset (`HAS_READ_LIMITS`), and 4.0 takes Arrow batches from a sink only if
-it is also the writer of a batch query. docs/deploy.md lists the consequences. Lines of Java that need a newer
-version are marked in their text (`java_for`).
+when Spark asks it for the latest offset (`HAS_READ_LIMITS`). 4.0 takes Arrow batches from a sink only if it
+is also the writer of a batch query, and plans a DataFrame's read for each use. docs/deploy.md lists the
+consequences. Lines of Java that need a newer version are marked in their text (`java_for`).
 """
 
 import re

@@ -1,7 +1,7 @@
 """Batch reads: the driver plans offset ranges, and each task reads one.
 
 A plan is made once for a DataFrame, on its first use: its ends are then fixed, also for DataFrames derived
-from it later. Call `load()` again to see later records.
+from it later. Call `load()` again to see later records. Spark 4.0 makes a plan for each use.
 """
 
 from collections.abc import Iterator, Sequence

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sparklog.spark_versions import PYSPARK, SparkVersion
+
 REPOSITORY = Path(__file__).parents[3]
 PAGES = (
     REPOSITORY / "README.md",
@@ -16,7 +18,7 @@ PAGES = (
 
 _PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-_EXPECTED = re.compile(r"# -> (.*)$")
+_EXPECTED = re.compile(r"# -> (.*?)(?: \((.*) before PySpark (\d+\.\d+)\))?$")
 
 
 class Block(NamedTuple):
@@ -53,7 +55,10 @@ def prose(page: Path) -> str:
 
 
 def run(block: Block, namespace: dict[str, Any]) -> None:
-    """Execute the code; an expression followed by `# -> result`, there or on the next line, must give it."""
+    """Execute the code; an expression followed by `# -> result`, there or on the next line, must give it.
+
+    `# -> result (another before PySpark 4.1)` has the result of older versions as well.
+    """
     source_lines = block.source.splitlines()
     name = block.page.relative_to(REPOSITORY)
     for statement in ast.parse(block.source).body:
@@ -63,8 +68,11 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
         found = _EXPECTED.search(source_lines[end - 1]) or _EXPECTED.match(following)
         if isinstance(statement, ast.Expr) and found is not None:
             result = eval(compile(ast.Expression(statement.value), str(name), "eval"), namespace)
+            expected, before, since = found.groups()
+            if since is not None and SparkVersion.parse(since) > PYSPARK:
+                expected = before
             where = f"{name}:{statement.lineno}"
-            assert repr(result) == found[1], f"{where} gives {result!r}, the page says {found[1]}"
+            assert repr(result) == expected, f"{where} gives {result!r}, the page says {expected}"
         else:
             exec(compile(ast.Module([statement], []), str(name), "exec"), namespace)
 
