@@ -16,6 +16,8 @@ from typing import Final
 
 import pyspark
 
+from sparklog.spark_versions import PYSPARK
+
 KAFKA_VERSION: Final = "4.3.1"
 KAFKA: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
@@ -32,9 +34,10 @@ CONNECT: Final = (
     ),
     "org.slf4j:slf4j-simple:1.7.36",
 )
-# The newest connector that is published; it runs on the newest Spark.
+# Of the installed Spark's feature release; the newest that is published runs on the newest Spark.
+CONNECTOR_VERSION: Final = {(4, 0): "4.0.1", (4, 1): "4.1.1"}.get(PYSPARK, "4.2.0")
 CONNECTOR: Final = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
@@ -82,7 +85,7 @@ def fetch_connector() -> str:
         LibrariesUnavailableError: they can't be fetched.
     """
     # What else it depends on is Spark's own.
-    directory = _fetch("connector", CONNECTOR, with_dependencies=False)
+    directory = _fetch(f"connector-{CONNECTOR_VERSION}", CONNECTOR, with_dependencies=False)
     return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
 
 
