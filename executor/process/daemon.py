@@ -5,7 +5,7 @@ finds none idle. Named by `spark.python.daemon.module`, this one serves all Pyth
 except for the imports it is PySpark's. Two rules follow:
 
 - No imported module may start a thread: a fork copies the memory of all threads and only one of them. numpy,
-  pyarrow and pandas do, and a broker needs none of them.
+  pyarrow and pandas do, and a broker needs none of them. (PySpark's own daemon imports numpy before 4.2.)
 - Imported objects last, so they are frozen for the garbage collector: workers collect after each task, and
   would copy every shared page. The collector is off during the imports, which saves a sixth of their time.
 
