@@ -72,7 +72,7 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment
 	if [[ ! -f $$environment/.ready ]]; then \
 		$(INTERPRETER) -m venv $$environment; \
 		sed -nE '/^(pyspark|py4j)==/d; s/^([a-z0-9][^ ]*==.*[^\\ ]) *\\?$$/\1/p' requirements.txt > $$environment/pins.txt; \
-		$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config $(UNPRESSED) \
+		$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config $(UNPRESSED) --compile-bytecode \
 			--requirements $$environment/pins.txt 'pyspark==$(VERSION)'; \
 		$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config --no-deps --no-build-isolation \
 			--editable .; \
@@ -80,6 +80,7 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment
 	fi; \
 	$(if $(PACKAGES),$(BIN)/uv pip install --python $$environment/bin/python --quiet --no-config --upgrade $(PACKAGES);) \
 	source $(SPARK_ENVIRONMENT); \
+	$$environment/bin/python -m compileall -qq sparklog driver executor jobs; \
 	mkdir -p $$environment/spark/home; \
 	ln -sfn $$environment/lib/$$python/site-packages/pyspark/{bin,jars} $$environment/spark/home/; \
 	export SPARK_HOME=$$environment/spark/home SPARK_CONF_DIR=$$environment/spark/none PATH=$$environment/bin:$$PATH; \
