@@ -63,10 +63,10 @@ VERSION ?= 4.0.5
 INTERPRETER ?= $(BIN)/python
 # What goes over the locked versions, say PACKAGES="numpy 'pandas>=3'".
 PACKAGES ?=
-# What a version of PySpark may lack: DataFrames, the cluster's start, the tab in Spark's UI.
-SPARK_TESTS ?= tests/unit/sparklog/user/dataframe $(patsubst %,tests/spark/test_%.py,\
-	dataframe_source streaming_source application log_tab)
-check-spark: $(SPARK_ENVIRONMENT)  ## the DataFrame tests in another environment: VERSION=4.0.5 INTERPRETER=python3.13
+# All that a version of PySpark or of Python may lack something for.
+SPARK_TESTS ?= tests/spark tests/component tests/unit/driver tests/unit/sparklog/user \
+	$(patsubst %,tests/compat/test_%.py,spark_connector exactly_once_sink batch_writes dataframe_leader_failure)
+check-spark: $(SPARK_ENVIRONMENT)  ## the tests of Spark in another environment: VERSION=4.0.5 INTERPRETER=python3.13
 	@python=$$($(INTERPRETER) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
 	environment=$(abspath build)/spark-$(VERSION)-$$python; \
 	if [[ ! -f $$environment/.ready ]]; then \
