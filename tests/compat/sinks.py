@@ -42,13 +42,11 @@ class Query:
         messages = []
         for values in parts:
             TaskContext._setTaskContext(None)
-            TaskContext(
-                localProperties={
-                    "sql.streaming.queryId": self.query_id,
-                    "streaming.sql.batchId": str(batch_id),
-                    "spark.jobGroup.id": run_id,
-                }
-            )
+            TaskContext._getOrCreate()._localProperties = {
+                "sql.streaming.queryId": self.query_id,
+                "streaming.sql.batchId": str(batch_id),
+                "spark.jobGroup.id": run_id,
+            }
             rows = iter([pa.record_batch({"value": values})])
             messages.append(pickle.loads(pickle.dumps(self._writer().write(rows))))
         return messages
