@@ -66,4 +66,6 @@ def default_cluster(session: SparkSession, bootstrap_servers: str) -> Iterator[N
     with pytest.raises(RuntimeError, match=r"give reads and writes .* the option kafka\.bootstrap\.servers"):
         register(session, bootstrap_servers)
     with announce(session.sparkContext, bootstrap_servers):
+        register(session)
+        register(session, bootstrap_servers)
         yield

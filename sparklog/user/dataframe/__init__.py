@@ -9,7 +9,11 @@ Spark's Kafka connector; `options` and `schemas` document the extensions of this
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparklog.user.dataframe.application_cluster import BOOTSTRAP_SERVERS_CONF, announce
+from sparklog.user.dataframe.application_cluster import (
+    BOOTSTRAP_SERVERS_CONF,
+    announce,
+    announced_address,
+)
 from sparklog.user.dataframe.source import SparklogDataSource
 
 __all__ = ["BOOTSTRAP_SERVERS_CONF", "announce", "register"]
@@ -22,7 +26,8 @@ def register(spark: SparkSession, default_bootstrap_servers: str | None = None) 
     to the present value of the session's `spark.sparklog.bootstrap.servers`.
 
     Raises:
-        RuntimeError: this is Spark 4.0, which cannot replace a format that it has found by itself.
+        RuntimeError: this is Spark 4.0, which cannot replace a format that it has found by itself, and the
+            address is another than the application's.
     """
     address = default_bootstrap_servers or spark.conf.get(BOOTSTRAP_SERVERS_CONF, None)
 
@@ -36,6 +41,8 @@ def register(spark: SparkSession, default_bootstrap_servers: str | None = None) 
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+        if address is None or address == announced_address():
+            return  # as the format that is there
         raise RuntimeError(
             f"Spark {spark.version} keeps the format sparklog that it has found by itself: give reads and "
             f"writes of this session the option kafka.bootstrap.servers ({address}) instead"
