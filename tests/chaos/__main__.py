@@ -28,6 +28,7 @@ from tests.chaos.observations import RANDOM, REPEATED, Notebook
 from tests.chaos.picture import draw
 from tests.chaos.report import report
 from tests.chaos.run import RecoveryError, Run
+from tests.chaos.scene import Tier, TierError
 from tests.chaos.starving import StarvationError
 
 RUNS: Final = Path("build/chaos").absolute()
@@ -65,13 +66,14 @@ def main() -> int:
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     no_disks = why_no_disks(RUNS)
     if options.fault is None:
-        mode, with_disks = RANDOM, no_disks is None
+        mode, with_disks, tier = RANDOM, no_disks is None, Tier.NONE
         plan = _at_random(random.Random(seed), 60 * options.minutes, with_disks=with_disks)
         story.say(f"seed {seed}: {options.minutes:g} minutes of faults drawn at random")
         if no_disks is not None:
             story.say(f"disks are left whole: {no_disks}")
     else:
-        mode, with_disks = REPEATED, FAULTS[options.fault].needs_disks
+        mode, tier = REPEATED, FAULTS[options.fault].tier
+        with_disks = FAULTS[options.fault].needs_disks
         if with_disks and no_disks is not None:
             raise SystemExit(f"{options.fault} needs disks that can be broken: {no_disks}")
         done = sum(each.fault == options.fault and each.mode == mode for each in notebook.observations())
@@ -82,7 +84,7 @@ def main() -> int:
         if done >= options.count:
             print(report(notebook))
             return 0
-    status = _run(story, notebook, mode, seed, plan, options, with_disks=with_disks)
+    status = _run(story, notebook, mode, seed, plan, options, with_disks=with_disks, tier=tier)
     print(f"\n{report(notebook)}")
     return status
 
@@ -117,6 +119,7 @@ def _run(
     options: argparse.Namespace,
     *,
     with_disks: bool,
+    tier: Tier,
 ) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = 0
@@ -125,6 +128,7 @@ def _run(
         mode,
         seed,
         with_disks=with_disks,
+        tier=tier,
         freeze_s=options.freeze_s,
         broken_disk_s=BROKEN_DISK_S,
         longest_pause_s=LONGEST_PAUSE_S,
@@ -139,7 +143,7 @@ def _run(
                 notebook.add(run.observe(fault))
     except KeyboardInterrupt:
         status = INTERRUPTED
-    except (RecoveryError, ApplicationError, ExactlyOnceError, StarvationError) as error:
+    except (RecoveryError, ApplicationError, ExactlyOnceError, StarvationError, TierError) as error:
         story.say(f"FAILED: {error}")
         status = 1
     if run.session is None or run.timeline is None:

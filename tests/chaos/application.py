@@ -5,15 +5,18 @@ supervisor does what systemd's Restart=always or Spark's --supervise do: when th
 having been told to, it is started again, over the same directories and at the same address.
 """
 
+import contextlib
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,7 +28,7 @@ from kio.schema.metadata.v13.request import MetadataRequest
 from sparklog.jobs.class_archive.archive import SHORT_LIVED
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.protocol.errors import KafkaError
-from tests.chaos.reaper import MARK
+from tests.chaos.reaper import MARK, processes_of
 
 REPOSITORY: Final = Path(__file__).parents[2]
 SPARK_HOME: Final = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -39,6 +42,8 @@ START_TIMEOUT_S: Final = 240.0
 STOP_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.05
+DIRECTORIES: Final = ("data", "scratch")
+"""Where all of it is that its processes have written."""
 LOG_TAIL_LINES: Final = 40
 PORTS: Final = range(20_000, 32_000)
 """Below those that Linux gives to whoever connects: one that is free stays so while the driver is down."""
@@ -51,16 +56,23 @@ class ApplicationError(Exception):
 class Application:
     """A cluster of three brokers under supervision; a context manager that starts and stops it."""
 
-    def __init__(self, run: str, directory: Path) -> None:
+    def __init__(self, run: str, directory: Path, config: Mapping[str, str]) -> None:
         """`run` marks its processes; everything that they write lies in `directory`."""
         self.bootstrap_servers = f"127.0.0.1:{free_port()}"
         self.log_path = directory / "application.log"
         self.run = run
         self.starts = 0
-        self._directory = directory
+        self.directory: Final = directory
+        self._config = {
+            "controller.quorum.bootstrap.servers": self.bootstrap_servers,
+            "log.dirs": str(self.data_directory),
+            **config,
+        }
         self._properties = directory / "broker.properties"
         self._stopping = threading.Event()
         self._serving = threading.Event()
+        self._may_start = threading.Event()
+        self._may_start.set()
         self._failure: str | None = None
         self._process: subprocess.Popen[str] | None = None
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
@@ -68,15 +80,13 @@ class Application:
     @property
     def data_directory(self) -> Path:
         """Where the brokers' directories lie, `broker-0` and so on."""
-        return self._directory / "data"
+        return self.directory / "data"
 
     def __enter__(self) -> Self:
         """Return when the cluster serves."""
-        for name in ("data", "scratch"):
-            (self._directory / name).mkdir(parents=True, exist_ok=True)
-        self._properties.write_text(
-            f"controller.quorum.bootstrap.servers={self.bootstrap_servers}\nlog.dirs={self.data_directory}\n"
-        )
+        for name in DIRECTORIES:
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in self._config.items()))
         self._supervisor.start()
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not self._serving.wait(POLL_S):
@@ -131,6 +141,39 @@ class Application:
             if any("CoarseGrainedExecutorBackend" in argument for argument in _arguments(child))
         ]
 
+    def signal_driver(self, number: signal.Signals) -> None:
+        """Send the driver a signal; once it has ended it is not started until `start_with_empty_disks`."""
+        assert self._process is not None
+        self._may_start.clear()
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL all processes; they are not started until `start_with_empty_disks`."""
+        self.signal_driver(signal.SIGKILL)
+        while processes := processes_of(self.run):
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+
+    def wait_until_ended(self, timeout_s: float) -> None:
+        """Return when none of its processes is there.
+
+        Raises:
+            ApplicationError: one still is, after that time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while left := processes_of(self.run):
+            if time.monotonic() > deadline_s:
+                raise ApplicationError(f"processes {left} still run after {timeout_s} s\n{self.log_tail()}")
+            time.sleep(POLL_S)
+
+    def start_with_empty_disks(self) -> None:
+        """Have the supervisor start the application that has ended again, as on other machines."""
+        for name in DIRECTORIES:
+            shutil.rmtree(self.directory / name)
+            (self.directory / name).mkdir()
+        self._may_start.set()
+
     def is_answered(self) -> bool:
         """Whether a controller that leads answers at the address."""
         host, _, port = self.bootstrap_servers.rpartition(":")
@@ -152,6 +195,7 @@ class Application:
 
     def _end(self) -> None:
         self._stopping.set()
+        self._may_start.set()
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -167,6 +211,7 @@ class Application:
             served = self._serve_once()
             if self._stopping.wait(RESTART_DELAY_S):
                 return
+            self._may_start.wait()
             in_vain = 0 if served else in_vain + 1
             if in_vain == STARTS_IN_VAIN or not self._serving.is_set():
                 self._failure = f"the application ended {in_vain} times in a row before it served"
@@ -180,7 +225,7 @@ class Application:
             log.flush()
             self._process = subprocess.Popen(
                 self._command(),
-                cwd=self._directory,
+                cwd=self.directory,
                 env=self._environment(),
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -201,7 +246,7 @@ class Application:
         return served
 
     def _command(self) -> list[str]:
-        scratch = self._directory / "scratch"
+        scratch = self.directory / "scratch"
         properties = {
             "spark.master": f"local-cluster[{BROKERS},2,512]",
             "spark.executor.memory": "512m",
@@ -237,7 +282,7 @@ class Application:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(REPOSITORY),
-            "TMPDIR": str(self._directory / "scratch"),
+            "TMPDIR": str(self.directory / "scratch"),
         }
 
 

@@ -19,11 +19,13 @@ from tests.chaos.application import BROKERS
 from tests.chaos.copying import copy_under_kills
 from tests.chaos.counting import count_under_kills
 from tests.chaos.disks import Disk
+from tests.chaos.lost_disks import kill_everything, stop_in_order
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.piping import pipe_under_kills, stop_before_each
-from tests.chaos.scene import POLL_S, Scene, Strike, Struck
+from tests.chaos.scene import POLL_S, Scene, Strike, Struck, Tier
 from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
+from tests.chaos.store_faults import fail_store
 
 BETWEEN_TWO_S: Final = 2.0
 """How long after one broker another may be hit."""
@@ -41,6 +43,7 @@ class Fault:
     weight: int = 1
     """How often it is drawn, beside the others."""
     needs_disks: bool = False
+    tier: Tier = Tier.NONE
     is_repeated: bool = False
     """Whether, when drawn, it happens to each broker in turn."""
 
@@ -203,6 +206,13 @@ FAULTS: Final[Mapping[str, Fault]] = {
         while_moved("the driver's JVM", kill_driver),
         bound_s=25.0,
     ),
+    "store": Fault(
+        "an object store that fails, and kills", fail_store, bound_s=1.0, weight=0, tier=Tier.FAULTY_S3
+    ),
+    "lost-disks": Fault(
+        "SIGKILL of everything, all disks gone", kill_everything, weight=0, tier=Tier.DIRECTORY
+    ),
+    "other-disks": Fault("orderly stop, all disks gone", stop_in_order, weight=0, tier=Tier.DIRECTORY),
     "starvation": Fault("no processor for the cluster", starve, weight=0),
     "copy": Fault("kills of all kinds under copiers in transactions", copy_under_kills, weight=0),
     "streams": Fault("kills under Kafka Streams, which counts words", count_under_kills, weight=0),

@@ -5,7 +5,8 @@ once, in order, at the offset that the acknowledgement named; an offset has one 
 when; and nothing is read that was not written. A record that was never acknowledged may be there or not: its
 producer does not know either.
 
-Order for callers: `read` and `acknowledged` as they happen, `verdict` once a reader has read everything.
+Order for callers: `read` as it happens, `cut` when records were lost that may be lost, `verdict` once a
+reader has read everything.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Ledger:
     def __init__(self, partitions: int) -> None:
         self._number_at: list[array[int]] = [array("q") for _ in range(partitions)]
         """The number of the record at each offset; -1 for one that was not read."""
+        self._forgiven: list[set[int]] = [set() for _ in range(partitions)]
+        """The acknowledgements, by their order, of records that may be missing."""
         self._changed = 0
         self._unreadable = 0
         self._examples: list[str] = []
@@ -72,6 +75,20 @@ class Ledger:
         """Return the offset beyond all that were read."""
         return len(self._number_at[partition])
 
+    def cut(self, partition: int, end_offset: int, offsets: Sequence[int]) -> int:
+        """Forgive that records are gone from `end_offset` on; return how many of the acknowledged ones are.
+
+        `offsets` are those of all acknowledgements so far. The partition goes on at `end_offset`.
+        """
+        del self._number_at[partition][end_offset:]
+        forgiven, offset = self._forgiven[partition], -1
+        before = len(forgiven)
+        for index, told in enumerate(offsets):
+            offset = offset + 1 if told == -1 else told
+            if offset >= end_offset:
+                forgiven.add(index)
+        return len(forgiven) - before
+
     def verdict(
         self, numbers: Sequence[array[int]], offsets: Sequence[array[int]], produced: Sequence[int]
     ) -> Verdict:
@@ -94,7 +111,10 @@ class Ledger:
                     self._note(f"partition {partition}, offset {offset}: record {number} after {highest}")
                 found.add(number)
                 highest = max(highest, number)
-            for number, offset in zip(numbers[partition], offsets[partition], strict=True):
+            acknowledged = zip(numbers[partition], offsets[partition], strict=True)
+            for index, (number, offset) in enumerate(acknowledged):
+                if index in self._forgiven[partition]:
+                    continue
                 if number not in found:
                     lost += 1
                     self._note(f"partition {partition}: record {number}, acknowledged at {offset}, is lost")

@@ -33,8 +33,10 @@ class Reader:
         self.complaints: list[str] = []
         """Errors that must not be, whatever fails."""
         self._ledger = ledger
-        self._consumer = _consumer(bootstrap_servers)
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        self._topic = topic
+        self._partitions = range(partitions)
+        self._consumer = new_consumer(bootstrap_servers)
+        self.go_on()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
@@ -49,6 +51,16 @@ class Reader:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def go_on(self) -> None:
+        """Forget the complaints, and read on behind what the ledger has."""
+        self.complaints.clear()
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, partition, self._ledger.next_offset(partition))
+                for partition in self._partitions
+            ]
+        )
 
     def stop(self) -> None:
         """Stop reading. Idempotent."""
@@ -66,7 +78,7 @@ class Reader:
             for message in self._consumer.consume(BATCH, POLL_S):
                 error = message.error()
                 if error is None:
-                    _enter(self._ledger, message)
+                    enter(self._ledger, message)
                 elif error.code() in GONE:
                     self.complaints.append(f"partition {message.partition()}: {error}")
 
@@ -78,7 +90,7 @@ def read_everything(bootstrap_servers: str, topic: str, partitions: int, ledger:
         ReadingError: not all of it could be read in time.
         KafkaException: a partition does not say where it ends.
     """
-    consumer = _consumer(bootstrap_servers)
+    consumer = new_consumer(bootstrap_servers)
     try:
         ends = {
             partition: consumer.get_watermark_offsets(
@@ -96,13 +108,14 @@ def read_everything(bootstrap_servers: str, topic: str, partitions: int, ledger:
                 )
             for message in consumer.consume(BATCH, POLL_S):
                 if message.error() is None:
-                    partition, next_offset = _enter(ledger, message)
+                    partition, next_offset = enter(ledger, message)
                     reached[partition] = next_offset
     finally:
         consumer.close()
 
 
-def _consumer(bootstrap_servers: str) -> Consumer:
+def new_consumer(bootstrap_servers: str) -> Consumer:
+    """Return a consumer that is told when records are gone."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -116,7 +129,7 @@ def _consumer(bootstrap_servers: str) -> Consumer:
     )
 
 
-def _enter(ledger: Ledger, message: Message) -> tuple[int, int]:
+def enter(ledger: Ledger, message: Message) -> tuple[int, int]:
     """Enter a record that was read; return its partition and the offset after it."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None, "records that were read have both"

@@ -30,7 +30,9 @@ from tests.chaos.observations import Observation, Session
 from tests.chaos.picture import Mark, Timeline
 from tests.chaos.reading import Reader, read_everything
 from tests.chaos.reaper import Reaper
-from tests.chaos.scene import Scene
+from tests.chaos.scene import Scene, Tier
+from tests.chaos.store_faults import CONFIG, TOPIC_CONFIG
+from tests.chaos.store_proxy import FaultyS3
 from tests.chaos.view import Sight, View, broker_processes
 
 TOPIC: Final = "chaos"
@@ -60,6 +62,7 @@ class Run:
         seed: int,
         *,
         with_disks: bool,
+        tier: Tier = Tier.NONE,
         freeze_s: float,
         broken_disk_s: float,
         longest_pause_s: float,
@@ -78,6 +81,7 @@ class Run:
         self._mode = mode
         self._seed = seed
         self._with_disks = with_disks
+        self._tier = tier
         self._freeze_s = freeze_s
         self._broken_disk_s = broken_disk_s
         self._longest_pause_s = longest_pause_s
@@ -94,21 +98,32 @@ class Run:
         self.directory.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
             self._started_s = time.monotonic()
-            application = Application(self.mark, self.directory)
+            store = stack.enter_context(FaultyS3(self._seed)) if self._tier is Tier.FAULTY_S3 else None
+            application = Application(self.mark, self.directory, self._config(store))
             stack.enter_context(Reaper(self.mark, self.directory / "disks"))
             disks = self._make_disks(application.data_directory) if self._with_disks else {}
             stack.enter_context(application)
             self._bootstrap_servers = application.bootstrap_servers
             view = View(self._bootstrap_servers, TOPIC, PARTITIONS, BROKERS)
-            view.create_topic()
-            self._scene = Scene(
-                application, view, self._chance, disks, self._freeze_s, self._broken_disk_s, self._minutes
-            )
+            view.create_topic({} if self._tier is Tier.NONE else TOPIC_CONFIG)
             self._reader = stack.enter_context(
                 Reader(self._bootstrap_servers, TOPIC, PARTITIONS, self._ledger)
             )
             self._probe = stack.enter_context(
                 Probe(self._bootstrap_servers, TOPIC, PARTITIONS, configuration=CLIENT)
+            )
+            self._scene = Scene(
+                application,
+                view,
+                self._chance,
+                disks,
+                self._freeze_s,
+                self._broken_disk_s,
+                self._minutes,
+                self._ledger,
+                store,
+                self._probe,
+                self._reader,
             )
             _, self._sight = self._wait_until_whole({})
             self._stack = stack.pop_all()
@@ -126,7 +141,7 @@ class Run:
             self.session = self._judge(exception)
         self._keep_executors_logs()
         if self.session.is_clean:
-            for name in ("data", "disks", "scratch"):
+            for name in ("bucket", "data", "disks", "scratch"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def observe(self, fault: str) -> Observation:
@@ -172,6 +187,12 @@ class Run:
         """Return for how long event loops of brokers and controller stood still, by all that was logged."""
         logs = [self._scene.application.log_path, *self.directory.glob("executors/**/stderr")]
         return longest_stall(line for log in logs for line in log.read_text(errors="replace").splitlines())
+
+    def _config(self, store: FaultyS3 | None) -> Mapping[str, str]:
+        if self._tier is Tier.NONE:
+            return {}
+        directory = {"sparklog.remote.uri": (self.directory / "bucket").as_uri()}
+        return {**(directory if store is None else store.config), **CONFIG}
 
     def _make_disks(self, data_directory: Path) -> Mapping[int, Disk]:
         return {

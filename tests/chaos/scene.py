@@ -5,16 +5,33 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, TypeAlias
 
 import psutil
 
+from benchmarks.probe import Probe
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
+from tests.chaos.ledger import Ledger
+from tests.chaos.reading import Reader
+from tests.chaos.store_proxy import FaultyS3
 from tests.chaos.view import View, broker_processes
 
 SIGHT_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.05
+
+
+class TierError(Exception):
+    """The tier of a cluster did not do what is promised."""
+
+
+class Tier(Enum):
+    """Where the cluster of a run has its tier."""
+
+    NONE = "none"
+    FAULTY_S3 = "an S3 server that can be made to fail"
+    DIRECTORY = "a directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +61,19 @@ class Scene:
     """How long a disk stays full, read-only or without power."""
     minutes: float
     """How long what lasts by itself is to last."""
+    ledger: Ledger
+    store: FaultyS3 | None
+    """Where the cluster has its tier."""
+    probe: Probe
+    reader: Reader
     turns: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(BROKERS)))
     """Whose turn it is to be stopped, rolling."""
 
-    def brokers(self) -> tuple[dict[int, psutil.Process], tuple[int, ...]]:
+    def brokers(
+        self, timeout_s: float = SIGHT_TIMEOUT_S
+    ) -> tuple[dict[int, psutil.Process], tuple[int, ...]]:
         """Return the brokers' processes and the leaders of all partitions, when all brokers are there."""
-        deadline_s = time.monotonic() + SIGHT_TIMEOUT_S
+        deadline_s = time.monotonic() + timeout_s
         while True:
             sight = self.view.look()
             processes = broker_processes(sight)

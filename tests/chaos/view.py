@@ -40,13 +40,13 @@ class View:
             {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500}
         )
 
-    def create_topic(self) -> None:
+    def create_topic(self, config: Mapping[str, str]) -> None:
         """Create the topic; a record in it is acknowledged by all replicas but one at least."""
         topic = NewTopic(
             self.topic,
             self._partitions,
             self._replicas,
-            config={"min.insync.replicas": str(self._replicas - 1)},
+            config={"min.insync.replicas": str(self._replicas - 1), **config},
         )
         self._admin.create_topics([topic])[self.topic].result(CREATE_TIMEOUT_S)
 
