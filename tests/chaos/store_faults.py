@@ -39,7 +39,9 @@ PHASES: Final = {
 }
 BEFORE_S: Final = 20.0
 """How long the store is whole before, so that there are records that it alone has."""
-CAUGHT_UP_S: Final = 3 * MAX_LAG_MS / 1_000
+LONGEST_PAUSE_S: Final = 30.0
+"""Of those that a leader makes before it tries a store that has failed again and again."""
+CAUGHT_UP_S: Final = LONGEST_PAUSE_S + 3 * MAX_LAG_MS / 1_000
 TIMEOUT_S: Final = 90.0
 LATEST: Final = -1
 LATEST_TIERED: Final = -5
@@ -106,8 +108,11 @@ def fail_store(scene: Scene) -> Struck:
             finally:
                 store.faults = StoreFaults()
             requests = ", ".join(f"{count} {what}" for what, count in sorted(store.seen.items()))
-            caught_up_s = _wait_until_caught_up(scene, partitions)
-            _wait_until_read_again(rereader)
+            try:
+                caught_up_s = _wait_until_caught_up(scene, partitions)
+                _wait_until_read_again(rereader)
+            except TierError as error:
+                raise TierError(f"{name} ({requests}): {error}; before: {told or 'nothing'}") from error
             gap_s = max(scene.probe.longest_gaps_s(began_s))
             told.append(f"{name} ({requests}): caught up in {caught_up_s:.1f} s, silence {gap_s:.2f} s")
         if rereader.complaints:
