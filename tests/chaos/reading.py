@@ -36,8 +36,9 @@ class Reader:
         self._topic = topic
         self._partitions = range(partitions)
         self._consumer = new_consumer(bootstrap_servers)
-        self.go_on()
         self._stopping = threading.Event()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
     def __enter__(self) -> Self:
@@ -54,13 +55,7 @@ class Reader:
 
     def go_on(self) -> None:
         """Forget the complaints, and read on behind what the ledger has."""
-        self.complaints.clear()
-        self._consumer.assign(
-            [
-                TopicPartition(self._topic, partition, self._ledger.next_offset(partition))
-                for partition in self._partitions
-            ]
-        )
+        self._goes_on.set()
 
     def stop(self) -> None:
         """Stop reading. Idempotent."""
@@ -75,12 +70,25 @@ class Reader:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            if self._goes_on.is_set():
+                self._goes_on.clear()
+                self._begin()
             for message in self._consumer.consume(BATCH, POLL_S):
                 error = message.error()
                 if error is None:
                     enter(self._ledger, message)
                 elif error.code() in GONE:
                     self.complaints.append(f"partition {message.partition()}: {error}")
+
+    def _begin(self) -> None:
+        """Assign in the thread that consumes: another one could wait for ever."""
+        self.complaints.clear()
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, partition, self._ledger.next_offset(partition))
+                for partition in self._partitions
+            ]
+        )
 
 
 def read_everything(bootstrap_servers: str, topic: str, partitions: int, ledger: Ledger) -> None:
