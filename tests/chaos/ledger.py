@@ -12,7 +12,7 @@ reader has read everything.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from benchmarks.probe import value_of
@@ -75,19 +75,21 @@ class Ledger:
         """Return the offset beyond all that were read."""
         return len(self._number_at[partition])
 
-    def cut(self, partition: int, end_offset: int, offsets: Sequence[int]) -> int:
-        """Forgive that records are gone from `end_offset` on; return how many of the acknowledged ones are.
+    def cut(self, partition: int, end_offset: int, offsets: Sequence[int]) -> Collection[int]:
+        """Forgive that records are gone from `end_offset` on; return which of the acknowledgements they had.
 
-        `offsets` are those of all acknowledgements so far. The partition goes on at `end_offset`.
+        `offsets` are those of all acknowledgements so far, of which each is named by its place. The partition
+        goes on at `end_offset`.
         """
         del self._number_at[partition][end_offset:]
-        forgiven, offset = self._forgiven[partition], -1
-        before = len(forgiven)
+        gone, offset = set(), -1
         for index, told in enumerate(offsets):
             offset = offset + 1 if told == -1 else told
             if offset >= end_offset:
-                forgiven.add(index)
-        return len(forgiven) - before
+                gone.add(index)
+        gone -= self._forgiven[partition]
+        self._forgiven[partition] |= gone
+        return gone
 
     def verdict(
         self, numbers: Sequence[array[int]], offsets: Sequence[array[int]], produced: Sequence[int]

@@ -27,7 +27,8 @@ DRAIN_S: Final = 1.0
 """How long what clients were sent before the end takes to be noted."""
 TIMEOUT_S: Final = 120.0
 COMMIT_INTERVAL_S: Final = 0.1
-OLDEST_COMMIT_S: Final = 3 * MAX_LAG_MS / 1_000
+OLDEST_S: Final = 3 * MAX_LAG_MS / 1_000
+"""How old, when all ended, records and commits may have been that were not copied yet."""
 BEFORE_S: Final = 3 * MAX_LAG_MS / 1_000
 """How long the cluster runs first, so that there is something in the store, and something that is not."""
 GOES_ON: Final = re.compile(r"(\d+) at offset (\d+) in leader epoch")
@@ -107,10 +108,13 @@ def kill_everything(scene: Scene) -> Struck:
         time.sleep(DRAIN_S)
         ends = _ends(application.directory / "bucket", scene)
         read = {partition: scene.ledger.next_offset(partition) for partition in ends}
-        forgiven = sum(
-            scene.ledger.cut(partition, end, scene.probe.offsets[partition])
+        lost_s = [
+            killed_s - scene.probe.acknowledged_s[partition][index]
             for partition, end in ends.items()
-        )
+            for index in scene.ledger.cut(partition, end, scene.probe.offsets[partition])
+        ]
+        if (oldest_s := max(lost_s, default=0.0)) > OLDEST_S:
+            raise TierError(f"a record is lost that was acknowledged {oldest_s:.1f} s before the end")
         log_bytes = application.log_path.stat().st_size
         application.start_with_empty_disks()
         over_s = time.monotonic()
@@ -124,14 +128,14 @@ def kill_everything(scene: Scene) -> Struck:
         scene.reader.go_on()
         kept_s = committer.committed_s[: found + 1]
         age_s = killed_s - (kept_s[-1] if kept_s else committer.committed_s[0])
-        if age_s > OLDEST_COMMIT_S:
+        if age_s > OLDEST_S:
             raise TierError(f"the group has offset {found}, which is {age_s:.1f} s old")
     producers = len(scene.probe.failed)
     scene.probe.failed.clear()
     description = (
-        f"SIGKILL of everything, all disks gone: {forgiven} acknowledged records lost, beyond ends that were "
-        f"named; reading of {len(beyond)} partitions failed, the group's offset is {age_s:.1f} s old, and "
-        f"the producer had {producers} errors"
+        f"SIGKILL of everything, all disks gone: {len(lost_s)} acknowledged records lost, beyond ends that "
+        f"were named, the oldest {oldest_s:.1f} s old; reading of {len(beyond)} partitions failed, the "
+        f"group's offset is {age_s:.1f} s old, and the producer had {producers} errors"
     )
     return Struck(description, frozenset(range(BROKERS)), True, over_s)
 
@@ -155,7 +159,7 @@ def stop_in_order(scene: Scene) -> Struck:
         for partition, end in ends.items():
             missing = scene.ledger.cut(partition, end, scene.probe.offsets[partition])
             if missing:
-                raise TierError(f"{missing} acknowledged records of partition {partition} are missing")
+                raise TierError(f"{len(missing)} acknowledged records of partition {partition} are missing")
         application.start_with_empty_disks()
         over_s = time.monotonic()
         scene.brokers(TIMEOUT_S)

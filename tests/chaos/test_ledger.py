@@ -62,11 +62,11 @@ def test_ledger_forgives_what_is_gone_beyond_a_cut_and_nothing_below_it() -> Non
     ledger = Ledger(1)
     for offset in range(4):
         ledger.read(0, offset, value_of(0, offset))
-    assert ledger.cut(0, 2, [0, 1, 2, -1]) == 2
+    assert ledger.cut(0, 2, [0, 1, 2, -1]) == {2, 3}
     ledger.read(0, 1, value_of(0, 1))
     ledger.read(0, 2, value_of(0, 4))
     verdict = ledger.verdict([array("q", range(5))], [array("q", [0, 1, 2, -1, 2])], [5])
     assert verdict.is_clean, verdict
-    assert ledger.cut(0, 1, [0, 1, 2, -1, 2]) == 2
+    assert ledger.cut(0, 1, [0, 1, 2, -1, 2]) == {1, 4}
     ledger.read(0, 0, value_of(0, 5))
     assert ledger.verdict([array("q", range(5))], [array("q", [0, 1, 2, -1, 2])], [6]).lost == 1
