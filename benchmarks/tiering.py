@@ -162,6 +162,7 @@ def main() -> int:
     records = int(RECORDS * options.scale)
     with tempfile.TemporaryDirectory(prefix="benchmark-tiering-") as directory:
         store, disks = Path(directory) / "store", Path(directory) / "disks"
+        disks.mkdir()
         settings = {**SETTINGS, "sparklog.remote.uri": store.as_uri(), "log.dirs": str(disks)}
         with sparklog_cluster(settings=settings) as cluster:
             return _measure(cluster, disks, records, options.seconds)
