@@ -33,7 +33,7 @@ from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, CreatableTopic
 
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.node.config import BrokerConfig
@@ -92,7 +92,7 @@ class Driver:
     def __post_init__(self) -> None:
         self.controller = Controller(CLUSTER_ID, self.config, uuid4)
 
-    def take(self, decision: Decision) -> bytes:
+    def take(self, decision: ControllerResult) -> bytes:
         """Return what was decided as a batch, and take it in."""
         batch = self.batch(decision.records)
         self.replay(decision.records)
@@ -120,7 +120,7 @@ class Driver:
             for topic in self.controller.image.topics.by_id.values()
             for number, partition in topic.partitions.items()
         ]
-        return self.take(Decision(list(records), None))
+        return self.take(ControllerResult(list(records), None))
 
     def start(self, broker_id: BrokerId) -> list[bytes]:
         """Let a broker register and be unfenced; return the batches of that."""

@@ -103,7 +103,7 @@ def _cpu_s_per_gb(cluster: ClusterUnderTest, writer: Writer, topic: str, records
 
 
 @contextmanager
-def _written_beside(cluster: ClusterUnderTest, topic: str) -> Iterator[None]:
+def _partial_file(cluster: ClusterUnderTest, topic: str) -> Iterator[None]:
     """Write to a topic all the while, at the same rate whichever it is."""
     ends = threading.Event()
 
@@ -186,7 +186,7 @@ def _measure(cluster: ClusterUnderTest, disks: Path, records: int, seconds: floa
     print("| acknowledgements beside | p50, ms | p99, ms | maximum, ms |\n|---|---:|---:|---:|")
     p99s_ms: dict[str, list[float]] = {LOCAL: [], TIERED: []}
     for topic in (LOCAL, TIERED, TIERED, LOCAL):
-        with _written_beside(cluster, topic):
+        with _partial_file(cluster, topic):
             took_ms = acknowledged_ms(cluster.bootstrap_servers, WRITTEN_TO, seconds)
         p99s_ms[topic].append(_p99_ms(took_ms))
         print(f"| writes to the {topic} topic | {percentiles(took_ms)} |", flush=True)

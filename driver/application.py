@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.driver.cluster import SparkCluster
 from sparklog.driver.controller.bootstrap_sockets import CannotListenError
-from sparklog.driver.controller.first_users import FirstUsersError, read_first_users
-from sparklog.driver.given_configuration import configuration_told
+from sparklog.driver.controller.initial_scram_users import InitialUsersError, read_initial_scram_users
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.running_cluster import RunningCluster, Shape
 from sparklog.driver.spark import open_network, preflight
@@ -24,10 +23,11 @@ from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.interpreter import use_drivers_interpreter
 from sparklog.driver.spark.remote_store import check_remote_store
 from sparklog.driver.spark.slots import broker_slots, is_local_mode
+from sparklog.driver.start_configuration import start_configuration
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.errors import KafkaError
 from sparklog.user.client.config import parse_bootstrap_servers
 
@@ -45,7 +45,7 @@ def start(
     """Start a cluster and return it when every broker is unfenced; see `sparklog.start`."""
     context = preflight.checked_context(spark)
     preflight.check_counts(racks, brokers_per_rack)
-    configuration = configuration_told(config, log_directories)
+    configuration = start_configuration(config, log_directories)
     shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
     try:
         use_drivers_interpreter(spark, context)
@@ -77,7 +77,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
     preflight.check_certificates(broker_config)
     preflight.check_size(context, broker_config)
     check_remote_store(broker_config)
-    first_users = _first_users(broker_config)
+    initial_scram_users = _initial_scram_users(broker_config)
     new_cluster_id = _new_cluster_id()
     temporary_directory = None
     directories = [Path(directory) for directory in broker_config.data_directories]
@@ -109,7 +109,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
                 secret=secret,
                 expected_brokers=brokers,
                 new_cluster_id=new_cluster_id,
-                first_users=first_users,
+                initial_scram_users=initial_scram_users,
             )
         except CannotListenError as error:
             raise StartError(_why_not(error)) from error
@@ -150,7 +150,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
     return cluster
 
 
-def _first_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:
+def _initial_scram_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:
     """Return the users of the configured file.
 
     Raises:
@@ -160,8 +160,8 @@ def _first_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:
     if path is None:
         return []
     try:
-        return read_first_users(Path(path))
-    except (FirstUsersError, OSError) as error:
+        return read_initial_scram_users(Path(path))
+    except (InitialUsersError, OSError) as error:
         raise StartError(f"sparklog.bootstrap.scram.file: {error} (docs/security.md)") from error
 
 

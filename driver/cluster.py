@@ -32,7 +32,7 @@ from sparklog.driver.ui.tab_thread import TabThread
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.session_access import session_access
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage import DirectoryLockedError, LogDirectory
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId
@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 FAILURES_BEFORE_START_ALLOWED = 5
 """A cluster whose jobs failed this often before it was up will not come up."""
 LEAVE_TIMEOUT_S = 20.0
-"""How long brokers may take to flush and exit before Spark kills their tasks."""
+"""Time for brokers to flush and exit before Spark kills their tasks."""
 COPY_POLL_S = 0.2
 COPY_MARGIN_S = 15.0
 """How long the controller may be late with the end of an orderly stop, whose bound it keeps itself."""
 KILL_TIMEOUT_S = 10.0
-"""How long Spark may take for that before the cluster is abandoned."""
+"""Time for Spark to kill the tasks before the cluster is abandoned."""
 
 
 LOCK_POLL_S = 0.05
@@ -113,7 +113,7 @@ class SparkCluster:
         self._racks_running = len(self._racks)
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
         self._tab = TabThread(slots.spark_context, controller, self._racks)
-        self._metrics = SparkMetrics(slots.spark_context, controller.figures, self._restarts)
+        self._metrics = SparkMetrics(slots.spark_context, controller.metrics, self._restarts)
         controller.rack_attempts = self._attempts
 
     @property

@@ -2,10 +2,10 @@
 
 The order of a start: lock the directories; join the metadata quorum, so that a driver can lead it, and load
 the logs meanwhile; once there is a leader, bind the listeners, register their ports, replay the metadata log
-up to that, ask to be unfenced, and answer clients, which waited and never see an empty cluster.
+up to the registration, ask to be unfenced, and answer clients, which never see an empty cluster.
 
 The order of an end: hand leaderships over (controlled shutdown), stop listening, flush and close the logs,
-write the clean-shutdown markers, leave the quorum, give up the locks. A broker that was refused or replaced,
+write the clean-shutdown markers, leave the quorum, release the locks. A broker that was refused or replaced,
 or whose metadata cannot be replayed, has nothing to hand over and does the rest.
 """
 
@@ -31,7 +31,7 @@ from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Re
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.types import BrokerId
 
 __all__ = ["Broker", "BrokerState"]

@@ -17,16 +17,16 @@ from uuid import UUID
 
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.coordinators import Coordinators
-from sparklog.executor.coordinators.transactions.api.asking import NewProducerId, nobody_allocates
+from sparklog.executor.coordinators.transactions.api.producer_requests import NewProducerId, nobody_allocates
 from sparklog.executor.fetching.fetchers import Fetchers
 from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.fetching.tiered_ends import TieredEnds
+from sparklog.executor.log_dir_moves.directory_copying import CopyServices
+from sparklog.executor.log_dir_moves.directory_moves import DirectoryMoves
 from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.logs.log_upkeep import LogUpkeep
 from sparklog.executor.metadata.publisher import MetadataSubscriber
-from sparklog.executor.moving.directory_copying import CopyServices
-from sparklog.executor.moving.directory_moves import DirectoryMoves
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.isr_checks import IsrChecks
 from sparklog.executor.partitions.isr_proposer import IsrProposer
@@ -45,14 +45,14 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.partitions.traffic import BrokerTraffic, TrafficMeters
 from sparklog.executor.verification.add_partitions_sender import AddPartitionsSender
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metrics import remote_log, server
 from sparklog.node.metrics.histogram import SECONDS
 from sparklog.node.metrics.registry import MetricRegistry
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
 
@@ -78,9 +78,13 @@ class ClusterMembership:
     owner_epoch: int | None = None
     """That of this application in the object store of the tier; None without one."""
 
-    def insider(self, config: BrokerConfig) -> Insider:
+    def cluster_credentials(self, config: BrokerConfig) -> ClusterCredentials:
         """Return the settings of connections to other brokers."""
-        return STRANGER if self.secret is None else Insider.to(config.inter_broker_protocol, self.secret)
+        return (
+            NO_CREDENTIALS
+            if self.secret is None
+            else ClusterCredentials.to(config.inter_broker_protocol, self.secret)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +166,7 @@ class Replicas:
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
     ) -> None:
         """Serve the logs in `directories`; `on_directory_failed` is called once with each that fails."""
-        broker_id, insider = membership.broker_id, membership.insider(config)
+        broker_id, cluster_credentials = membership.broker_id, membership.cluster_credentials(config)
         self.metrics = MetricRegistry()
         """The broker's instruments: whoever works on replicas adds its own."""
         self._threads = threads = ThreadPools(config, len(directories))
@@ -170,7 +174,7 @@ class Replicas:
         self.examiners = threads.examiners
         self.delayed = DelayedOperations(asyncio.get_running_loop())
         self.table = table = PartitionTable(config.inter_broker_listener)
-        offsets = LeaderOffsets(broker_id, table, config.replica_socket_timeout_ms, insider)
+        offsets = LeaderOffsets(broker_id, table, config.replica_socket_timeout_ms, cluster_credentials)
         self.reports = DirectoryReports(broker_id, controller.assign_directory)
         self._on_directory_failed = on_directory_failed
         keeping = LogKeeping(
@@ -196,7 +200,7 @@ class Replicas:
             suspicions,
             self.replication_quotas.follower,
             offsets,
-            insider,
+            cluster_credentials,
         )
         self.tier_building: Final = self._fetchers.tier_building
         """Set its `read_tier` before the first image if there is an object store."""
@@ -216,7 +220,7 @@ class Replicas:
             self.lease.obey,
             table,
             controller.new_producer_id,
-            insider,
+            cluster_credentials,
         )
         self.directory_moves = DirectoryMoves(self._copy_services(broker_id))
         self._counts = PartitionCounts()
@@ -233,7 +237,9 @@ class Replicas:
             self.directory_moves,
         ]
         """The listeners of roles, in this order; more may be added before the first image."""
-        self.transaction_verifier = _transaction_verifier(broker_id, table, config, self.metrics, insider)
+        self.transaction_verifier = _transaction_verifier(
+            broker_id, table, config, self.metrics, cluster_credentials
+        )
         """Verifies with coordinators that transactions may begin in partitions led here."""
         traffic = BrokerTraffic()
         host = ReplicaHost(
@@ -287,7 +293,7 @@ class Replicas:
             store=self.store,
             reports=self.reports,
             quota=self.replication_quotas.alter_log_dirs,
-            turns=asyncio.Semaphore(self._threads.copied_at_a_time),
+            semaphore=asyncio.Semaphore(self._threads.copied_at_a_time),
             executor=self._threads.copiers,
             lower_checkpoints=self._upkeep.lower_checkpoints,
             checkpoint=self._upkeep.checkpoint,
@@ -391,7 +397,7 @@ def _transaction_verifier(
     table: PartitionTable,
     config: BrokerConfig,
     metrics: MetricRegistry,
-    insider: Insider,
+    cluster_credentials: ClusterCredentials,
 ) -> TransactionVerifier:
     def endpoint_of(other_id: BrokerId) -> Endpoint | None:
         found = table.endpoint(other_id)
@@ -399,7 +405,7 @@ def _transaction_verifier(
 
     def connections(purpose: str) -> BrokerConnections:
         client_id = f"broker-{broker_id}-{purpose}"
-        return BrokerConnections(client_id, endpoint_of, config.request_timeout_ms, insider)
+        return BrokerConnections(client_id, endpoint_of, config.request_timeout_ms, cluster_credentials)
 
     return TransactionVerifier(
         AddPartitionsSender(

@@ -27,7 +27,7 @@ from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.types import BrokerEpoch, BrokerId
 from tests.broker_process import TELL_STACKS, BrokerProcess
 

@@ -19,7 +19,7 @@ from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.errors import DeposedError
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.metadata_log import MetadataLog
@@ -64,7 +64,7 @@ class ControlledCluster:
     endpoints: Sequence[Endpoint]
     """Of the driver's listeners; brokers connect to the first."""
     wanted_voters: tuple[BrokerId, ...]
-    first_users: Sequence[UserScramCredentialRecord] = ()
+    initial_scram_users: Sequence[UserScramCredentialRecord] = ()
     """The SCRAM credentials of a new cluster."""
 
 
@@ -98,7 +98,7 @@ class ActiveController:
         host: ControllerHost,
     ) -> None:
         cluster_id, config, lead = cluster.cluster_id, cluster.config, won.lead
-        self._first_users = cluster.first_users
+        self._initial_scram_users = cluster.initial_scram_users
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
@@ -168,7 +168,9 @@ class ActiveController:
         if lead.forms_cluster:
             self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
             self.quorum.voters_appended(lead.voters, log.log_end_offset)
-        self.commit_queue.submit(self.controller.bootstrap(self._first_users), lambda _: self._ready())
+        self.commit_queue.submit(
+            self.controller.bootstrap(self._initial_scram_users), lambda _: self._ready()
+        )
         for broker in self._announced.values():
             self._begin_quorum_epoch(broker)
 
@@ -196,7 +198,7 @@ class ActiveController:
     def describe_quorum(self) -> QuorumDescription:
         return describe_quorum(self.quorum, self._log.log_end_offset, monotonic_ms())
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: ControllerResult) -> None:
         """Commit a decision that has no reply."""
         self.commit_queue.submit(decision, lambda _: None)
 

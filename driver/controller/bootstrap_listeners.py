@@ -16,11 +16,17 @@ from sparklog.node.config.listener_security.listener_tls import listener_tls
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.limits.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.node.limits.descriptors import DescriptorBudget
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.sasl.mechanism import ServerMechanism
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.authentication import Authentication
-from sparklog.node.serving.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.node.serving.listener import (
+    ClusterConnections,
+    Listener,
+    ListenerBounds,
+    ListenerIdentity,
+    Service,
+)
 from sparklog.node.serving.request_metrics import RequestMetrics
 from sparklog.node.serving.requests import Api, Features
 from sparklog.protocol.codec.apis import ApiKey
@@ -70,7 +76,7 @@ class BootstrapListeners:
         listeners: list[Listener] = []
         endpoints: list[Endpoint] = []
         own_addresses: set[str] = set()
-        inside = secret.verifications(own_addresses)
+        cluster_mechanisms = secret.verifications(own_addresses)
         try:
             for number, (server, address) in enumerate(
                 zip(config.controller_quorum_bootstrap_servers, addresses, strict=True)
@@ -84,7 +90,7 @@ class BootstrapListeners:
                         Service(
                             apis=apis,
                             features=features,
-                            admission=Admission(authentication_of(name, inside)),
+                            admission=Admission(authentication_of(name, cluster_mechanisms)),
                             metrics=metrics,
                         ),
                         ListenerIdentity(
@@ -95,7 +101,7 @@ class BootstrapListeners:
                         ),
                         ListenerBounds(settings=config.socket_settings(), quotas=quotas),
                         listening=sockets[number] if sockets else None,
-                        inside=InsidePolicy.KEEPS_ROOM,
+                        cluster_connections=ClusterConnections.RESERVED,
                     )
                 except OSError as error:
                     raise CannotListenError(address, error) from error

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.protocol.types import LeaderEpoch, Offset
@@ -29,7 +29,7 @@ class DecisionLog(Protocol):
         """Append the records; return the last one's offset."""
 
 
-class _Waiting(NamedTuple):
+class _Uncommitted(NamedTuple):
     end_offset: Offset
     """The decision is committed when the high watermark reaches it."""
     image: MetadataImage
@@ -57,11 +57,11 @@ class CommitQueue:
         self._on_append = on_append
         self._on_commit = on_commit
         self._on_failure = on_failure
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Uncommitted] = deque()
         self._high_watermark: Offset = 0
         self._closed = False
 
-    def submit_parts(self, decide: Callable[[], Decision], answer: Callable[[Any], None]) -> None:
+    def submit_parts(self, decide: Callable[[], ControllerResult], answer: Callable[[Any], None]) -> None:
         """Append a decision of several parts; other decisions may come between the parts."""
         decision = decide()
         if not decision.is_first_part:
@@ -71,7 +71,7 @@ class CommitQueue:
         if not self._closed:
             self._later(lambda: self.submit_parts(decide, answer))
 
-    def submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
+    def submit(self, decision: ControllerResult, answer: Callable[[Any], None]) -> None:
         """Append a decision; call `answer` with its reply when it is committed.
 
         A decision without records is answered when everything that it may rest on is committed.
@@ -90,7 +90,7 @@ class CommitQueue:
         if end_offset <= self._high_watermark:
             answer(decision.reply)
             return
-        self._waiting.append(_Waiting(end_offset, self._controller.image, decision.reply, answer))
+        self._waiting.append(_Uncommitted(end_offset, self._controller.image, decision.reply, answer))
 
     def high_watermark_moved(self, high_watermark: Offset) -> None:
         """Answer the decisions that end at or below the new high watermark."""

@@ -18,7 +18,7 @@ from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import MetricRegistry, Sample
 from sparklog.node.serving.listener import Listener
 from sparklog.node.serving.request_metrics import RequestMetrics
-from sparklog.node.telemetry.process_figures import ProcessFigures
+from sparklog.node.telemetry.process_metrics import ProcessMetrics
 from sparklog.protocol.types import Offset
 
 INTERVAL_MS: Final = 1_000
@@ -46,7 +46,7 @@ class ControllerMetrics:
         """Whether a failed reading was logged."""
         self._registry.add_source(self.requests.samples)
         self._registry.add_source(self._samples)
-        self._registry.add_source(ProcessFigures(descriptors).samples)
+        self._registry.add_source(ProcessMetrics(descriptors).samples)
         started_at_ms = wall_clock_ms()
         self._registry.gauge(server.START_TIME, lambda: started_at_ms)
 

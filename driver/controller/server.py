@@ -46,11 +46,11 @@ from sparklog.driver.controller.remote.broker_requests import BrokerRequests
 from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
 from sparklog.driver.controller.remote.stopping import Stopping
-from sparklog.driver.controller.running import Running, listener_table
+from sparklog.driver.controller.started_controller import StartedController, listener_table
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import ClientMetrics
 from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
-from sparklog.node.calling.insider import Insider
+from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
 from sparklog.node.config.listener_security.listener_sasl import listener_authentication
@@ -61,7 +61,7 @@ from sparklog.node.metadata.features import advertised_features, finalized_featu
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.sasl.scram import ScramCredential
 from sparklog.node.serving.requests import Features
 from sparklog.protocol.types import BrokerId, Offset, or_minus_one
@@ -89,18 +89,18 @@ class ControllerServer:
         secret: ApplicationSecret,
         expected_brokers: Sequence[ExpectedBroker],
         new_cluster_id: str,
-        first_users: Sequence[UserScramCredentialRecord] = (),
+        initial_scram_users: Sequence[UserScramCredentialRecord] = (),
         sockets: Sequence[socket.socket] = (),
         brokers_run: bool = False,
     ) -> None:
         """Serve the cluster to which the brokers' directories belong, or a new one if they belong to none.
 
         `directory` must be empty; nothing in it outlives the controller's use. The `secret` authenticates
-        brokers. A new cluster gets the id `new_cluster_id` and the `first_users`. `sockets` listen at the
-        configuration's bootstrap servers already, if there are any. `brokers_run`: this application has
+        brokers. A new cluster gets the id `new_cluster_id` and the `initial_scram_users`. `sockets` listen at
+        the configuration's bootstrap servers already, if there are any. `brokers_run`: this application has
         had a controller before, and its brokers need not register again.
         """
-        self._first_users = first_users
+        self._initial_scram_users = initial_scram_users
         self._sockets = sockets
         self._brokers_run = brokers_run
         self._inherited: Offset = 0
@@ -121,7 +121,7 @@ class ControllerServer:
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
         self._brokers = [UsableBroker(each.node_id, each.rack, False) for each in expected_brokers]
         self._tier: ControllerTier | None = None
-        self._insider: Insider | None = None
+        self._cluster_credentials: ClusterCredentials | None = None
         self._stopping: Stopping | None = None
         self._is_copied = False
         self._wanted_voters = first_voters(expected_brokers)
@@ -132,13 +132,13 @@ class ControllerServer:
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
-        self._running: Running | None = None
+        self._started_controller: StartedController | None = None
         self._subscribers: tuple[CommitSubscriber, ...] = ()
 
     @property
-    def insider(self) -> Insider:
+    def cluster_credentials(self) -> ClusterCredentials:
         """The credentials of this process for the first listener and the brokers in its responses."""
-        return Insider.to(self._config.controller_protocol, self.secret)
+        return ClusterCredentials.to(self._config.controller_protocol, self.secret)
 
     def start(self) -> None:
         """Begin a metadata log and listen; return when brokers can announce themselves.
@@ -180,12 +180,12 @@ class ControllerServer:
     @property
     def missing(self) -> str | None:
         """The brokers or voters that the controller waits for, as a sentence; None while none is missing."""
-        running, tier = self._running, self._tier
-        if running is None:
+        started, tier = self._started_controller, self._tier
+        if started is None:
             return None
         if self._awaits_store and tier is not None and tier.missing is not None:
             return tier.missing
-        active_controller = running.active_controller
+        active_controller = started.active_controller
         return self._candidate.missing() if active_controller is None else active_controller.missing
 
     @property
@@ -206,19 +206,19 @@ class ControllerServer:
 
     def serves_with(self, broker_count: int) -> bool:
         """Whether `broker_count` brokers or more are live and know each other, and clients are served."""
-        running = self._running
+        started = self._started_controller
         unfenced = _unfenced(self._image, self._inherited)
         return (
             len(unfenced) >= broker_count
-            and running is not None
-            and running.serves_clients.is_set()
+            and started is not None
+            and started.serves_clients.is_set()
             and self.know_each_other(unfenced)
         )
 
     def know_each_other(self, broker_ids: Collection[BrokerId]) -> bool:
         """Whether these brokers are unfenced, and each one's metadata has all of them."""
-        running = self._running
-        active_controller = None if running is None else running.active_controller
+        started = self._started_controller
+        active_controller = None if started is None else started.active_controller
         return active_controller is not None and self._live_brokers.know_each_other(
             broker_ids, active_controller.fetches.known_offsets
         )
@@ -245,10 +245,12 @@ class ControllerServer:
         return self._is_copied
 
     def _begin_stopping(self, active: ActiveController, timeout_ms: int) -> None:
-        if self._tier is None or self._insider is None:
+        if self._tier is None or self._cluster_credentials is None:
             self._is_copied = True
         elif self._stopping is None:
-            requests = BrokerRequests(self._insider, self._config.controller_quorum_request_timeout_ms)
+            requests = BrokerRequests(
+                self._cluster_credentials, self._config.controller_quorum_request_timeout_ms
+            )
             look = ClusterLook(requests, self._config)
             self._stopping = Stopping(active, self._tier, look, timeout_ms, self._copied)
 
@@ -273,8 +275,8 @@ class ControllerServer:
 
         None if this driver does not lead, or the loop does not come to it within `timeout_s`.
         """
-        running = self._running
-        if running is None or running.active_controller is None:
+        started = self._started_controller
+        if started is None or started.active_controller is None:
             return None
         answer: Future[Answer] = Future()
         self._call(lambda active: answer.set_result(question(active)))
@@ -287,25 +289,25 @@ class ControllerServer:
         """Close listener and log, end the thread. Safe to call twice, and before `start` or amid it."""
         if self._thread.is_alive():
             self._started.wait()
-        running = self._running
-        if running is not None:
+        started = self._started_controller
+        if started is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
-                running.loop.call_soon_threadsafe(running.stop_requested.set)
+                started.loop.call_soon_threadsafe(started.stop_requested.set)
         if self._thread.is_alive():
             self._thread.join()
 
     def _call(self, action: Callable[[ActiveController], None]) -> None:
         """Call `action` on the loop if this driver leads."""
-        running = self._running
-        if running is None:
+        started = self._started_controller
+        if started is None:
             return
 
         def act() -> None:
-            if running.active_controller is not None:
-                action(running.active_controller)
+            if started.active_controller is not None:
+                action(started.active_controller)
 
         with contextlib.suppress(RuntimeError):  # the loop has ended already
-            running.loop.call_soon_threadsafe(act)
+            started.loop.call_soon_threadsafe(act)
 
     def _run_thread(self) -> None:
         try:
@@ -313,17 +315,19 @@ class ControllerServer:
         except BaseException as error:  # of a thread: its waiting callers must see it
             self.fail(error)
         finally:
-            self._running = None
+            self._started_controller = None
             self._started.set()
 
     async def _run(self) -> None:
         descriptors = DescriptorBudget.of_process()
         metrics = ControllerMetrics(descriptors, self.broker_metrics)
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
-        insider = await asyncio.to_thread(Insider.to, self._config.inter_broker_protocol, self.secret)
-        self._insider = insider
-        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms, insider)
-        running = Running(
+        cluster_credentials = await asyncio.to_thread(
+            ClusterCredentials.to, self._config.inter_broker_protocol, self.secret
+        )
+        self._cluster_credentials = cluster_credentials
+        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms, cluster_credentials)
+        started = StartedController(
             asyncio.get_running_loop(),
             asyncio.Event(),
             Candidacy(self._candidate, log, channels, monotonic_ms, partial(self._begin_at_stored, log)),
@@ -332,25 +336,25 @@ class ControllerServer:
             listeners = await BootstrapListeners.start(
                 self._addresses,
                 self._config,
-                listener_table(running, self._config),
+                listener_table(started, self._config),
                 self.secret,
-                lambda name, inside: listener_authentication(
-                    self._config, name, inside, self._credential_of, running.serves_clients
+                lambda name, cluster_mechanisms: listener_authentication(
+                    self._config, name, cluster_mechanisms, self._credential_of, started.serves_clients
                 ),
                 self._features,
                 descriptors,
                 metrics.requests,
                 self._sockets,
             )
-            metrics.watch(listeners.listeners, lambda: running.active_controller)
+            metrics.watch(listeners.listeners, lambda: started.active_controller)
             self._intake.start()
             self._addresses = [HostPort(each.host, each.port) for each in listeners.endpoints]
             logger.info("The controller listens on %s and waits for brokers", self.bootstrap_servers)
-            self._running = running
+            self._started_controller = started
             self._started.set()
             try:
                 self._tier = ControllerTier.open(self._config, self._application, self.bootstrap_servers)
-                await self._lead(running, log, channels, listeners.endpoints, metrics)
+                await self._lead(started, log, channels, listeners.endpoints, metrics)
             except Exception as error:
                 self.fail(error)
             finally:
@@ -366,15 +370,15 @@ class ControllerServer:
 
     async def _lead(
         self,
-        running: Running,
+        started: StartedController,
         log: MetadataLog,
         channels: BrokerChannels,
         endpoints: Sequence[Endpoint],
         metrics: ControllerMetrics,
     ) -> None:
         """Win the election and serve, until stopped or failed."""
-        won = asyncio.ensure_future(self._won(running))
-        stopped = asyncio.ensure_future(running.stop_requested.wait())
+        won = asyncio.ensure_future(self._won(started))
+        stopped = asyncio.ensure_future(started.stop_requested.wait())
         try:
             await asyncio.wait([won, stopped], return_when=asyncio.FIRST_COMPLETED)
             if not won.done():
@@ -382,13 +386,13 @@ class ControllerServer:
             lead = won.result()
             image = await asyncio.to_thread(log.image)
             assert self._candidate.cluster_id is not None, "known before the first request for a vote"
-            active_controller = running.active_controller = ActiveController(
+            active_controller = started.active_controller = ActiveController(
                 ControlledCluster(
                     self._candidate.cluster_id,
                     self._config,
                     endpoints,
                     self._wanted_voters,
-                    self._first_users,
+                    self._initial_scram_users,
                 ),
                 log,
                 WonElection(lead=lead, announced=self._candidate.announced_brokers, image=image),
@@ -400,13 +404,13 @@ class ControllerServer:
             if self._tier is not None:
                 self._tier.leads(self._candidate.cluster_id)
             self._cluster_id = self._candidate.cluster_id
-            running.handlers = active_controller.handlers
+            started.handlers = active_controller.handlers
             self._inherited = 0 if self._brokers_run else image.end_offset
             startup_grace = StartupGrace(self._expected_brokers, self._inherited, monotonic_ms())
             try:
-                await self._tick_until_stopped(running, active_controller, startup_grace, metrics)
+                await self._tick_until_stopped(started, active_controller, startup_grace, metrics)
             finally:
-                running.handlers = {}
+                started.handlers = {}
                 if self._stopping is not None:
                     await self._stopping.close()
                 await active_controller.end()
@@ -415,10 +419,10 @@ class ControllerServer:
             won.cancel()
             await asyncio.gather(won, stopped, return_exceptions=True)
 
-    async def _won(self, running: Running) -> BecomeLeader:
+    async def _won(self, started: StartedController) -> BecomeLeader:
         if self._awaits_store and self._tier is not None:
-            running.candidacy.store_read(await self._tier.take())
-        return await running.candidacy.won()
+            started.candidacy.store_read(await self._tier.take())
+        return await started.candidacy.won()
 
     async def _begin_at_stored(self, log: MetadataLog) -> None:
         assert self._tier is not None, "it has a snapshot"
@@ -426,30 +430,30 @@ class ControllerServer:
 
     async def _tick_until_stopped(
         self,
-        running: Running,
+        started: StartedController,
         active_controller: ActiveController,
         startup_grace: StartupGrace,
         metrics: ControllerMetrics,
     ) -> None:
         late_s = 0.0
-        while not running.stop_requested.is_set() and self._failure is None:
+        while not started.stop_requested.is_set() and self._failure is None:
             active_controller.tick()
             metrics.tick(late_s)
             due_s = time.monotonic() + TICK_MS / 1000
-            self._serve_clients_when_due(running, active_controller, startup_grace)
+            self._serve_clients_when_due(started, active_controller, startup_grace)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
-                    await running.stop_requested.wait()
+                    await started.stop_requested.wait()
             late_s = max(0.0, time.monotonic() - due_s)
 
     def _serve_clients_when_due(
-        self, running: Running, active_controller: ActiveController, startup_grace: StartupGrace
+        self, started: StartedController, active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
-        if running.serves_clients.is_set() or startup_grace.lasts(
+        if started.serves_clients.is_set() or startup_grace.lasts(
             self._image, active_controller.fetches.known_offsets, monotonic_ms()
         ):
             return
-        running.serves_clients.set()
+        started.serves_clients.set()
 
     def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
         """Pass the newest committed image to subscribers."""
@@ -481,8 +485,8 @@ class ControllerServer:
         logger.critical("The controller ends: %s", error)
         with self._lock:
             self._failure = self._failure or error
-        if self._running is not None:
-            self._running.stop_requested.set()
+        if self._started_controller is not None:
+            self._started_controller.stop_requested.set()
 
 
 def _unfenced(image: MetadataImage, since: Offset) -> list[BrokerId]:

@@ -15,11 +15,11 @@ from sparklog.node.metrics.names import MetricName
 from sparklog.protocol.types import TimestampMs
 
 MAX_INSTANCES: Final = 500
-MAX_FIGURES_EACH: Final = 500
+MAX_SAMPLES_EACH: Final = 500
 EXPIRY_MS: Final = 5 * 60_000
 
 
-class ClientSample(NamedTuple):
+class ReceivedClientMetrics(NamedTuple):
     client_id: str | None
     received_at_ms: TimestampMs
     values: Mapping[MetricName, float]
@@ -28,24 +28,24 @@ class ClientSample(NamedTuple):
 class ClientMetrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._samples: OrderedDict[UUID, ClientSample] = OrderedDict()
+        self._latest: OrderedDict[UUID, ReceivedClientMetrics] = OrderedDict()
 
-    def latest(self) -> Mapping[UUID, ClientSample]:
+    def latest(self) -> Mapping[UUID, ReceivedClientMetrics]:
         """Return the newest metrics by client instance id; the mapping is never changed."""
         with self._lock:
-            return MappingProxyType(dict(self._samples))
+            return MappingProxyType(dict(self._latest))
 
-    def received(self, client_instance_id: UUID, sample: ClientSample) -> None:
+    def received(self, client_instance_id: UUID, metrics: ReceivedClientMetrics) -> None:
         with self._lock:
-            self._samples[client_instance_id] = sample
-            self._samples.move_to_end(client_instance_id)
-            oldest_ms = sample.received_at_ms - EXPIRY_MS
-            while len(self._samples) > MAX_INSTANCES or (
-                next(iter(self._samples.values())).received_at_ms < oldest_ms
+            self._latest[client_instance_id] = metrics
+            self._latest.move_to_end(client_instance_id)
+            oldest_ms = metrics.received_at_ms - EXPIRY_MS
+            while len(self._latest) > MAX_INSTANCES or (
+                next(iter(self._latest.values())).received_at_ms < oldest_ms
             ):
-                self._samples.popitem(last=False)
+                self._latest.popitem(last=False)
 
     def ended(self, client_instance_id: UUID) -> None:
         """Forget an instance that has announced its last push."""
         with self._lock:
-            self._samples.pop(client_instance_id, None)
+            self._latest.pop(client_instance_id, None)

@@ -150,10 +150,10 @@ def _made_line(node: str, name: MetricName) -> _Line | None:
             labels["quantile"] = f"{_SHARES[name.attribute]:g}"
     elif name.attribute != metric.of().attribute:
         return None
-    told = ",".join(
+    listed = ",".join(
         f'{_NOT_IN_A_NAME.sub("_", key.lower())}="{_escaped(value)}"' for key, value in labels.items()
     )
-    return _Line(metric, f"{family}{{{told}}} ", is_mean)
+    return _Line(metric, f"{family}{{{listed}}} ", is_mean)
 
 
 def _with_value(line: _Line, received: ReceivedMetrics, name: MetricName, value: float) -> str:

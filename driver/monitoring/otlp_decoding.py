@@ -18,7 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from sparklog.node.metrics.catalogue import metric_of
 from sparklog.node.metrics.histogram import Summary
 from sparklog.node.metrics.names import COUNT, MEAN, VALUE, Kind, MetricName
-from sparklog.node.metrics.registry import Sample, figures
+from sparklog.node.metrics.registry import Sample, values_of_samples
 
 _TYPE: Final = ":type="
 CLIENT_GROUP: Final = "client"
@@ -29,16 +29,16 @@ MAX_TEXT_CHARACTERS: Final = 64 << 10
 """The longest sum of the names and tags of one client's metrics."""
 
 
-def node_figures(metrics: bytes) -> dict[MetricName, float]:
+def decode_node_metrics(metrics: bytes) -> dict[MetricName, float]:
     """Return the metrics that a node has sent; unknown ones are left out.
 
     Raises:
         google.protobuf.message.DecodeError: it is no OTLP.
     """
-    return figures(_node_samples(MetricsData.FromString(metrics)))
+    return values_of_samples(_node_samples(MetricsData.FromString(metrics)))
 
 
-def client_figures(metrics: bytes, limit: int) -> dict[MetricName, float]:
+def decode_client_metrics(metrics: bytes, limit: int) -> dict[MetricName, float]:
     """Return the metrics that a client has sent, at most `limit`, and no more text than MAX_TEXT_CHARACTERS.
 
     Raises:

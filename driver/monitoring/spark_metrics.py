@@ -23,7 +23,7 @@ PROMETHEUS_PATH: Final = "/log/metrics"
 """Of Spark's UI."""
 REFRESH_S: Final = 1.0
 STOP_WITHIN_S: Final = 2.0
-_CLASS: Final = "sparklog.node.metrics.ClusterFigures"
+_CLASS: Final = "sparklog.node.metrics.ClusterMetrics"
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class SparkMetrics:
         write: Callable[[Mapping[BrokerId, int]], tuple[str, str] | None],
         restarts: Callable[[], Mapping[BrokerId, int]],
     ) -> None:
-        """Export the results of `write`: lines for Spark's sinks, and those for Prometheus (`FiguresWriter`).
+        """Export the results of `write`: lines for Spark's sinks, and those for Prometheus (`MetricsWriter`).
 
         `restarts` returns the number of each broker's restarts.
         """
@@ -59,19 +59,19 @@ class SparkMetrics:
 
     def _run(self) -> None:
         try:
-            figures = self._attached()
+            exported = self._attached()
             try:
-                self._put_until_stopped(figures)
+                self._put_until_stopped(exported)
             finally:
                 with contextlib.suppress(*JVM_GONE):
-                    figures.detach()
+                    exported.detach()
         except CompilationError as error:
             logger.warning("Spark's metrics system lacks the cluster's metrics: %s", error)
         except (*JVM_GONE, NoPlaceError) as error:  # the application ends, or its JVM is gone
             if not self._stopping.is_set():
                 logger.info("Spark's metrics system gets no more metrics of the cluster: %s", error)
 
-    def _put_until_stopped(self, figures: Any) -> None:
+    def _put_until_stopped(self, exported: Any) -> None:
         """Put the newest metrics once a second; a failure costs one second's.
 
         Raises:
@@ -80,7 +80,7 @@ class SparkMetrics:
         failed = False
         while not self._stopping.wait(REFRESH_S):
             try:
-                answered(lambda: self._put(figures))
+                answered(lambda: self._put(exported))
             except Exception as error:
                 if self._stopping.is_set() or is_end_of(self._context, error):
                     raise
@@ -89,20 +89,20 @@ class SparkMetrics:
                 logger.log(level, "Spark's metrics system has outdated cluster metrics", exc_info=error)
 
     def _attached(self) -> Any:
-        source = files(java).joinpath("ClusterFigures.java").read_text()
+        source = files(java).joinpath("ClusterMetrics.java").read_text()
         java_context: Any = self._context._jsc
         if java_context is None:
             raise NoPlaceError("the application has ended")
         user_interface = java_context.sc().ui()
-        figures = instance_of(
+        exported = instance_of(
             self._context,
             compiled(self._context, _CLASS, source),
             None if user_interface.isEmpty() else user_interface.get(),
         )
-        figures.attach()
-        return figures
+        exported.attach()
+        return exported
 
-    def _put(self, figures: Any) -> None:
+    def _put(self, exported: Any) -> None:
         written = self._write(self._restarts())
         if written is not None:
-            figures.put(*written)
+            exported.put(*written)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
-from sparklog.driver.monitoring.client_metrics import MAX_FIGURES_EACH, ClientMetrics, ClientSample
+from sparklog.driver.monitoring.client_metrics import MAX_SAMPLES_EACH, ClientMetrics, ReceivedClientMetrics
 from sparklog.protocol.records.codecs import Codec, decompress
 from sparklog.protocol.types import BrokerId, TimestampMs
 
@@ -120,15 +120,15 @@ class TelemetryIntake:
 
     def _read(self, push: Push) -> None:
         # Loads protobuf: not before the first push, and not on the controller's loop.
-        from sparklog.driver.monitoring.otlp_decoding import client_figures, node_figures
+        from sparklog.driver.monitoring.otlp_decoding import decode_client_metrics, decode_node_metrics
 
         limit = MAX_EXPANDED_BYTES_OF_CLIENTS if push.node_id is None else MAX_EXPANDED_BYTES
         metrics = bytes(decompress(Codec(push.compression_type), push.metrics, limit))
         if push.node_id is not None:
-            self._brokers.received(push.node_id, node_figures(metrics), push.received_at_ms)
+            self._brokers.received(push.node_id, decode_node_metrics(metrics), push.received_at_ms)
         elif push.is_terminating:
             self._clients.ended(push.client_instance_id)
         else:
-            values = client_figures(metrics, MAX_FIGURES_EACH)
-            sample = ClientSample(push.client_id, push.received_at_ms, values)
-            self._clients.received(push.client_instance_id, sample)
+            values = decode_client_metrics(metrics, MAX_SAMPLES_EACH)
+            received = ReceivedClientMetrics(push.client_id, push.received_at_ms, values)
+            self._clients.received(push.client_instance_id, received)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.driver.monitoring.figures import FiguresWriter
+from sparklog.driver.monitoring.metrics_writer import MetricsWriter
 from sparklog.driver.process.codec import decoded
 from sparklog.driver.process.errors import failed_by
 from sparklog.driver.process.frames import receive_frame, timeval
@@ -35,25 +35,25 @@ from sparklog.driver.process.machine.supervision import (
 )
 from sparklog.driver.process.messages import (
     FROM_DRIVER,
-    AskFigures,
+    AskMetrics,
     AskPage,
     AskTab,
     BeginTab,
     ControllerState,
-    Figures,
-    FiguresMade,
     FromChild,
     FromDriver,
+    MetricsMade,
     NotMade,
     PageMade,
     StartController,
     TabMade,
+    WrittenMetrics,
 )
 from sparklog.driver.process.outgoing import LogRelay, Outgoing
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.framing import decode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 
 if TYPE_CHECKING:
     from sparklog.driver.ui.tab_pages import TabMaker
@@ -101,11 +101,11 @@ class _Child:
         self._outgoing = outgoing
         self._server: ControllerServer | None = None
         self._make_tab: Callable[[], TabMaker] | None = None
-        self._figures: FiguresWriter | None = None
+        self._metrics_writer: MetricsWriter | None = None
         self._broker_count = 0
         # Each has a thread of its own: a page may wait for brokers, and the metrics are needed every second.
         self._tab_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab")
-        self._figures_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog figures")
+        self._metrics_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog metrics")
 
     def run(self) -> int:
         """Serve until the driver stops the controller or ends; return the process's status."""
@@ -142,7 +142,7 @@ class _Child:
     def _start(self, start: StartController, sockets: list[socket.socket]) -> bool:
         logging.getLogger().setLevel(start.log_level)
         config = BrokerConfig.from_mapping(start.configuration)
-        users = [decode_record(record) for record in start.first_users]
+        users = [decode_record(record) for record in start.initial_scram_users]
         self._broker_count = len(start.expected_brokers)
         server = ControllerServer(
             config,
@@ -150,7 +150,7 @@ class _Child:
             secret=ApplicationSecret(start.secret),
             expected_brokers=[ExpectedBroker(*each) for each in start.expected_brokers],
             new_cluster_id=start.new_cluster_id,
-            first_users=[user for user in users if isinstance(user, UserScramCredentialRecord)],
+            initial_scram_users=[user for user in users if isinstance(user, UserScramCredentialRecord)],
             sockets=sockets,
             brokers_run=start.brokers_run,
         )
@@ -161,17 +161,17 @@ class _Child:
             return False
         self._server = server
         self._make_tab = cache(partial(_tab_of, config, server))
-        self._figures = FiguresWriter(server.broker_metrics, CONTROLLER_ID)
+        self._metrics_writer = MetricsWriter(server.broker_metrics, CONTROLLER_ID)
         threading.Thread(target=self._tell_state, args=(server,), name="sparklog state", daemon=True).start()
         return True
 
     def _tell_state(self, server: ControllerServer) -> None:
         """Send the state after every change; end the process when the controller has failed."""
-        told: ControllerState | None = None
+        sent: ControllerState | None = None
         while (failure := server.failure) is None:
             state = _state_of(server, self._broker_count)
-            if state != told:
-                told = state
+            if state != sent:
+                sent = state
                 self._outgoing.send(state)
             time.sleep(QUIET_STATE_POLL_S if state.serves else STATE_POLL_S)
         server.stop()
@@ -180,8 +180,10 @@ class _Child:
         os._exit(1)
 
     def _received(self, message: FromDriver) -> None:
-        server, tab, figures = self._server, self._make_tab, self._figures
-        assert server is not None and tab is not None and figures is not None, "StartController comes first"
+        server, tab, metrics_writer = self._server, self._make_tab, self._metrics_writer
+        assert server is not None and tab is not None and metrics_writer is not None, (
+            "StartController comes first"
+        )
         match message:
             case ShutDownBroker(broker_id, reason):
                 server.shut_down_broker(broker_id, reason)
@@ -197,9 +199,11 @@ class _Child:
                 self._answer(self._tab_worker, number, lambda: TabMade(number, tab().made_tab(observed)))
             case AskPage(number, key):
                 self._answer(self._tab_worker, number, lambda: PageMade(number, tab().made_page(key)))
-            case AskFigures(number, restarts):
-                written = partial(figures.write, dict(restarts))
-                self._answer(self._figures_worker, number, lambda: FiguresMade(number, Figures(*written())))
+            case AskMetrics(number, restarts):
+                written = partial(metrics_writer.write, dict(restarts))
+                self._answer(
+                    self._metrics_worker, number, lambda: MetricsMade(number, WrittenMetrics(*written()))
+                )
 
     def _answer(self, worker: ThreadPoolExecutor, number: int, make: Callable[[], FromChild]) -> None:
         def answer() -> None:

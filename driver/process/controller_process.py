@@ -37,16 +37,16 @@ from sparklog.driver.process.machine.supervision import (
     Tell,
 )
 from sparklog.driver.process.messages import (
-    AskFigures,
+    AskMetrics,
     AskPage,
     AskTab,
     BeginTab,
     ControllerState,
     Failed,
-    FiguresMade,
     FromChild,
     FromDriver,
     LogLine,
+    MetricsMade,
     PageMade,
     StartController,
     TabMade,
@@ -57,7 +57,7 @@ from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
 from sparklog.node.metadata.framing import encode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId
 
@@ -117,7 +117,7 @@ class ControllerProcess:
         secret: ApplicationSecret,
         expected_brokers: Sequence[tuple[BrokerId, str]],
         new_cluster_id: str,
-        first_users: Sequence[UserScramCredentialRecord] = (),
+        initial_scram_users: Sequence[UserScramCredentialRecord] = (),
     ) -> None:
         """Listen, and serve the cluster of the brokers' directories, or a new one.
 
@@ -134,7 +134,7 @@ class ControllerProcess:
             secret=secret.tls_seed.hex(),
             expected_brokers=tuple((node_id, rack) for node_id, rack in expected_brokers),
             new_cluster_id=new_cluster_id,
-            first_users=tuple(map(encode_record, first_users)),
+            initial_scram_users=tuple(map(encode_record, initial_scram_users)),
             brokers_run=False,
             log_level=min(logging.INFO, *levels),
         )
@@ -286,12 +286,12 @@ class ControllerProcess:
         answer = self._answer(lambda number: AskPage(number, key))
         return answer.page if isinstance(answer, PageMade) else None
 
-    def figures(self, restarts: Mapping[BrokerId, int]) -> tuple[str, str] | None:
+    def metrics(self, restarts: Mapping[BrokerId, int]) -> tuple[str, str] | None:
         """Return all nodes' metrics, for Spark's sinks and for Prometheus, None if there are none in time."""
-        answer = self._answer(lambda number: AskFigures(number, tuple(restarts.items())))
-        if not isinstance(answer, FiguresMade):
+        answer = self._answer(lambda number: AskMetrics(number, tuple(restarts.items())))
+        if not isinstance(answer, MetricsMade):
             return None
-        return answer.figures.for_sinks, answer.figures.for_prometheus
+        return answer.metrics.for_sinks, answer.metrics.for_prometheus
 
     def stop(self) -> None:
         """End the controller and its process; the ports are free then."""

@@ -30,7 +30,7 @@ class StartController:
     expected_brokers: tuple[tuple[int, str], ...]
     """Each broker's id and rack."""
     new_cluster_id: str
-    first_users: tuple[bytes, ...] = field(repr=False)
+    initial_scram_users: tuple[bytes, ...] = field(repr=False)
     """Encoded metadata records."""
     brokers_run: bool
     """Whether brokers of this application have had a controller before."""
@@ -55,7 +55,7 @@ class AskPage:
 
 
 @dataclass(frozen=True, slots=True)
-class AskFigures:
+class AskMetrics:
     number: int
     restarts: tuple[tuple[int, int], ...]
     """The number of restarts of each broker."""
@@ -71,7 +71,7 @@ FromDriver: TypeAlias = (
     | BeginTab
     | AskTab
     | AskPage
-    | AskFigures
+    | AskMetrics
 )
 
 
@@ -127,15 +127,15 @@ class PageMade:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class WrittenMetrics:
     for_sinks: str
     for_prometheus: str
 
 
 @dataclass(frozen=True, slots=True)
-class FiguresMade:
+class MetricsMade:
     number: int
-    figures: Figures
+    metrics: WrittenMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class NotMade:
     number: int
 
 
-FromChild: TypeAlias = ControllerState | Failed | LogLine | TabMade | PageMade | FiguresMade | NotMade
+FromChild: TypeAlias = ControllerState | Failed | LogLine | TabMade | PageMade | MetricsMade | NotMade
 
 FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {
     kind.__name__: kind
@@ -159,10 +159,10 @@ FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {
         BeginTab,
         AskTab,
         AskPage,
-        AskFigures,
+        AskMetrics,
     )
 }
 FROM_CHILD: Final[Mapping[str, type[FromChild]]] = {
     kind.__name__: kind
-    for kind in (ControllerState, Failed, LogLine, TabMade, PageMade, FiguresMade, NotMade)
+    for kind in (ControllerState, Failed, LogLine, TabMade, PageMade, MetricsMade, NotMade)
 }

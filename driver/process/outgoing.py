@@ -117,9 +117,9 @@ class LogRelay(logging.Handler):
 
 
 def _line(record: logging.LogRecord) -> LogLine:
-    told = None
+    trace = None
     if record.exc_info and record.exc_info[1] is not None:
-        told = "".join(traceback.format_exception(record.exc_info[1]))
+        trace = "".join(traceback.format_exception(record.exc_info[1]))
     return LogLine(
         name=record.name,
         level=record.levelno,
@@ -128,5 +128,5 @@ def _line(record: logging.LogRecord) -> LogLine:
         thread=record.threadName or "",
         path=record.pathname,
         line=record.lineno,
-        traceback=told,
+        traceback=trace,
     )

@@ -35,7 +35,7 @@ class ContextGuard:
             vars(self._context).pop(name, None)
 
     def _cancel_all_jobs(self) -> None:
-        _beside_a_call(self._jobs.cancel_all_others)
+        _in_another_thread(self._jobs.cancel_all_others)
 
     def _stop(self) -> None:
         try:
@@ -45,11 +45,11 @@ class ContextGuard:
             self._context.stop()
 
 
-def _beside_a_call(action: Callable[[], None]) -> None:
+def _in_another_thread(action: Callable[[], None]) -> None:
     """Run an action in a thread of its own, and wait for it.
 
     A signal may interrupt a call to the JVM, whose answer this thread's connection waits for: PySpark's own
     `cancelAllJobs` then fails, and cancels nothing.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="sparklog cancels") as beside:
-        beside.submit(action).result()
+    with ThreadPoolExecutor(1, thread_name_prefix="sparklog cancels") as executor:
+        executor.submit(action).result()

@@ -24,7 +24,7 @@ from sparklog.driver.spark.placement import tasks_on
 from sparklog.driver.spark.preflight import SLOT_WAIT_S
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment, StartError
-from sparklog.node.storage.directory.directories_found import look_for_directories
+from sparklog.node.storage.directory.directory_search import look_for_directories
 from sparklog.protocol.types import BrokerId
 
 CALL_SITE: Final = "Kafka brokers' directories"

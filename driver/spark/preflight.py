@@ -28,7 +28,7 @@ from sparklog.hosting import (
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.listener_security.listener_tls import listener_tls
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage.private_directories import (
     OthersDirectoryError,
     make_own_directory,
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 SLOT_WAIT_S = 30.0
 """How long executors may take to register and tasks to end; Spark's own wait has the same default."""
 _OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
-_TOLD_BESIDE_BYTES = 32 << 10
+_OTHER_PARTS_BYTES = 32 << 10
 """The size of the other parts of the assignments of a rack's brokers, at most."""
 _NOT_CORES = "(slots, not cores: a broker that waits takes no core)"
 
@@ -186,7 +186,7 @@ def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:
     """
     java_virtual_machine: Any = spark_context._jvm
     limit_bytes = (
-        java_virtual_machine.PythonUtils.getBroadcastThreshold(spark_context._jsc) - _TOLD_BESIDE_BYTES
+        java_virtual_machine.PythonUtils.getBroadcastThreshold(spark_context._jsc) - _OTHER_PARTS_BYTES
     )
     size_bytes = sum(len(text.encode()) for item in config.raw.items() for text in item)
     if size_bytes > limit_bytes:

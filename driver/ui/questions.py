@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sparklog.node.calling.blocking import ResponseTooLargeError
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.clocks import monotonic_ms
 from sparklog.protocol.errors import KafkaError
 from sparklog.user.client.cluster_client import ClusterClient
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 Known = TypeVar("Known")
 
 
-class Sample(NamedTuple, Generic[Known]):
+class LastAnswer(NamedTuple, Generic[Known]):
     """An answer, and its time on the monotonic clock."""
 
     known: Known
@@ -56,7 +56,7 @@ class Answer(NamedTuple, Generic[Known]):
     failure: KafkaError | None
 
 
-Look: TypeAlias = Callable[[ClusterClient, Sample[Known] | None], Known]
+Look: TypeAlias = Callable[[ClusterClient, LastAnswer[Known] | None], Known]
 """Asks brokers; gets its last sample."""
 
 
@@ -64,7 +64,7 @@ Look: TypeAlias = Callable[[ClusterClient, Sample[Known] | None], Known]
 class _Question:
     asking: "Future[tuple[Any, int, int]] | None" = None
     """Its result: the answer, its time, and its duration."""
-    sample: Sample[Any] | None = None
+    last_answer: LastAnswer[Any] | None = None
     failure: KafkaError | None = None
     rests_until_ms: int = 0
 
@@ -72,7 +72,9 @@ class _Question:
 class Questions:
     """A client of the cluster and its thread; `ask` belongs to one thread."""
 
-    def __init__(self, bootstrap_servers: str, insider: Insider = STRANGER) -> None:
+    def __init__(
+        self, bootstrap_servers: str, cluster_credentials: ClusterCredentials = NO_CREDENTIALS
+    ) -> None:
         self._client = ClusterClient(
             ClientConfig(
                 bootstrap_servers=parse_bootstrap_servers(bootstrap_servers),
@@ -80,8 +82,8 @@ class Questions:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 api_timeout_ms=REQUEST_TIMEOUT_MS,
                 max_response_bytes=MAX_RESPONSE_BYTES,
-                login=insider.login,
-                tls=insider.tls,
+                login=cluster_credentials.login,
+                tls=cluster_credentials.tls,
             )
         )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab questions")
@@ -103,7 +105,7 @@ class Questions:
         # Answers for pages that were left stay uncollected, and may be old.
         waiting = sum(each.asking is not None and not each.asking.done() for each in self._questions.values())
         if question.asking is None and monotonic_ms() >= question.rests_until_ms and waiting < MAX_WAITING:
-            question.asking = self._worker.submit(self._look, look, question.sample)
+            question.asking = self._worker.submit(self._look, look, question.last_answer)
         if question.asking is not None:
             try:
                 question.asking.result(ANSWER_WITHIN_S)
@@ -112,10 +114,10 @@ class Questions:
             except KafkaError as error:
                 logger.debug("Brokers do not answer about %s: %s", key, error)
             _collect(question)
-        sample = question.sample
-        if sample is None:
+        last_answer = question.last_answer
+        if last_answer is None:
             return Answer(None, None, question.failure)
-        return Answer(sample.known, monotonic_ms() - sample.taken_ms, question.failure)
+        return Answer(last_answer.known, monotonic_ms() - last_answer.taken_ms, question.failure)
 
     def close(self) -> None:
         """Stop; returns at once."""
@@ -125,7 +127,7 @@ class Questions:
         self._worker.submit(self._client.close)
         self._worker.shutdown(wait=False)
 
-    def _look(self, look: "Look[Any]", before: Sample[Any] | None) -> tuple[Any, int, int]:
+    def _look(self, look: "Look[Any]", before: LastAnswer[Any] | None) -> tuple[Any, int, int]:
         began_ms = monotonic_ms()
         # A restarted broker may have another address.
         self._client.find_brokers()
@@ -145,5 +147,5 @@ def _collect(question: _Question) -> None:
         if isinstance(error, ResponseTooLargeError):
             question.rests_until_ms = monotonic_ms() + TOO_LONG_REST_MS
         return
-    question.sample, question.failure = Sample(known, taken_ms), None
+    question.last_answer, question.failure = LastAnswer(known, taken_ms), None
     question.rests_until_ms = taken_ms + min(RESTS * took_ms, MAX_REST_MS)

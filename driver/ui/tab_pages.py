@@ -18,11 +18,11 @@ from sparklog.driver.controller.quorum.description import QuorumDescription
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.driver.ui.asked_page import AskedPage
 from sparklog.driver.ui.group_pages import GroupPages
-from sparklog.driver.ui.machine.broker_figures import FigureReader
+from sparklog.driver.ui.machine.broker_status_metrics import StatusMetricsReader
+from sparklog.driver.ui.machine.chart_samples import chart_samples
 from sparklog.driver.ui.machine.events import CommittedImage, EventLog
 from sparklog.driver.ui.machine.history import SAMPLE_MS, History
 from sparklog.driver.ui.machine.queries import query_statuses
-from sparklog.driver.ui.machine.samples import chart_figures
 from sparklog.driver.ui.machine.status import (
     ControllerStatus,
     Event,
@@ -39,7 +39,7 @@ from sparklog.driver.ui.pages.answers import failed_page
 from sparklog.driver.ui.pages.html import Html
 from sparklog.driver.ui.pages.overview import Overview
 from sparklog.driver.ui.pages.sections import Shown
-from sparklog.driver.ui.pages.stage_figures import stage_figures
+from sparklog.driver.ui.pages.stage_metrics import stage_metrics
 from sparklog.driver.ui.questions import Questions
 from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed, StageText
 from sparklog.driver.ui.topic_pages import TopicPages
@@ -70,7 +70,7 @@ class TabMaker:
         self._events = EventLog(EMPTY_IMAGE)
         self._has_begun = False
         self._health = TopicHealth(lambda image: _min_insync_replicas(config, image))
-        self._figures = FigureReader()
+        self._metrics_reader = StatusMetricsReader()
         self._tier = TierReader()
         self._throttles = Throttles()
         self._pages: Mapping[str, MakePage] | None = None
@@ -97,13 +97,13 @@ class TabMaker:
         now_ms = monotonic_ms()
         if self._sampled_ms is None or now_ms - self._sampled_ms >= SAMPLE_MS:
             self._sampled_ms = now_ms
-            self._history.sample(chart_figures(status))
+            self._history.sample(chart_samples(status))
         shown = Shown(status, self._history.charts)
         return MadeTab(
             MadePage(self._overview.render(shown), _json(status)),
             tuple(
-                StageText(stage_id, "\n".join(f"{name}\n{value}" for name, value in figures.items()))
-                for stage_id, figures in stage_figures(status.brokers).items()
+                StageText(stage_id, "\n".join(f"{name}\n{value}" for name, value in metrics.items()))
+                for stage_id, metrics in stage_metrics(status.brokers).items()
             ),
         )
 
@@ -126,7 +126,7 @@ class TabMaker:
     def _kinds(self) -> Mapping[str, MakePage]:
         if self._pages is None:
             controller = self._controller
-            questions = Questions(controller.bootstrap_servers, controller.insider)
+            questions = Questions(controller.bootstrap_servers, controller.cluster_credentials)
             topics = TopicPages(self._config, self._health, questions)
             groups = GroupPages(questions)
             transactions = TransactionPages(controller.bootstrap_servers, questions)
@@ -152,8 +152,8 @@ class TabMaker:
         for seen in observed.events:
             self._events.note(Event(at_ms=now_ms, kind=seen.kind, subject=seen.subject, reason=seen.reason))
         self._events.committed(images, now_ms)
-        figures = self._figures.read(self._controller.broker_metrics.latest(), now_ms)
-        for event in self._throttles.look(figures, now_ms):
+        metrics = self._metrics_reader.read(self._controller.broker_metrics.latest(), now_ms)
+        for event in self._throttles.look(metrics, now_ms):
             self._events.note(event)
         # A controller whose loop is too busy to answer leads all the same; one that has failed does not.
         described = self._controller.ask(ActiveController.describe_quorum, ANSWER_WITHIN_S)
@@ -168,7 +168,7 @@ class TabMaker:
             image=image,
             controller=None if quorum is None else _controller_status(quorum),
             places=observed.places,
-            figures=figures,
+            metrics=metrics,
             queries=self._query_statuses(observed.queries),
             tier=self._tier.read(self._controller.broker_metrics.latest(), now_ms),
         )
@@ -204,8 +204,8 @@ def _controller_status(quorum: QuorumDescription) -> ControllerStatus:
 
 
 def _min_insync_replicas(config: BrokerConfig, image: MetadataImage) -> int:
-    told = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
-    return config.min_insync_replicas if told is None else int(told)
+    altered = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
+    return config.min_insync_replicas if altered is None else int(altered)
 
 
 def _json(value: Any) -> str:

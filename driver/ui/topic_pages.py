@@ -7,13 +7,13 @@ from sparklog.driver.ui.machine.topic_health import TopicHealth, trouble_of
 from sparklog.driver.ui.machine.topic_settings import topic_settings
 from sparklog.driver.ui.pages.html import Html
 from sparklog.driver.ui.pages.topic import (
-    PartitionFigures,
+    PartitionMetrics,
     partitions_of_page,
     topic_page,
     unknown_topic_page,
 )
 from sparklog.driver.ui.pages.topics import topics_page
-from sparklog.driver.ui.partition_figures import LeadersFigures, figures_of
+from sparklog.driver.ui.partition_metrics import LeaderMetrics, partition_metrics
 from sparklog.driver.ui.questions import Answer, Questions
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
@@ -42,11 +42,11 @@ class TopicPages:
         leaders = {
             number: leader for number in numbers if (leader := topic.partitions[number].leader) is not None
         }
-        answer: Answer[LeadersFigures] = Answer(None, None, None)
+        answer: Answer[LeaderMetrics] = Answer(None, None, None)
         if leaders:
-            answer = self._questions.ask((name, numbers[0]), figures_of(name, leaders))
+            answer = self._questions.ask((name, numbers[0]), partition_metrics(name, leaders))
         age_ms = answer.age_ms
-        figures = {} if answer.known is None else answer.known.figures
+        metrics = {} if answer.known is None else answer.known.metrics
         remark = None
         if leaders and (age_ms is None or age_ms > _OLD_MS):
             remark = "Not every leader answers; offsets and sizes are " + (
@@ -58,7 +58,7 @@ class TopicPages:
             topic,
             page,
             min_insync_replicas=minimum,
-            figures=figures,
+            metrics=metrics,
             settings=settings,
             remark=remark,
         )
@@ -67,14 +67,14 @@ class TopicPages:
             "topic_id": str(topic.topic_id),
             "partition_count": len(topic.partitions),
             "partitions": [
-                _as_data(number, topic.partitions[number], minimum, figures.get(number)) for number in numbers
+                _as_data(number, topic.partitions[number], minimum, metrics.get(number)) for number in numbers
             ],
             "settings": {each.name: each.value for each in settings},
         }
 
 
 def _as_data(
-    number: int, partition: PartitionRegistration, minimum: int, figures: PartitionFigures | None
+    number: int, partition: PartitionRegistration, minimum: int, metrics: PartitionMetrics | None
 ) -> dict[str, Any]:
     return {
         "partition": number,
@@ -85,5 +85,5 @@ def _as_data(
         "isr": partition.isr,
         "elr": partition.elr,
         "last_known_elr": partition.last_known_elr,
-        **(figures or PartitionFigures())._asdict(),
+        **(metrics or PartitionMetrics())._asdict(),
     }

@@ -20,7 +20,7 @@ from sparklog.driver.ui.pages.html import Html, element
 from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
 from sparklog.driver.ui.pages.topic import unknown_topic_page
 from sparklog.driver.ui.pages.transactions import producers_page, transactions_page
-from sparklog.driver.ui.questions import Answer, Questions, Sample
+from sparklog.driver.ui.questions import Answer, LastAnswer, Questions
 from sparklog.node.calling.blocking import ResponseTooLargeError
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metadata.image import MetadataImage
@@ -118,7 +118,7 @@ class TransactionPages:
 
 
 def _look_at_open(
-    client: ClusterClient, image: MetadataImage, before: Sample[_Transactions] | None
+    client: ClusterClient, image: MetadataImage, before: LastAnswer[_Transactions] | None
 ) -> _Transactions:
     """Return the open transactions, or the oldest of them.
 

@@ -12,7 +12,7 @@ from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirTopicResult,
 )
 
-from sparklog.executor.moving.directory_moves import DirectoryMoves
+from sparklog.executor.log_dir_moves.directory_moves import DirectoryMoves
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held

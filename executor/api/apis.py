@@ -23,7 +23,7 @@ from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.table import group_handlers
 from sparklog.executor.replicas import Replicas
-from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.cluster_actions import cluster_actions, guarded_cluster_actions
 from sparklog.node.apis.listeners import listener_apis, offered
 from sparklog.node.apis.row import Side
 from sparklog.node.config import BrokerConfig
@@ -56,7 +56,7 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
     if missing := offered(Side.BROKER) - apis.keys():
         raise ValueError(f"no handlers: {', '.join(sorted(api_key.name for api_key in missing))}")
     apis = refusing_writes(apis, ReadOnly(services.config, services.image))
-    return guarded_inside(apis, only_inside(Side.BROKER, services.config))
+    return guarded_cluster_actions(apis, cluster_actions(Side.BROKER, services.config))
 
 
 def _found(services: BrokerServices) -> dict[ApiKey, Handler]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from sparklog.executor.api.metadata import controller_told
+from sparklog.executor.api.metadata import advertised_controller
 from sparklog.executor.api.services import BrokerServices
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage
@@ -51,7 +51,7 @@ class DescribeHandlers:
             upgrade(request.body),
             request.listener_name,
             cluster_id=self._cluster_id,
-            controller_id=controller_told(image, self._node_id),
+            controller_id=advertised_controller(image, self._node_id),
         )
 
     async def topic_partitions(self, request: Request) -> Response:

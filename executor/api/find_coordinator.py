@@ -12,7 +12,7 @@ from sparklog.executor.api.metadata import settle_ms
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.responses.find_coordinator import coordinators_told, find_coordinator
+from sparklog.node.responses.find_coordinator import advertised_coordinators, find_coordinator
 from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.turns import in_task, over_turns
 from sparklog.protocol.codec.apis import ApiKey
@@ -47,7 +47,7 @@ class FindCoordinatorHandler:
 
     async def handle(self, request: Request) -> Response:
         """Answer from the image once no coordinator in the answer is suspected of being lost."""
-        leaders = await coordinators_told(request, self._image())
+        leaders = await advertised_coordinators(request, self._image())
         wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if wait_ms or self._suspicions.is_any_suspected(leaders):
             return await self._answer_when_sure(request, wait_ms)
@@ -56,7 +56,7 @@ class FindCoordinatorHandler:
     async def _answer_when_sure(self, request: Request, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
         unsuspected = self._suspicions.until_none_is_suspected(
-            lambda: over_turns(coordinators_told(request, self._image()))
+            lambda: over_turns(advertised_coordinators(request, self._image()))
         )
         await in_task(unsuspected)
         return await self._answer(request)

@@ -16,7 +16,7 @@ from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.node.apis.cluster import METADATA, unnamed_topics
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.topic_names import are_topics_named
-from sparklog.node.responses.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.node.responses.metadata import advertised_leaders, metadata_response, topics_to_create
 from sparklog.node.responses.reachability import is_any_live
 from sparklog.node.responses.whole_metadata import WholeMetadata
 from sparklog.node.serving.requests import Handler, Request, Response
@@ -78,7 +78,7 @@ class MetadataHandler:
             return await METADATA.refused(body, unnamed_topics())
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((await topics_to_create(self._image(), body)), request)
-        leaders = await self._leaders_told(request, body)
+        leaders = await self._advertised_leaders(request, body)
         wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if not is_any_live(self._image()):
             return await self._answer_when_any_is_live(request, body)
@@ -89,7 +89,7 @@ class MetadataHandler:
     async def _answer_when_sure(self, request: Request, body: Any, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
         unsuspected = self._suspicions.until_none_is_suspected(
-            lambda: over_turns(self._leaders_told(request, body))
+            lambda: over_turns(self._advertised_leaders(request, body))
         )
         await in_task(unsuspected)
         return await self._answer(request, body)
@@ -104,10 +104,10 @@ class MetadataHandler:
             self._whole[listener_name] = WholeMetadata(listener_name, cluster_id=self._cluster_id)
         return self._whole[listener_name]
 
-    async def _leaders_told(self, request: Request, body: Any) -> Set[BrokerId]:
+    async def _advertised_leaders(self, request: Request, body: Any) -> Set[BrokerId]:
         if body.topics is None:
-            return self._whole_of(request.listener_name).leaders_told(self._image(), body)
-        return await leaders_told(self._image(), body)
+            return self._whole_of(request.listener_name).advertised_leaders(self._image(), body)
+        return await advertised_leaders(self._image(), body)
 
     async def _answer(self, request: Request, body: Any) -> Response:
         image = self._image()
@@ -116,7 +116,7 @@ class MetadataHandler:
             if body.topics is None
             else {topic.name or topic.topic_id for topic in body.topics}
         )
-        controller_id = controller_told(image, self._node_id)
+        controller_id = advertised_controller(image, self._node_id)
         just_fenced = self._suspicions.just_fenced(request.connection, asked)
         if body.topics is None:
             return self._whole_of(request.listener_name).answer(
@@ -133,7 +133,7 @@ class MetadataHandler:
         )
 
 
-def controller_told(image: MetadataImage, node_id: BrokerId) -> BrokerId | None:
+def advertised_controller(image: MetadataImage, node_id: BrokerId) -> BrokerId | None:
     """Return the controller's id for clients: this broker, which forwards, or a live one."""
     live = [broker_id for broker_id, registration in image.brokers.items() if not registration.fenced]
     return node_id if node_id in live else min(live, default=None)

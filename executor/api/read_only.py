@@ -16,7 +16,7 @@ from sparklog.node.apis.table import ROWS
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.dynamic import with_dynamic
 from sparklog.node.metadata.image import ConfigResource, MetadataImage
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 from sparklog.node.serving.requests import Api, Handler, Request
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -72,7 +72,7 @@ def _refusing(
     row: ApiRow, handler: Handler, error_code: ErrorCode, is_read_only: Callable[[], bool]
 ) -> Handler:
     def handle(request: Request) -> Any:
-        if not is_read_only() or request.principal is INSIDE:
+        if not is_read_only() or request.principal is CLUSTER_PRINCIPAL:
             return handler(request)
         if row.api_key is ApiKey.PRODUCE and request.body.acks == 0:
             # It has no response: the connection ends instead, as Kafka's does.

@@ -9,7 +9,7 @@ from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
 from sparklog.executor.replicas import Replicas
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.types import BrokerId
 
 

@@ -25,7 +25,7 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.node.serving.requests import Request, Response
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
@@ -44,7 +44,9 @@ _COORDINATORS_ERRORS: Final = frozenset(
 class CompleteTransaction(Protocol):
     """The append of a marker to a coordinator's partition."""
 
-    def __call__(self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]) -> None:
+    def __call__(
+        self, partition: int, end: EndTransactionMarker, answer: Callable[[ErrorCode], None]
+    ) -> None:
         """Append the marker; call `answer` once, when it is committed or cannot be."""
 
 
@@ -108,7 +110,7 @@ class WriteTxnMarkersHandler:
         body = await upgrade_in_steps(request.body)
         writes = _Writes()
         for marker in body.markers:
-            end = EndTransaction(
+            end = EndTransactionMarker(
                 marker.producer_id,
                 marker.producer_epoch,
                 marker.transaction_result,
@@ -129,7 +131,7 @@ class WriteTxnMarkersHandler:
             # They hold this and their replicas; in a circle, the files of a deleted log would stay open.
             writes.parts.clear()
 
-    def _write(self, write: _Write, end: EndTransaction) -> None:
+    def _write(self, write: _Write, end: EndTransactionMarker) -> None:
         try:
             if end.producer_id < 0 or end.producer_epoch < 0:
                 raise KafkaError(ErrorCode.invalid_request, "a marker has a producer id and an epoch")
@@ -152,7 +154,7 @@ class WriteTxnMarkersHandler:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{replica} is offline")
         return replica
 
-    def _leave_to_coordinator(self, write: _Write, end: EndTransaction) -> None:
+    def _leave_to_coordinator(self, write: _Write, end: EndTransactionMarker) -> None:
         complete = self._complete_group_transaction
         if complete is None:
             raise KafkaError(ErrorCode.not_leader_or_follower, "there are no group coordinators here")

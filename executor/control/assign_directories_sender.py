@@ -47,24 +47,26 @@ class AssignDirectoriesSender:
 
     async def _send_waiting(self) -> None:
         while self._waiting:
-            told, self._waiting = self._waiting, {}
+            reported, self._waiting = self._waiting, {}
             try:
                 response = await self._requests.send(
-                    AssignReplicasToDirsRequest, directories=_directories(told)
+                    AssignReplicasToDirsRequest, directories=_directories(reported)
                 )
                 if response.error_code is not ErrorCode.none:
                     raise KafkaError(response.error_code, "the controller refused it")
             except KafkaError as error:
-                logger.warning("The directories of %d replicas could not be reported: %s", len(told), error)
-                self._waiting = told | self._waiting
+                logger.warning(
+                    "The directories of %d replicas could not be reported: %s", len(reported), error
+                )
+                self._waiting = reported | self._waiting
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
                 _log_refused(response)
 
 
-def _directories(told: Mapping[TopicIdPartition, UUID]) -> tuple[DirectoryData, ...]:
+def _directories(reported: Mapping[TopicIdPartition, UUID]) -> tuple[DirectoryData, ...]:
     by_directory: dict[UUID, dict[UUID, list[PartitionData]]] = {}
-    for key, directory_id in told.items():
+    for key, directory_id in reported.items():
         topics = by_directory.setdefault(directory_id, {})
         topics.setdefault(key.topic_id, []).append(PartitionData(partition_index=key.partition))
     return tuple(

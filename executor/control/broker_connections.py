@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.endpoints import Endpoint
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
@@ -27,13 +27,13 @@ class BrokerConnections:
         client_id: str,
         endpoint_of: Callable[[BrokerId], Endpoint | None],
         request_timeout_ms: int,
-        insider: Insider = STRANGER,
+        cluster_credentials: ClusterCredentials = NO_CREDENTIALS,
     ) -> None:
         """Connect as `client_id`; `endpoint_of` returns a broker's current endpoint, None if unknown.
 
-        `insider` holds protocol and credentials.
+        `cluster_credentials` are the login and TLS of its connections.
         """
-        self._insider = insider
+        self._cluster_credentials = cluster_credentials
         self._client_id = client_id
         self._endpoint_of = endpoint_of
         self._request_timeout_ms = request_timeout_ms
@@ -73,8 +73,8 @@ class BrokerConnections:
                 self._client_id,
                 connect_timeout_ms=min(_CONNECT_TIMEOUT_MS, self._request_timeout_ms),
                 request_timeout_ms=self._request_timeout_ms,
-                login=self._insider.login,
-                tls=self._insider.tls,
+                login=self._cluster_credentials.login,
+                tls=self._cluster_credentials.tls,
             )
         )
         self._connections[broker_id] = endpoint, connecting

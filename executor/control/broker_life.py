@@ -168,7 +168,7 @@ class BrokerLife:
         )
         self._heartbeats = Heartbeats(
             lifecycle,
-            link.beside(f"broker-{self._node_id}-heartbeats", "controller, for heartbeats"),
+            link.sibling(f"broker-{self._node_id}-heartbeats", "controller, for heartbeats"),
             session_timeout_ms=config.broker_session_timeout_ms,
             stop_asked=lambda: self.stop_reason is not None,
             on_state=self.enter,

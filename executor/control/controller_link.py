@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.config import BrokerConfig
 from sparklog.node.exponential_backoff import ExponentialBackoff
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 
@@ -39,18 +39,18 @@ class ControllerLink:
         port: int,
         client_id: str,
         *,
-        insider: Insider = STRANGER,
+        cluster_credentials: ClusterCredentials = NO_CREDENTIALS,
         name: str = "controller",
         may_be_idle: bool = False,
     ) -> None:
-        """Connect as `client_id`, with the protocol and credentials of `insider`.
+        """Connect as `client_id`, with the login and TLS of `cluster_credentials`.
 
         A connection that may be idle is closed by the controller every connections.max.idle.ms.
         """
         self.host = host
         self.port = port
         self.client_id = client_id
-        self._insider = insider
+        self._cluster_credentials = cluster_credentials
         self._name = name
         self._may_be_idle = may_be_idle
         self._channel: Channel | None = None
@@ -69,13 +69,18 @@ class ControllerLink:
         config: BrokerConfig,
         secret: ApplicationSecret,
     ) -> Self:
-        insider = Insider.to(config.controller_protocol, secret)
-        return cls(*address, f"broker-{node_id}", insider=insider)
+        cluster_credentials = ClusterCredentials.to(config.controller_protocol, secret)
+        return cls(*address, f"broker-{node_id}", cluster_credentials=cluster_credentials)
 
-    def beside(self, client_id: str, name: str) -> "ControllerLink":
+    def sibling(self, client_id: str, name: str) -> "ControllerLink":
         """Return a separate link, for requests that must not wait for this one's answers."""
         return ControllerLink(
-            self.host, self.port, client_id, insider=self._insider, name=name, may_be_idle=True
+            self.host,
+            self.port,
+            client_id,
+            cluster_credentials=self._cluster_credentials,
+            name=name,
+            may_be_idle=True,
         )
 
     @property
@@ -110,8 +115,8 @@ class ControllerLink:
                         self.port,
                         self.client_id,
                         request_timeout_ms=REQUEST_TIMEOUT_MS,
-                        login=self._insider.login,
-                        tls=self._insider.tls,
+                        login=self._cluster_credentials.login,
+                        tls=self._cluster_credentials.tls,
                     )
                 except KafkaError as error:
                     self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)

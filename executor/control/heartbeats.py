@@ -152,12 +152,12 @@ class Heartbeats:
                 return
             self._thread_loop = asyncio.get_running_loop()
         try:
-            await until_first_ends(self._link.run(), self._step(stepping), self._told_to_end())
+            await until_first_ends(self._link.run(), self._step(stepping), self._end_requested())
         finally:
             with self._lock:
                 self._thread_loop = None
 
-    async def _told_to_end(self) -> None:
+    async def _end_requested(self) -> None:
         await self._end.wait()
 
     async def _step(self, stepping: "_Stepping") -> None:

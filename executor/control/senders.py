@@ -29,7 +29,7 @@ class Senders:
         broker_epoch: Callable[[], BrokerEpoch | None],
         config: BrokerConfig,
     ) -> None:
-        self._for_clients = link.beside(f"broker-{broker_id}-forwarding", "controller, for clients,")
+        self._for_clients = link.sibling(f"broker-{broker_id}-forwarding", "controller, for clients,")
         requests = BrokerRequests(link, broker_id, broker_epoch)
         self.alter_partition = AlterPartitionSender(requests)
         self.assign_directories = AssignDirectoriesSender(requests)

@@ -14,11 +14,16 @@ from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    Now,
+    ProducerStamp,
+)
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition, PendingRequest
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
 from sparklog.executor.coordinators.records.framing import encode_key, encode_value
 from sparklog.executor.partitions.replica import Replica
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
@@ -67,19 +72,19 @@ class Coordinator:
         self._owner = owner
         replica.progress.add_reader(self)
 
-    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
+    def decide(self, decide: Callable[[Any, Now], CoordinatorResult | None]) -> None:
         """Let the machine decide about the outcome of an effect; a no-op once this is closed."""
         self._owner.obey_lease()
         now = self._owner.now()
 
-        def decisions(machine: Any) -> list[Decision]:
+        def decisions(machine: Any) -> list[CoordinatorResult]:
             decision = decide(machine, now)
             return [] if decision is None else [decision]
 
         self.partition.decide(decisions, now)
         self._owner.schedule(self)
 
-    def complete_transaction(self, end: EndTransaction, request: PendingRequest) -> None:
+    def complete_transaction(self, end: EndTransactionMarker, request: PendingRequest) -> None:
         now = self._owner.now()
         producer = ProducerStamp(end.producer_id, end.producer_epoch)
         append = partial(self.append_marker, end, now)
@@ -92,7 +97,7 @@ class Coordinator:
 
     # --- the partition's port -------------------------------------------------------------------
 
-    def append(self, decision: Decision, now: Now) -> Offset:
+    def append(self, decision: CoordinatorResult, now: Now) -> Offset:
         """Append a decision's records as one batch; return the offset after it.
 
         Raises:
@@ -110,7 +115,7 @@ class Coordinator:
         appended = replica.append(batch, header, now.monotonic_ms, now.wall_ms, None, decision.verification)
         return appended.last_offset + 1
 
-    def append_marker(self, end: EndTransaction, now: Now) -> Offset:
+    def append_marker(self, end: EndTransactionMarker, now: Now) -> Offset:
         """Append a transaction's marker; return the offset after it.
 
         Raises:

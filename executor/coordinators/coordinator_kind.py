@@ -4,7 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sparklog.executor.coordinators.machine.decision import CoordinatorMachine, Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorMachine,
+    CoordinatorResult,
+    Now,
+)
 from sparklog.executor.coordinators.records.framing import RecordTypes
 from sparklog.protocol.records.codecs import Codec
 from sparklog.protocol.types import LeaderEpoch
@@ -20,7 +24,7 @@ class EffectOrigin(Protocol):
     def leader_epoch(self) -> LeaderEpoch:
         """Leader epoch of that partition: Kafka's coordinator epoch."""
 
-    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
+    def decide(self, decide: Callable[[Any, Now], CoordinatorResult | None]) -> None:
         """Let the machine decide about the outcome of the effect; a no-op once the coordinator is closed."""
 
 
@@ -35,7 +39,7 @@ class CoordinatorKind:
     new_machine: Callable[[int], CoordinatorMachine]
     """Makes the machine of a partition of the topic, with nothing loaded."""
     effects: Mapping[type[Any], CarryOut] = field(default_factory=dict)
-    """By type: the effects of the machines, except `Beside`, which the runtime carries out."""
+    """By type: the effects of the machines, except `RunInExecutor`, which the runtime carries out."""
     write_timeout_ms: int
     """Time within which the records of a request must be committed."""
     load_buffer_bytes: int

@@ -7,16 +7,16 @@ through the handlers that `executor/api/apis.py` lists.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
-from sparklog.executor.coordinators.figures import group_samples, transaction_samples
+from sparklog.executor.coordinators.coordinator_metrics import group_samples, transaction_samples
 from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
-from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import NewProducerId
+from sparklog.executor.coordinators.transactions.api.producer_requests import NewProducerId
 from sparklog.executor.coordinators.transactions.coordination import TransactionCoordination
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.node.calling.insider import Insider
+from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
@@ -33,21 +33,22 @@ class Coordinators:
         obey_lease: Callable[[], None],
         table: PartitionTable,
         new_producer_id: NewProducerId,
-        insider: Insider,
+        cluster_credentials: ClusterCredentials,
     ) -> None:
         """`executor` reads logs and does heavy work; `obey_lease` comes before work without a request.
 
-        `new_producer_id` allocates an unused id; `insider` opens connections to other brokers.
+        `new_producer_id` allocates an unused id; `cluster_credentials` are those of connections to other
+        brokers.
         """
-        self._counts = GroupCounts()
-        self.groups = CoordinatorRuntime(group_coordinator(config, self._counts), executor, obey_lease)
+        self._metrics = GroupMetrics()
+        self.groups = CoordinatorRuntime(group_coordinator(config, self._metrics), executor, obey_lease)
         self.transactions = TransactionCoordination(
-            node_id, config, table, executor, obey_lease, new_producer_id, insider
+            node_id, config, table, executor, obey_lease, new_producer_id, cluster_credentials
         )
         self.listeners: Sequence[RoleListener[Replica]] = (self.groups, *self.transactions.listeners)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        yield from group_samples(self.groups, self._counts, now_ms)
+        yield from group_samples(self.groups, self._metrics, now_ms)
         yield from transaction_samples(self.transactions.runtime, self.transactions.sender, now_ms)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:

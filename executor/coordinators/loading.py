@@ -22,8 +22,8 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord, ProducerStamp
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
 from sparklog.executor.coordinators.records.framing import (
     RecordTypes,
     UnknownRecordTypeError,
@@ -50,7 +50,7 @@ BUFFERS: Final = 4
 """Number of partitions whose data is in memory, or being read, at a time."""
 
 
-class LoadTurns:
+class LoadLimits:
     def __init__(self) -> None:
         self.buffers: Final = asyncio.Semaphore(BUFFERS)
         """Held until the data of one read is replayed."""
@@ -74,7 +74,7 @@ class Loading(NamedTuple):
     executor: Executor
 
 
-async def load_partition(loading: Loading, partition: CoordinatorPartition, turns: LoadTurns) -> int:
+async def load_partition(loading: Loading, partition: CoordinatorPartition, limits: LoadLimits) -> int:
     """Replay the whole log and return the number of records. Cancelled, it leaves the machine half loaded.
 
     Raises:
@@ -85,28 +85,28 @@ async def load_partition(loading: Loading, partition: CoordinatorPartition, turn
     replayed = _Replayed(log.log_start_offset)
     while replayed.offset < log.log_end_offset:
         async with AsyncExitStack() as part:
-            data = await _read(loading, replayed.offset, turns, part)
+            data = await _read(loading, replayed.offset, limits, part)
             if not data:
                 break
             slices = _replay_slices(loading, partition, data, replayed)
             is_over = False
             while not is_over:
-                async with turns.slices:
+                async with limits.slices:
                     is_over = next(slices, True)
                     await asyncio.sleep(loading.rest_s)
     return replayed.count
 
 
-async def _read(loading: Loading, offset: Offset, turns: LoadTurns, part: AsyncExitStack) -> bytes:
+async def _read(loading: Loading, offset: Offset, limits: LoadLimits, part: AsyncExitStack) -> bytes:
     """Read whole batches in the turn of their directory, and hold a buffer for them until the `part` is done.
 
     Cancellation does not end the thread, which a hanging disk may keep: the turn is over when the thread
     ends.
     """
-    log, turn = loading.log, turns.reads[loading.log.parent]
+    log, turn = loading.log, limits.reads[loading.log.parent]
     await turn.acquire()
     try:
-        await part.enter_async_context(turns.buffers)
+        await part.enter_async_context(limits.buffers)
     except BaseException:
         turn.release()
         raise

@@ -21,15 +21,15 @@ from typing import Any, Final
 
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind, EffectOrigin
-from sparklog.executor.coordinators.loading import Loading, LoadTurns, load_partition
-from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
-from sparklog.executor.coordinators.machine.decision import (
-    Beside,
+from sparklog.executor.coordinators.loading import Loading, LoadLimits, load_partition
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorMachine,
-    Decision,
+    CoordinatorResult,
     Now,
     Release,
+    RunInExecutor,
 )
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
@@ -38,8 +38,8 @@ from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.partition_for import coordinator_partition
 from sparklog.node.serving.requests import Deferred, Response
-from sparklog.node.storage.files import may_pass
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.files import is_transient
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self.image: MetadataImage = EMPTY_IMAGE
         self.obey_lease: Final = obey_lease
         self._executor = executor
-        self._effects: Mapping[type[Any], CarryOut] = {**kind.effects, Beside: self._begin_beside}
+        self._effects: Mapping[type[Any], CarryOut] = {**kind.effects, RunInExecutor: self._begin_in_executor}
         self._coordinators: dict[int, Coordinator] = {}
         self._loading: dict[Coordinator, asyncio.Task[None]] = {}
         self.failed: set[int] = set()
@@ -66,7 +66,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         """Partitions that this broker believes to lead, without a coordinator because the lease is out."""
         self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_KEPT)
         """Time at the end and duration of the latest loads, both in milliseconds."""
-        self._load_turns = LoadTurns()
+        self._load_limits = LoadLimits()
         self._releases = asyncio.Lock()
         """Held for a slice of a closed machine's release; loads do not wait for it."""
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -78,7 +78,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def submit(
         self,
         key: str,
-        decide: Callable[[Any, Any, Now], Decision],
+        decide: Callable[[Any, Any, Now], CoordinatorResult],
         refuse: Callable[[ErrorCode], Response],
         *,
         waits_for_others: bool = False,
@@ -100,7 +100,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def submit_to(
         self,
         partition: int,
-        decide: Callable[[Any, Any, Now], Decision],
+        decide: Callable[[Any, Any, Now], CoordinatorResult],
         refuse: Callable[[ErrorCode], Response],
         *,
         waits_for_others: bool = False,
@@ -116,7 +116,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         return request.deferred
 
     def complete_transaction(
-        self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
+        self, partition: int, end: EndTransactionMarker, answer: Callable[[ErrorCode], None]
     ) -> None:
         """End a producer's transaction in a partition of the topic: append its marker and apply it.
 
@@ -241,7 +241,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
             self._executor,
         )
         try:
-            count = await load_partition(loading, partition, self._load_turns)
+            count = await load_partition(loading, partition, self._load_limits)
             self.obey_lease()
             if partition.state is not CoordinatorState.LOADING:
                 return
@@ -249,7 +249,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         except Exception as error:
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)
-            if may_pass(error) or _is_of_moved_start(error):
+            if is_transient(error) or _is_of_moved_start(error):
                 logger.warning(
                     "%s: coordinator cannot be loaded yet, the load is retried: %s", replica, error
                 )
@@ -311,10 +311,10 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
     # --- effects --------------------------------------------------------------------------------
 
-    def _begin_beside(self, effect: Beside, coordinator: EffectOrigin) -> None:
-        self._start(self._beside(effect, coordinator))
+    def _begin_in_executor(self, effect: RunInExecutor, coordinator: EffectOrigin) -> None:
+        self._start(self._run_in_executor(effect, coordinator))
 
-    async def _beside(self, effect: Beside, coordinator: EffectOrigin) -> None:
+    async def _run_in_executor(self, effect: RunInExecutor, coordinator: EffectOrigin) -> None:
         result: Any
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._executor, effect.function)

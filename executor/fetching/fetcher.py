@@ -18,7 +18,7 @@ from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId
@@ -34,7 +34,7 @@ class FetcherSettings:
     """None leaves it to the system."""
     warn_after_ms: int
     """How long a leader may be unreachable before a warning; see `Fetcher`."""
-    insider: Insider = STRANGER
+    cluster_credentials: ClusterCredentials = NO_CREDENTIALS
     """The protocol and credentials of the connection."""
 
 
@@ -152,8 +152,8 @@ class Fetcher:
                         connect_timeout_ms=self._settings.socket_timeout_ms,
                         request_timeout_ms=self._settings.socket_timeout_ms,
                         receive_buffer_bytes=self._settings.socket_receive_buffer_bytes,
-                        login=self._settings.insider.login,
-                        tls=self._settings.insider.tls,
+                        login=self._settings.cluster_credentials.login,
+                        tls=self._settings.cluster_credentials.tls,
                     )
                 await self._round(self._channel)
                 failing.over()

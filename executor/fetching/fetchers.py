@@ -17,7 +17,7 @@ from sparklog.executor.partitions.machine.replication_quota import ReplicationQu
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.exponential_backoff import ExponentialBackoff
@@ -48,12 +48,12 @@ class Fetchers(RoleListener[Replica]):
         suspicions: BrokerSuspicions,
         quota: ReplicationQuota,
         leader_offsets: LeaderOffsets,
-        insider: Insider = STRANGER,
+        cluster_credentials: ClusterCredentials = NO_CREDENTIALS,
     ) -> None:
         """Fetch for the replicas in `table`; `quota` limits all of their fetches together.
 
-        `leader_offsets` asks leaders for those of their logs and tiers, `insider` is the protocol and
-        credentials of the connections.
+        `leader_offsets` asks leaders for those of their logs and tiers, `cluster_credentials` is the protocol
+        and credentials of the connections.
         """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -73,7 +73,7 @@ class Fetchers(RoleListener[Replica]):
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
             # One interval until this broker is asked to stop, one for the leader that exits before its time.
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
-            insider=insider,
+            cluster_credentials=cluster_credentials,
         )
         self.tier_building: Final = TierBuilding(leader_offsets, self._built_from_tier)
         """Builds the logs of followers whose leaders have the next records in the tier alone."""

@@ -13,7 +13,7 @@ from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffset
 
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import Insider
+from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.storage.results import EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -27,11 +27,17 @@ class LedPartition(NamedTuple):
 
 
 class LeaderOffsets:
-    def __init__(self, broker_id: BrokerId, table: PartitionTable, timeout_ms: int, insider: Insider) -> None:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        table: PartitionTable,
+        timeout_ms: int,
+        cluster_credentials: ClusterCredentials,
+    ) -> None:
         self._broker_id = broker_id
         self._table = table
         self._timeout_ms: Final = timeout_ms
-        self._insider = insider
+        self._cluster_credentials = cluster_credentials
 
     async def local_start_and_tiered_end(
         self, leader_id: BrokerId, led: LedPartition
@@ -75,8 +81,8 @@ class LeaderOffsets:
             f"broker-{self._broker_id}-offsets",
             connect_timeout_ms=self._timeout_ms,
             request_timeout_ms=self._timeout_ms,
-            login=self._insider.login,
-            tls=self._insider.tls,
+            login=self._cluster_credentials.login,
+            tls=self._cluster_credentials.tls,
         )
         try:
             asked = [channel.request(self._request(led, timestamp)) for timestamp in timestamps]

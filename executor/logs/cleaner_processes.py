@@ -41,7 +41,7 @@ class CleanerProcess:
         """None before the first request."""
         return None if self._process is None else self._process.pid
 
-    async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
+    async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """Run blocking work in the thread that belongs to this process."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

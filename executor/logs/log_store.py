@@ -118,7 +118,7 @@ class LogStore:
         await self.close_unclaimed()
         for directory in directories:
             if directory.previous_stop is PreviousStop.CLEAN:
-                await self._beside_loop(
+                await self._run_in_thread(
                     directory, partial(directory.write_clean_shutdown, directory.previous_broker_epoch)
                 )
 
@@ -127,11 +127,11 @@ class LogStore:
         topic_partition: TopicPartition,
         topic_id: UUID,
         config: LogConfig,
-        told_directory: UUID | None,
+        assigned_directory: UUID | None,
     ) -> tuple[Log, Offset]:
         """Return a partition's log and its last known high watermark, creating it if there is none.
 
-        `told_directory` is the directory in the metadata. Logs of older topics of that name are removed.
+        `assigned_directory` is the directory in the metadata. Logs of older topics of that name are removed.
 
         Raises:
             KafkaError: kafka_storage_error.
@@ -141,7 +141,7 @@ class LogStore:
         chosen = max(
             of_topic,
             key=lambda loaded: (
-                self.directory_id_of(loaded.log) == told_directory,
+                self.directory_id_of(loaded.log) == assigned_directory,
                 loaded.log.log_end_offset,
             ),
             default=None,
@@ -154,7 +154,7 @@ class LogStore:
             unreadable = directory.unreadable.get(topic_partition)
             if unreadable is not None:
                 raise unreadable
-        left = await self._promote(topic_partition, topic_id, told_directory)
+        left = await self._promote(topic_partition, topic_id, assigned_directory)
         if left is not None:
             return left, 0
         directory = self._preferred_directory(topic_partition) or self._least_used()
@@ -179,7 +179,7 @@ class LogStore:
         return log, 0
 
     async def _promote(
-        self, topic_partition: TopicPartition, topic_id: UUID, told_directory: UUID | None
+        self, topic_partition: TopicPartition, topic_id: UUID, assigned_directory: UUID | None
     ) -> Log | None:
         """Use a copy as the log if there is only the copy: the other disk failed during the move."""
         of_topic = [log for log in self._futures.get(topic_partition, ()) if log.topic_id == topic_id]
@@ -193,7 +193,7 @@ class LogStore:
             if self.directory_of(future).is_failed_by(error):
                 self._on_failed(self.directory_of(future), error)
             raise
-        if self.directory_id_of(future) == told_directory:
+        if self.directory_id_of(future) == assigned_directory:
             future.missing = f"it was a copy, and what was copied last of {topic_partition} is not known"
         logger.warning("%s: going on with the copy in %s", topic_partition, future.directory)
         return future
@@ -234,7 +234,7 @@ class LogStore:
     async def delete(self, log: Log) -> None:
         """Delete a log; its files go after `file.delete.delay.ms`."""
         directory = self._let_go(log)
-        await self._beside_loop(directory, lambda: directory.delete_log(log, wall_clock_ms()))
+        await self._run_in_thread(directory, lambda: directory.delete_log(log, wall_clock_ms()))
 
     async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
         """Run work in parallel, each part of which waits for a disk."""
@@ -257,7 +257,7 @@ class LogStore:
         )
 
     async def close(self, log: Log) -> None:
-        await self._beside_loop(self.directory_of(log), log.close)
+        await self._run_in_thread(self.directory_of(log), log.close)
 
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the directory of a log, deleted ones too."""
@@ -276,14 +276,14 @@ class LogStore:
 
     async def _remove_one(self, log: Log) -> None:
         directory = self._let_go(log)
-        await self._beside_loop(directory, lambda: directory.remove_stray(log, wall_clock_ms()))
+        await self._run_in_thread(directory, lambda: directory.remove_stray(log, wall_clock_ms()))
 
     def _let_go(self, log: Log) -> LogDirectory:
         directory = self.directory_of(log)
         self._log_counts[directory.path] -= 1
         return directory
 
-    async def _beside_loop(self, directory: LogDirectory, work: Callable[[], object]) -> None:
+    async def _run_in_thread(self, directory: LogDirectory, work: Callable[[], object]) -> None:
         """Run work on a directory that is online; an error affects this directory only."""
         if directory.failure is not None:
             return

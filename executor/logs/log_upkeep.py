@@ -122,8 +122,8 @@ class LogUpkeep:
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Count the intervals from the first image on; apply dynamic configuration."""
         if delta.reconfigures_broker(self._broker_id):
-            told = image.broker_configs(None), image.broker_configs(self._broker_id)
-            await self._cleaning.reconfigure(with_dynamic(self._started_with, *told))
+            configs = image.broker_configs(None), image.broker_configs(self._broker_id)
+            await self._cleaning.reconfigure(with_dynamic(self._started_with, *configs))
             self._scheduler.interval_changed(self._cleaning)
         if not self._is_started:
             self._is_started = True

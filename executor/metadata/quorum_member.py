@@ -42,7 +42,7 @@ class QuorumMember:
         self.replica = replica
         self._directories = directories
         self._link = link
-        self._metadata_link = link.beside(f"broker-{directories.node_id}-metadata", "metadata log")
+        self._metadata_link = link.sibling(f"broker-{directories.node_id}-metadata", "metadata log")
         self._request_timeout_ms = config.broker_request_timeout_ms
         self._publisher = MetadataPublisher(replica, broker_epoch=broker_epoch, on_caught_up=on_caught_up)
         self._follower = MetadataFollower(

@@ -12,7 +12,7 @@ from sparklog.executor.control.broker_life import BrokerLife
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.executor.metadata.quorum_member import QuorumMember
-from sparklog.executor.monitoring.log_figures import LogFigures
+from sparklog.executor.monitoring.log_metrics import LogMetrics
 from sparklog.executor.monitoring.telemetry_sender import TelemetrySender
 from sparklog.executor.replicas import Replicas
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
@@ -23,7 +23,7 @@ from sparklog.node.serving.listener import Listener
 from sparklog.node.serving.request_metrics import RequestMetrics
 from sparklog.node.telemetry.machine.client_instances import ClientInstances
 from sparklog.node.telemetry.machine.subscriptions import ClientSubscriptions
-from sparklog.node.telemetry.process_figures import ProcessFigures
+from sparklog.node.telemetry.process_metrics import ProcessMetrics
 from sparklog.node.telemetry.requests import MAX_BYTES, TelemetryHandlers
 from sparklog.protocol.types import or_minus_one
 
@@ -56,7 +56,7 @@ class BrokerMonitoring:
         self.requests = RequestMetrics()
         """The costs of requests on all listeners of the broker."""
         self.registry: MetricRegistry = replicas.metrics
-        own_link = link.beside(link.client_id, "controller, for metrics")
+        own_link = link.sibling(link.client_id, "controller, for metrics")
         self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read_in_parts)
         subscriptions = ClientSubscriptions()
         instances = ClientInstances(
@@ -64,12 +64,12 @@ class BrokerMonitoring:
         )
         self.telemetry = TelemetryHandlers(instances, self._sender.forward)
         """The metrics that clients push."""
-        self._logs = LogFigures(replicas.table, replicas.store)
+        self._logs = LogMetrics(replicas.table, replicas.store)
         registry, started_at_ms = self.registry, wall_clock_ms()
         registry.gauge(server.BROKER_STATE, lambda: _STATES[life.state])
         registry.gauge(server.START_TIME, lambda: started_at_ms)
         registry.gauge(server.CLIENT_INSTANCES, lambda: _count(instances))
-        for source in (self.requests, self._logs, ProcessFigures(descriptors)):
+        for source in (self.requests, self._logs, ProcessMetrics(descriptors)):
             registry.add_source(source.samples)
         replica = quorum.replica
         registry.gauge(server.RAFT_EPOCH, lambda: replica.voter.leader_epoch)

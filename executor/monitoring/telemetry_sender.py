@@ -54,7 +54,7 @@ class TelemetrySender:
         self._read = read
         self._encoder = MetricsEncoder(wall_clock_ms())
         self._forwarding: set[asyncio.Task[Any]] = set()
-        self._told: ErrorCode = ErrorCode.none
+        self._logged_error: ErrorCode = ErrorCode.none
 
     async def run(self) -> None:
         """Connect and push, until cancelled."""
@@ -119,7 +119,7 @@ class TelemetrySender:
             )
             if pushed.error_code is not ErrorCode.none:
                 raise KafkaError(pushed.error_code, "the controller does not take metrics")
-            self._told = ErrorCode.none
+            self._logged_error = ErrorCode.none
             # Not later and later by the time that a push takes, and after one that was long on its way not
             # sooner than the controller, which counts from its arrival, lets it.
             due_s = max(due_s + interval_s, loop.time() + SOONEST_NEXT_PUSH * interval_s)
@@ -137,6 +137,6 @@ class TelemetrySender:
 
     def _note(self, error_code: ErrorCode, message: str) -> None:
         """Log why metrics are not sent: the first of each cause, since it recurs every second."""
-        if error_code is not self._told:
-            self._told = error_code
+        if error_code is not self._logged_error:
+            self._logged_error = error_code
             logger.info("No metrics to the driver for now: %s: %s", error_code.name, message)

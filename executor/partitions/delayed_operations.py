@@ -179,7 +179,7 @@ class DelayedOperations:
             self._loop.call_soon(self._recheck_woken)
         self._woken[operation] = None
 
-    def beside(
+    def run_in_executor(
         self, executor: Executor, function: Callable[..., Result], *arguments: Any
     ) -> "Future[Result]":
         """Run a function in a thread, while the loop goes on."""

@@ -1,7 +1,7 @@
 """The future log of a replica in another directory of the broker, until it has caught up (KIP-113).
 
 Its directory's checkpoints include it, so that a start after a crash need not read it whole; only the copy
-(`executor/moving`) writes to it.
+(`executor/log_dir_moves`) writes to it.
 """
 
 from typing import Final, Protocol

@@ -11,13 +11,13 @@ from typing import Any
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
-    BrokerStatus,
     FailWaitingAppends,
     IsrProposalAnswered,
     LeaderEffect,
     LeaderEvent,
     PartitionChanged,
     ProposeIsr,
+    RegisteredBroker,
 )
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
@@ -26,7 +26,7 @@ from sparklog.executor.partitions.settings import PartitionSettings
 from sparklog.node.metadata.registrations import PartitionRegistration
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.machine.verification import Verification
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.node.storage.results import AppendInfo
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import BatchHeader
@@ -48,7 +48,7 @@ class Leading:
         propose_isr: Callable[[ProposeIsr], None],
         registration: PartitionRegistration,
         settings: PartitionSettings,
-        brokers: Mapping[BrokerId, BrokerStatus],
+        brokers: Mapping[BrokerId, RegisteredBroker],
         now_ms: int,
     ) -> None:
         self._log = log
@@ -79,7 +79,7 @@ class Leading:
         wall_ms: int,
         waiting: WaitingAppend | None,
         verification: Verification | None = None,
-        marker: EndTransaction | None = None,
+        marker: EndTransactionMarker | None = None,
     ) -> AppendInfo:
         """Append a validated batch, or a marker's; see `Replica.append`."""
         machine = self.machine

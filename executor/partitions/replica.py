@@ -20,11 +20,11 @@ from sparklog.executor.partitions.leading import Leading
 from sparklog.executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
 from sparklog.executor.partitions.machine.events import (
     BrokersChanged,
-    BrokerStatus,
     IsrProposalAnswered,
     LeaderEvent,
     LogRestarted,
     MinInsyncReplicasChanged,
+    RegisteredBroker,
     Ticked,
 )
 from sparklog.executor.partitions.machine.follower import BuildFromTier, FetchAnswered, LeaderOffsetsKnown
@@ -37,13 +37,13 @@ from sparklog.executor.partitions.suspension import Suspension
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.remote_log.machine.manifest import Manifest
-from sparklog.node.storage.files import may_pass
+from sparklog.node.storage.files import is_transient
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.machine.epoch_checks import check_leader_epoch
 from sparklog.node.storage.machine.producer_states import ProducerStates
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.producers.producer_loading import ProducerLoading
-from sparklog.node.storage.producers.transaction_markers import EndTransaction, marker_batch
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker, marker_batch
 from sparklog.node.storage.results import AppendInfo
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import BatchHeader, read_header
@@ -123,7 +123,7 @@ class Replica:
         self,
         registration: PartitionRegistration,
         settings: PartitionSettings,
-        brokers: Mapping[BrokerId, BrokerStatus],
+        brokers: Mapping[BrokerId, RegisteredBroker],
     ) -> None:
         """Become or remain the leader by `registration`, under `settings` of the same image."""
         now_ms = self._host.now_ms()
@@ -215,7 +215,7 @@ class Replica:
         if self._leader_log is not None:
             self._leader_log.handle(event)
 
-    def brokers_changed(self, brokers: Mapping[BrokerId, BrokerStatus]) -> None:
+    def brokers_changed(self, brokers: Mapping[BrokerId, RegisteredBroker]) -> None:
         if self._leader_log is not None:
             self._leader_log.handle(BrokersChanged(brokers, self._host.now_ms()))
             self.low_watermark_moved()
@@ -228,7 +228,7 @@ class Replica:
         wall_ms: int,
         waiting: WaitingAppend | None,
         verification: Verification | None = None,
-        marker: EndTransaction | None = None,
+        marker: EndTransactionMarker | None = None,
     ) -> AppendInfo:
         """Append a client's validated batch, as the leader that `require_leader` has just returned.
 
@@ -252,7 +252,7 @@ class Replica:
         return appended
 
     def append_marker(
-        self, marker: EndTransaction, now_ms: int, wall_ms: TimestampMs, waiting: WaitingAppend | None
+        self, marker: EndTransactionMarker, now_ms: int, wall_ms: TimestampMs, waiting: WaitingAppend | None
     ) -> AppendInfo:
         """End a transaction, as the leader that `require_leader` has just returned; see `append`.
 
@@ -441,7 +441,7 @@ class Replica:
         """
         if isinstance(error, KafkaError) and error.error_code != ErrorCode.kafka_storage_error:
             return
-        if may_pass(error) and self.log.is_intact:
+        if is_transient(error) and self.log.is_intact:
             logger.warning("%s: refused, and may be tried again: %s", self, error)
             return
         if not self.offline:

@@ -21,7 +21,7 @@ from uuid import UUID
 from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
-from sparklog.executor.partitions.machine.events import BrokerStatus
+from sparklog.executor.partitions.machine.events import RegisteredBroker
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings, TopicSettings
@@ -34,7 +34,7 @@ from sparklog.node.metadata.image import (
     ResourceType,
     TopicImage,
 )
-from sparklog.node.storage.files import may_pass
+from sparklog.node.storage.files import is_transient
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.protocol.errors import KafkaError
@@ -65,7 +65,7 @@ class PartitionLogs(Protocol):
         topic_partition: TopicPartition,
         topic_id: UUID,
         config: LogConfig,
-        told_directory: UUID | None,
+        assigned_directory: UUID | None,
     ) -> tuple[Log, Offset]:
         """Return the log of a partition and its last known high watermark.
 
@@ -100,7 +100,7 @@ class Roles:
         self._settings = settings
         self._reports = reports
         self._lease = lease
-        self._brokers: dict[BrokerId, BrokerStatus] = {}
+        self._brokers: dict[BrokerId, RegisteredBroker] = {}
         self._changing = asyncio.Lock()
         self._refused: dict[TopicIdPartition, None] = {}
         """Partitions whose logs the system would not open for now."""
@@ -178,7 +178,7 @@ class Roles:
         return in_new_epoch
 
     async def _apply_brokers(self, image: MetadataImage) -> None:
-        self._brokers = {broker.broker_id: BrokerStatus.of(broker) for broker in image.brokers.values()}
+        self._brokers = {broker.broker_id: RegisteredBroker.of(broker) for broker in image.brokers.values()}
         async for part in in_slices(self._table):
             for replica in part:
                 replica.brokers_changed(self._brokers)
@@ -249,16 +249,16 @@ class Roles:
         settings = self._settings.of(image, topic.name)
         topic_partition = TopicPartition(topic.name, partition)
         key = TopicIdPartition(topic.topic_id, partition)
-        told_directory = topic.partitions[partition].directory_of(self._host.broker_id)
+        assigned_directory = topic.partitions[partition].directory_of(self._host.broker_id)
         try:
             log, high_watermark = await self._logs.open(
-                topic_partition, topic.topic_id, settings.log, told_directory
+                topic_partition, topic.topic_id, settings.log, assigned_directory
             )
         except (KafkaError, OSError) as error:
             if key not in self._refused:
                 logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
                 self._reports.lost(key)
-            if may_pass(error):
+            if is_transient(error):
                 self._refused[key] = None
             else:
                 self._refused.pop(key, None)

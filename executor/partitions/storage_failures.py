@@ -37,7 +37,7 @@ class StorageFailures:
         """
         directory = self._directory_of(replica.log)
         if replica in self._table and (
-            not directory.is_failed_by(error) or self._is_told_elsewhere(replica, directory)
+            not directory.is_failed_by(error) or self._is_assigned_elsewhere(replica, directory)
         ):
             self._lost(replica)
         if directory.is_failed_by(error):
@@ -56,18 +56,18 @@ class StorageFailures:
             if self._directory_of(replica.log) is directory:
                 if not replica.offline:
                     replica.go_offline()
-                if self._is_told_elsewhere(replica, directory):
+                if self._is_assigned_elsewhere(replica, directory):
                     self._lost(replica)
         self._on_directory_failed(directory)
 
-    def _is_told_elsewhere(self, replica: Replica, directory: LogDirectory) -> bool:
+    def _is_assigned_elsewhere(self, replica: Replica, directory: LogDirectory) -> bool:
         """Whether the failed directory does not imply for the controller that the replica is lost.
 
         A replica that is about to move is reported in its new directory before it moves.
         """
         registration = self._table.image.topics.partition(*replica.key)
-        told = None if registration is None else registration.directory_of(self._broker_id)
-        return directory.meta is None or told != directory.meta.directory_id
+        assigned = None if registration is None else registration.directory_of(self._broker_id)
+        return directory.meta is None or assigned != directory.meta.directory_id
 
     def _lost(self, replica: Replica) -> None:
         self._reports.lost(replica.key)

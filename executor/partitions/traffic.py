@@ -2,7 +2,7 @@
 
 The handler of a record batch adds to the numbers of its topic, which the topic's replicas share, and does
 nothing else. `TrafficMeters` reads and resets them: it alone knows sums. It reports the topics with the most
-traffic, `TOPICS_TOLD` at most; the traffic of others is part of the whole.
+traffic, `REPORTED_TOPICS` at most; the traffic of others is part of the whole.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import Sample
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
-TOPICS_TOLD: Final = 100
+REPORTED_TOPICS: Final = 100
 CHOICE_INTERVAL_MS: Final = 60_000
 """The interval between choices of the reported topics, if there are more."""
 
@@ -186,7 +186,7 @@ class TrafficMeters:
         noted, self._traffic.noted = self._traffic.noted, []
         for traffic in noted:
             topic, sums = traffic.topic, self._topics.get(traffic.topic)
-            if sums is None and len(self._topics) < TOPICS_TOLD:
+            if sums is None and len(self._topics) < REPORTED_TOPICS:
                 sums = self._topics[topic] = dict.fromkeys(_READ, 0)
             for metric, read in _READ.items():
                 if count := read(traffic):
@@ -203,8 +203,8 @@ class TrafficMeters:
         self._topics = {topic: sums for topic, sums in self._topics.items() if self._has_topic(topic)}
         self._traffic.forget_all_but(self._has_topic)
         candidates = {*self._topics, *(topic for topic in weights if self._has_topic(topic))}
-        if len(candidates) > TOPICS_TOLD:
-            told = heapq.nlargest(
-                TOPICS_TOLD, candidates, key=lambda topic: (weights.get(topic, 0), topic in self._topics)
+        if len(candidates) > REPORTED_TOPICS:
+            reported = heapq.nlargest(
+                REPORTED_TOPICS, candidates, key=lambda topic: (weights.get(topic, 0), topic in self._topics)
             )
-            self._topics = {topic: self._topics.get(topic) or dict.fromkeys(_READ, 0) for topic in told}
+            self._topics = {topic: self._topics.get(topic) or dict.fromkeys(_READ, 0) for topic in reported}

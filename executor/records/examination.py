@@ -29,7 +29,7 @@ class Demands(NamedTuple):
     """The demands on a batch beyond being readable."""
 
     max_decompressed_bytes: int
-    """To how much the records of one batch may expand (message.max.decompressed.bytes)."""
+    """Limit of a batch's records after decompression, in bytes (message.max.decompressed.bytes)."""
     max_message_bytes: int
     limits: RecordLimits = RecordLimits()
     is_hasty: bool = False

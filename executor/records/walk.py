@@ -284,9 +284,9 @@ class RecordWalk:
             position = record.end
 
     def _take_run(self, data: bytes, position: int, left: int) -> int:
-        """Walk over records that are like the one at `position` in all their lengths; return their end.
+        """Take the run of records whose lengths are all those of the record at `position`; return its end.
 
-        That is `position` if there are too few.
+        The end is `position` if the run is too short.
         """
         head = data[position]
         length_bytes = 1 if head < 0x80 else 2

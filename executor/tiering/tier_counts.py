@@ -13,8 +13,8 @@ from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import Sample
 
-TOPICS_TOLD: Final = 100
-ERRORS_TOLD: Final = 5
+REPORTED_TOPICS: Final = 100
+REPORTED_ERRORS: Final = 5
 ERROR_CHARACTERS: Final = 200
 
 
@@ -116,14 +116,14 @@ class TierMetrics:
         yield Sample(remote_log.COPY_LAG_TIME.of(), Kind.GAUGE, every.copy_lag_ms)
         yield Sample(remote_log.LOG_SIZE_COMPUTATION_TIME.of(), Kind.GAUGE, 0)
         for topic in heapq.nlargest(
-            TOPICS_TOLD,
+            REPORTED_TOPICS,
             {*states, *self._topics},
             key=lambda topic: states.get(topic, TierLag()).remote_bytes,
         ):
             counts, state = self._topics.get(topic, TierCounts()), states.get(topic, TierLag())
             yield from _samples(counts, state, {"topic": topic})
             yield Sample(remote_log.COPY_LAG_TIME.of(topic=topic), Kind.GAUGE, state.copy_lag_ms)
-        for error in heapq.nsmallest(ERRORS_TOLD, self._errors(), key=lambda error: error.since_ms):
+        for error in heapq.nsmallest(REPORTED_ERRORS, self._errors(), key=lambda error: error.since_ms):
             name = remote_log.TIER_ERROR.of(
                 topic=error.topic,
                 partition=str(error.partition),

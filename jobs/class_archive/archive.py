@@ -120,9 +120,9 @@ def _train(archive: Path, failure: Path, spark_home: Path, options: list[str]) -
         if not succeeded:
             shutil.copyfile(log, failure)
             return
-        beside = archive.with_suffix(".making")
-        shutil.copyfile(made, beside)
-        beside.replace(archive)
+        temporary = archive.with_suffix(".making")
+        shutil.copyfile(made, temporary)
+        temporary.replace(archive)
 
 
 def _environment(scratch: str) -> dict[str, str]:
@@ -169,6 +169,6 @@ def _write(path: Path, text: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.read_text() == text:
             return
-    beside = path.with_suffix(".new")
-    beside.write_text(text)
-    beside.replace(path)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -197,10 +197,10 @@ def read_back(story: Story, spark: SparkSession, source: Source) -> None:
     carriers = flights.carriers(flights.parsed(topic.load()))
     story.expect("count and checksum of the DataFrame", flights.total(carriers), source.totals)
     story.expect("delays by carrier", carriers, source.carriers)
-    latest, figures = max(carriers.items(), key=lambda item: item[1].mean_delay_minutes)
+    latest, delays = max(carriers.items(), key=lambda item: item[1].mean_delay_minutes)
     story.say(
-        f"  the latest carrier was {latest}: {figures.mean_delay_minutes:.1f} minutes on average "
-        f"over {figures.totals.records:,} flights"
+        f"  the latest carrier was {latest}: {delays.mean_delay_minutes:.1f} minutes on average "
+        f"over {delays.totals.records:,} flights"
     )
     story.say(f"rewinding to {flights.MONTH_START} and reprocessing one month")
     rewound = topic.option("startingTimestamp", str(flights.MONTH_START_MS)).load()
@@ -215,11 +215,11 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     story = Story()
     story.say("starting Spark: three executors, then a broker in each")
-    with ThreadPoolExecutor(1, thread_name_prefix="beside") as beside:
+    with ThreadPoolExecutor(1, thread_name_prefix="sparklog demo") as executor:
         # Most of a start is done by one thread of one process after the other; there is a core left for this.
-        beside.submit(flights.table)
+        executor.submit(flights.table)
         spark = spark_session()
-        prepared: Future[Source] = beside.submit(prepare, spark)
+        prepared: Future[Source] = executor.submit(prepare, spark)
         with sparklog.start(spark) as cluster:
             story.say(
                 f"bootstrap.servers={cluster.bootstrap_servers}  Spark UI {spark.sparkContext.uiWebUrl}"
@@ -227,7 +227,7 @@ def main() -> int:
             create_topic(cluster.bootstrap_servers)
             source = prepared.result()
             observed = write_with_kill(story, source, cluster.bootstrap_servers)
-            drawn = beside.submit(draw_picture, observed)
+            drawn = executor.submit(draw_picture, observed)
             read_back(story, spark, source)
             drawn.result()
         spark.stop()

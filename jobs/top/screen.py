@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparklog.driver.ui.machine.groups import GroupSummary, is_moving
-from sparklog.driver.ui.pages.figures import count, rate, size
+from sparklog.driver.ui.pages.number_formats import count, rate, size
 from sparklog.driver.ui.pages.tables import shortened
 from sparklog.jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
 
@@ -120,8 +120,8 @@ def _table(*columns: str) -> Table:
     """Return a table; columns whose names begin with `<` are right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        figures = column.startswith("<")
-        table.add_column(column.removeprefix("<"), justify="right" if figures else "left")
+        is_number = column.startswith("<")
+        table.add_column(column.removeprefix("<"), justify="right" if is_number else "left")
     return table
 
 

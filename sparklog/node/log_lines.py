@@ -96,7 +96,7 @@ class _Lines(QueueHandler):
             self._waiting.put(None, timeout=END_TIMEOUT_S)
 
     def _confession(self) -> logging.LogRecord:
-        told = "%d log lines are missing here: the output was not read in time"
-        said = logging.LogRecord(__name__, logging.WARNING, "", 0, told, (self._left_out,), None)
+        template = "%d log lines are missing here: the output was not read in time"
+        said = logging.LogRecord(__name__, logging.WARNING, "", 0, template, (self._left_out,), None)
         record: logging.LogRecord = self.prepare(said)
         return record

@@ -21,7 +21,7 @@ from sparklog.node.serving.listener import Listener, ListenerBounds, ListenerIde
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import ErrorCode
 from tests.amplification.shapes import Known
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 
 _CONFIG: Final = {
     "auto.create.topics.enable": "false",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.held import let_go, nothing_grows
+from tests.process_resources import let_go, nothing_grows
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from tests.cluster import LocalCluster
 from tests.compat.kafka_jvm import KafkaJvm
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
-from tests.held import let_go, nothing_grows
+from tests.process_resources import let_go, nothing_grows
 
 # Small sessions, so that what dies is replaced soon, groups that begin at once, and members that are heard of
 # often; nothing else differs from a user's cluster.

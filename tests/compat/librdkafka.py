@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.told import wait_until_all_tell_of
+from tests.advertised_metadata import wait_until_all_tell_of
 
 TIMEOUT_S = 45.0
 

@@ -25,7 +25,7 @@ from tests.chaos.application import free_port
 from tests.cluster import wait_for
 from tests.compat.kafka_programs import KafkaProgram, check_files, files_of_logs
 from tests.compat.librdkafka import consume
-from tests.unit.executor.moving.test_directory_moves import alter
+from tests.unit.executor.log_dir_moves.test_directory_moves import alter
 from tests.unit.sparklog.node.storage.batches import START_MS, make_marker
 from tests.unit.sparklog.node.storage.cleanings import clean_round, records_from, state_of
 from tests.unit.sparklog.node.storage.test_cleaning import CONFIG, DAY_MS, fill, put

@@ -7,9 +7,9 @@ from typing import Final
 
 from sparklog.node.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
 from sparklog.node.config.dynamic import CHANGEABLE_KEYS
+from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS, OF_ONE_BROKER
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
-from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER
-from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.node.config.topic import TOPIC_SYNONYMS
 from tests.compat.kafka_programs import KafkaProgram
 
@@ -106,10 +106,10 @@ def test_broker_keys_have_kafkas_names_types_limits_and_defaults(kafka_program: 
     """A file for Kafka's brokers must mean the same here."""
     theirs = documented(kafka_program("kafka.server.KafkaConfig").stdout)
     check(BROKER_KEYS, theirs)
-    check(KEPT_GROUP_KEYS, theirs)
-    assert {name for name in theirs if name.startswith("group.")} <= {*BROKER_KEYS, *KEPT_GROUP_KEYS}
+    check(IGNORED_GROUP_KEYS, theirs)
+    assert {name for name in theirs if name.startswith("group.")} <= {*BROKER_KEYS, *IGNORED_GROUP_KEYS}
     assert set(theirs) == KAFKA_BROKER_KEYS
-    check(KEPT_DYNAMIC_KEYS, theirs)
+    check(IGNORED_DYNAMIC_KEYS, theirs)
     changeable = {name for name, properties in theirs.items() if properties["Update Mode"] != "read-only"}
     of_listeners = {name for name in changeable & set(BROKER_KEYS) if name.startswith(("sasl.", "ssl."))}
     assert changeable - set(CHANGEABLE_KEYS) == READ_ONLY_HERE | of_listeners

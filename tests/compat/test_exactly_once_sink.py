@@ -22,7 +22,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
-from sparklog.user.client.coordinators import Coordinators
+from sparklog.user.client.coordinators import CoordinatorClient
 from sparklog.user.client.errors import ApiTimeoutError, TopicReplacedError
 from sparklog.user.client.group_offsets import committed_offsets
 from sparklog.user.dataframe.errors import InvalidRowError
@@ -424,7 +424,7 @@ def test_first_offset_of_a_group_is_waited_for_by_who_asks_for_its_partition(
         addresses = parse_bootstrap_servers(servers)
         config = ClientConfig(bootstrap_servers=addresses, api_timeout_ms=api_timeout_ms)
         with ClusterClient(config) as client:
-            found = committed_offsets(Coordinators(client), topic, stable=True, of=[partition])
+            found = committed_offsets(CoordinatorClient(client), topic, stable=True, of=[partition])
         return {each: committed.offset for each, committed in found.items()}
 
     with pytest.raises(ApiTimeoutError):

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from sparklog.protocol.records.batch import BatchHeader, iterate_headers
+from tests.advertised_metadata import shown_in_time, wait_until_all_tell_of
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
-from tests.told import shown_in_time, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from tests.advertised_metadata import shown_in_time, wait_until_all_tell_of
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic
-from tests.told import shown_in_time, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 

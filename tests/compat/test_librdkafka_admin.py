@@ -14,9 +14,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from tests.advertised_metadata import advertised_leaders, wait_until_all_tell_of
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
-from tests.told import told_leaders, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ def test_create_and_delete_topic_shows_in_every_brokers_metadata(
     servers = cluster.bootstrap_servers
     create_topic(servers, topic, partitions=4)
     leaders = {number: cluster.leader(topic, number) for number in range(4)}
-    assert told_leaders(servers, topic) == dict.fromkeys(servers.split(","), leaders)
+    assert advertised_leaders(servers, topic) == dict.fromkeys(servers.split(","), leaders)
     admin = admin_client(servers)
     admin.delete_topics([topic])[topic].result(TIMEOUT_S)
     wait_until_all_tell_of(servers, topic, 0)

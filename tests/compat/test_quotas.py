@@ -31,10 +31,10 @@ from kio.schema.incremental_alter_configs.v1.request import (
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.metadata.schemas import ResourceType
 from sparklog.protocol.errors import ErrorCode
+from tests.advertised_metadata import shown_in_time
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
-from tests.told import shown_in_time
 
 NewName = Callable[[str], str]
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"

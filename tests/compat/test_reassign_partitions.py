@@ -8,11 +8,11 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from tests.advertised_metadata import shown_in_time, wait_until_all_tell_of
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, produce
 from tests.compat.test_kafka_python import command_line
-from tests.told import shown_in_time, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 

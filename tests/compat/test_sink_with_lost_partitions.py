@@ -17,10 +17,10 @@ from sparklog.user.dataframe.writer import batch_writer
 from sparklog.user.sink.client import SinkClient
 from sparklog.user.sink.machine.names import DECISIONS_TOPIC, SinkId, SinkKind
 from sparklog.user.sink.machine.steps import EndTransactions, Step
+from tests.advertised_metadata import wait_until_all_tell_of
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.compat.sinks import VALUES, Query, seen
-from tests.told import wait_until_all_tell_of
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def sum_over_brokers(cluster: LocalCluster, name: MetricName) -> float:
     return sum(value(cluster.controller, node_id, name) or 0 for node_id in cluster.broker_ids)
 
 
-def has_newer_figures(controller: ControllerServer, node_id: int, than_ms: int) -> bool:
+def has_newer_metrics(controller: ControllerServer, node_id: int, than_ms: int) -> bool:
     """Whether a node has sent figures since then."""
     received = controller.broker_metrics.latest().get(node_id)
     return received is not None and received.received_at_ms > than_ms
@@ -101,5 +101,5 @@ def test_figures_of_brokers_and_clients_reach_the_driver_and_go_on_after_a_resta
         cluster.kill(1)
         cluster.launch(1)
         restarted_ms = int(time.time() * 1000)
-        newer = partial(has_newer_figures, cluster.controller, 1, restarted_ms)
+        newer = partial(has_newer_metrics, cluster.controller, 1, restarted_ms)
         wait_for(newer, "the figures of the broker that was started again", RESTART_S)

@@ -21,8 +21,8 @@ from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.config import BrokerConfig
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
+from tests.application_secret import SECRET
 from tests.cluster import wait_for
-from tests.inside import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters
 
@@ -144,7 +144,7 @@ import sys, time
 from pathlib import Path
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.node.config import BrokerConfig
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 if __name__ == "__main__":
     process = ControllerProcess.launch()
     process.start(

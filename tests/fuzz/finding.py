@@ -5,7 +5,7 @@ class Finding(Exception):  # noqa: N818 - it is what is looked for
     """An oracle of a target says no."""
 
 
-def expect(holds: object, what: str) -> None:
+def expect(hold_count: object, what: str) -> None:
     """Say what is wrong, if it is."""
-    if not holds:
+    if not hold_count:
         raise Finding(what)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.node.acls.machine.authorizer import AuthorizerSettings
-from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.cluster_actions import cluster_actions, guarded_cluster_actions
 from sparklog.node.apis.listeners import listener_guards
 from sparklog.node.apis.row import Side
 from sparklog.node.authorization.authorization import Authorization
@@ -26,7 +26,7 @@ from sparklog.node.serving.dispatcher import Dispatcher
 from sparklog.node.serving.request_metrics import RequestMetrics
 from sparklog.node.serving.requests import Api, Request
 from sparklog.node.serving.routes import Routes
-from sparklog.node.serving.turns import Turns
+from sparklog.node.serving.turns import FairQueue
 from sparklog.protocol.codec.apis import ApiKey, known_versions, response_type
 from tests.fuzz.finding import Finding
 from tests.fuzz.loop import Loop, Socket
@@ -86,12 +86,12 @@ class Serving:
         self.name = name
         self.loop = loop
         self.pool = BufferPool()
-        self.turns = Turns(loop)
+        self.fair_queue = FairQueue(loop)
         self.authentication = authentication
         self.max_request_bytes = 1 << 20
         self.max_outstanding_requests = 256
         self.memory = None
-        self.strangers_memory = RequestMemory(1 << 20)
+        self.unauthenticated_memory = RequestMemory(1 << 20)
         self.log: Any = _Log()
         self.handshakes: Any = None
         self.closed_count = 0
@@ -103,14 +103,14 @@ class Serving:
 
         apis = {key: Api(*known_versions(key), handle) for key in ApiKey if not asks or key in guards}
         del apis[ApiKey.API_VERSIONS]
-        apis = guarded_inside(apis, only_inside(side, config))
+        apis = guarded_cluster_actions(apis, cluster_actions(side, config))
         admission = Admission(authentication)
         if asks:
             authorization = Authorization(AuthorizerSettings(), guards, lambda: IMAGE, loop)
             authorization._log = _Quiet()  # type: ignore[assignment]
             admission = Admission(authentication, authorization.admit)
         routes = Routes({**apis, **authentication.apis()}, None, RequestMetrics())
-        self.dispatcher = Dispatcher(name, routes, admission, self.turns)
+        self.dispatcher = Dispatcher(name, routes, admission, self.fair_queue)
 
     def flush_soon(self, connection: Connection) -> None:
         if not connection.flush_scheduled:

@@ -18,13 +18,13 @@ from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.executor.partitions.machine.events import (
     BrokersChanged,
-    BrokerStatus,
     IsrProposalAnswered,
     ProposeIsr,
+    RegisteredBroker,
     Ticked,
 )
 from sparklog.node.config import topic_config
@@ -256,7 +256,7 @@ class Cluster:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    def _decided(self, decision: Decision) -> None:
+    def _decided(self, decision: ControllerResult) -> None:
         if decision.records:
             self._publish()
 
@@ -273,7 +273,7 @@ class Cluster:
 
     def _apply(self, broker: Broker, image: MetadataImage) -> None:
         before, broker.image = broker.image, image
-        status = {other.broker_id: BrokerStatus.of(other) for other in image.brokers.values()}
+        status = {other.broker_id: RegisteredBroker.of(other) for other in image.brokers.values()}
         if image.brokers != before.brokers:
             for replica in broker.replicas.values():
                 if replica.leader is not None:

@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
-    BrokerStatus,
     FailWaitingAppends,
     FollowerFetched,
     LeaderEvent,
     PartitionChanged,
     ProposeIsr,
+    RegisteredBroker,
     Ticked,
 )
 from sparklog.executor.partitions.machine.follower import (
@@ -131,7 +131,7 @@ class Replica:
     def obey(
         self,
         partition: PartitionRegistration,
-        brokers: Mapping[BrokerId, BrokerStatus],
+        brokers: Mapping[BrokerId, RegisteredBroker],
         own_broker_epoch: BrokerEpoch | None,
         min_insync_replicas: int,
         now_ms: int,

@@ -15,7 +15,7 @@ from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
@@ -164,7 +164,7 @@ class ActiveController:
                 self._brokers[connection] = broker_id
             reply(response)
 
-        def decide() -> Decision:
+        def decide() -> ControllerResult:
             decision = self.controller.handle(message, self._process.now_ms)
             if decision.is_first_part and type(message) is BrokerRegistrationRequest:
                 registration = self.controller.image.brokers[message.broker_id]
@@ -234,9 +234,9 @@ class ActiveController:
             broker = next((each for each in self._announced.values() if each.key.node_id == broker_id), None)
             if broker is not None and broker_id not in self._log_questions:
                 self._log_questions.add(broker_id)
-                self._process.ask(broker, AskLogEnds(question), partial(self._log_ends_told, question))
+                self._process.ask(broker, AskLogEnds(question), partial(self._log_ends_reported, question))
 
-    def _log_ends_told(
+    def _log_ends_reported(
         self, question: LogQuestion, positions: dict[tuple[str, int], LogPosition] | None
     ) -> None:
         self._log_questions.discard(question.broker_id)
@@ -245,7 +245,7 @@ class ActiveController:
 
     # --- commits --------------------------------------------------------------------------------
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: ControllerResult) -> None:
         """Commit a decision that nobody waits for."""
         self.commit_queue.submit(decision, lambda _: None)
 

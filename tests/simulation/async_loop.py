@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sparklog.protocol.errors import KafkaError
-from tests.simulation.loop import BESIDE_MS, ProcessLoop, Timer
+from tests.simulation.loop import EXECUTOR_MS, ProcessLoop, Timer
 from tests.simulation.network import Process
 
 set_running_loop: Callable[[Any], None] = asyncio._set_running_loop
@@ -99,7 +99,7 @@ class AsyncLoop(ProcessLoop):
                 if not future.done():
                     future.set_result(result)
 
-        self._process.after(BESIDE_MS, run)
+        self._process.after(EXECUTOR_MS, run)
         return future
 
     def get_debug(self) -> bool:

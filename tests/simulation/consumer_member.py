@@ -13,7 +13,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
 )
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Token
 from sparklog.protocol.errors import ErrorCode
 from tests.simulation.coordinating import Coordinated
 from tests.simulation.member import Held, Member, Stamp
@@ -195,6 +195,6 @@ def _by_topic(partitions: frozenset[Held]) -> "dict[UUID, set[int]]":
 
 def decide_heartbeat(
     machine: GroupMachine, event: ConsumerGroupHeartbeat, token: Token, now: Now
-) -> Decision:
+) -> CoordinatorResult:
     """Decide as `sparklog.executor.coordinators.groups.api.consumer_group_heartbeat` has it decided."""
     return machine.consumer.consumer_group_heartbeat(event, token, now)

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
-from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
 from sparklog.executor.coordinators.loading import Loading, read_batches, replay_batch
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    Reply,
+    RunInExecutor,
+    Token,
+)
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
     CoordinatorState,
 )
-from sparklog.executor.coordinators.machine.decision import Beside, Decision, Now, Reply, Token
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
@@ -26,7 +32,7 @@ from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import iterate_headers
 from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
@@ -48,7 +54,7 @@ MEMBER_SEEDS: Final = range(24, 24 + 32 * 1_000, 32)
 """The first of those in which groups have members, too."""
 _ROLLING_OF_THESE: Final = 8
 """In one of how many of these nothing happens but a rolling restart."""
-_BESIDE_MS: Final = 50
+_EXECUTOR_MS: Final = 50
 """How long a thread takes at most for what it is given."""
 _READ_BYTES: Final = 300
 _MANY_BYTES: Final = 3_000
@@ -95,7 +101,7 @@ class AskCoordinator(NamedTuple):
     topic: str
     partition: int
     event: Any
-    decide: Callable[[Any, Any, Token, Now], Decision]
+    decide: Callable[[Any, Any, Token, Now], CoordinatorResult]
     """Given the machine, the event, the token and the time."""
     asker: str = ""
     """Who asks, for the invariants."""
@@ -119,7 +125,7 @@ class Coordinating(RoleListener[Replica]):
         self._broker = broker
         config = broker.world.config
         kinds = (
-            group_coordinator(config, GroupCounts()),
+            group_coordinator(config, GroupMetrics()),
             transaction_coordinator(config, broker.marker_sender, broker.new_producer_id),
         )
         self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
@@ -152,7 +158,7 @@ class Coordinating(RoleListener[Replica]):
         return partial(coordinator.partition.abandon, asked)
 
     def complete_group_transaction(
-        self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
+        self, partition: int, end: EndTransactionMarker, answer: Callable[[ErrorCode], None]
     ) -> None:
         """End a producer's transaction in a partition of offsets, as `CoordinatorRuntime` does."""
         coordinator = self._coordinators.get((CONSUMER_OFFSETS_TOPIC, partition))
@@ -260,10 +266,10 @@ class Asked:
 class StrictPartition(CoordinatorPartition):
     """Production's partition, which does not get over what its machine raises: that is a finding."""
 
-    def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
+    def decide(self, decide: Callable[[Any], Iterable[CoordinatorResult]], now: Now) -> None:
         raised: list[Exception] = []
 
-        def watched(machine: Any) -> Iterator[Decision]:
+        def watched(machine: Any) -> Iterator[CoordinatorResult]:
             try:
                 yield from decide(machine)
             except Exception as error:
@@ -274,7 +280,7 @@ class StrictPartition(CoordinatorPartition):
         if raised:
             raise raised[0]
 
-    def _take(self, decision: Decision, now: Now) -> None:
+    def _take(self, decision: CoordinatorResult, now: Now) -> None:
         for asked in _askers(decision.replies):
             asked.end_offset = None if decision.at_once else self.end_offset
         super()._take(decision, now)
@@ -297,7 +303,7 @@ class WatchedCoordinator(Coordinator):
     def __init__(
         self, runtime: Coordinating, broker: "BrokerProcess", replica: Replica, kind: CoordinatorKind
     ) -> None:
-        super().__init__(replica, kind, {**kind.effects, Beside: self._begin_beside}, runtime)
+        super().__init__(replica, kind, {**kind.effects, RunInExecutor: self._begin_in_executor}, runtime)
         self.broker: Final = broker
         self.due_ms: int | None = None
         """When its `tick` comes next; None if it does not."""
@@ -317,7 +323,7 @@ class WatchedCoordinator(Coordinator):
         )
         self._runtime.schedule(self)
 
-    def end_transaction(self, end: EndTransaction, answer: Answer) -> None:
+    def end_transaction(self, end: EndTransactionMarker, answer: Answer) -> None:
         """Append a marker, and have it obeyed."""
         asked = Asked(
             AskCoordinator(self.replica.topic_partition.topic, self.partition_index, end, _NO_REQUEST), answer
@@ -328,7 +334,7 @@ class WatchedCoordinator(Coordinator):
 
     # --- what the partition wants done ----------------------------------------------------------
 
-    def append(self, decision: Decision, now: Now) -> Offset:
+    def append(self, decision: CoordinatorResult, now: Now) -> Offset:
         before = self.replica.log.log_end_offset
         end_offset = super().append(decision, now)
         self.broker.world.appended(self.broker, self.replica, before)
@@ -336,7 +342,7 @@ class WatchedCoordinator(Coordinator):
             asked.end_offset, asked.wrote = end_offset, True
         return end_offset
 
-    def append_marker(self, end: EndTransaction, now: Now) -> Offset:
+    def append_marker(self, end: EndTransactionMarker, now: Now) -> Offset:
         end_offset = super().append_marker(end, now)
         self._asked_marker.end_offset, self._asked_marker.wrote = end_offset, True
         return end_offset
@@ -347,11 +353,11 @@ class WatchedCoordinator(Coordinator):
             self.broker.world.markers_sent(self.broker, self.replica, self.leader_epoch, effect)
         super().carry_out(effect)
 
-    def _begin_beside(self, effect: Beside, coordinator: object) -> None:
-        within_ms = self.broker.scheduler.random.randint(1, _BESIDE_MS)
-        self.broker.after(within_ms, self._done_beside, effect)
+    def _begin_in_executor(self, effect: RunInExecutor, coordinator: object) -> None:
+        within_ms = self.broker.scheduler.random.randint(1, _EXECUTOR_MS)
+        self.broker.after(within_ms, self._done_in_executor, effect)
 
-    def _done_beside(self, effect: Beside) -> None:
+    def _done_in_executor(self, effect: RunInExecutor) -> None:
         result = effect.function()
         self.decide(lambda machine, now: effect.then(result, now))
 

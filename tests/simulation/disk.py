@@ -22,7 +22,7 @@ from sparklog.node.storage.machine.producer_states import Duplicate, ProducerSta
 from sparklog.node.storage.machine.recovery_rules import PreviousStop, SoundPrefix
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.producers.producer_replay import apply_batch
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.node.storage.results import AppendInfo, ReadResult
 from sparklog.node.storage.segments.batch_walk import walk_with_crc
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -104,7 +104,7 @@ class MemoryLog:
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
         verification: Verification | None = None,
-        marker: EndTransaction | None = None,
+        marker: EndTransactionMarker | None = None,
     ) -> AppendInfo:
         if marker is not None:
             self.producers.check_marker(

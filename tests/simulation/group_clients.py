@@ -13,7 +13,7 @@ from sparklog.executor.coordinators.groups.machine.offsets import (
     OffsetCommit,
     OffsetFetch,
 )
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.metadata.partition_for import partition_for
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.errors import ErrorCode
@@ -193,25 +193,25 @@ class GroupClient:
         self._go_on_later(2 * RETRY_MS)
 
 
-def decide_commit(machine: GroupMachine, event: OffsetCommit, token: Token, now: Now) -> Decision:
+def decide_commit(machine: GroupMachine, event: OffsetCommit, token: Token, now: Now) -> CoordinatorResult:
     """Decide as `sparklog.executor.coordinators.groups.api.offset_commit` has it decided."""
     if any(topic_id not in machine.image.topics.by_id for _, topic_id, _ in event.topics):
         errors = [
             (topic, [(each.partition, ErrorCode.unknown_topic_id) for each in partitions])
             for topic, _, partitions in event.topics
         ]
-        return Decision(replies=(Reply(token, errors),))
+        return CoordinatorResult(replies=(Reply(token, errors),))
     records, errors = machine.commit_offsets(event, now)
-    return Decision(records, (Reply(token, errors),))
+    return CoordinatorResult(records, (Reply(token, errors),))
 
 
-def _delete(machine: GroupMachine, event: OffsetDelete, token: Token, now: Now) -> Decision:
+def _delete(machine: GroupMachine, event: OffsetDelete, token: Token, now: Now) -> CoordinatorResult:
     error_code, records, errors = machine.offsets.delete(event.group_id, [(event.topic, [event.partition])])
     if error_code is ErrorCode.group_id_not_found:
         errors = [(event.topic, [(event.partition, ErrorCode.none)])]
-    return Decision(records, (Reply(token, errors),))
+    return CoordinatorResult(records, (Reply(token, errors),))
 
 
-def decide_fetch(machine: GroupMachine, event: OffsetFetch, token: Token, now: Now) -> Decision:
+def decide_fetch(machine: GroupMachine, event: OffsetFetch, token: Token, now: Now) -> CoordinatorResult:
     """Decide as `sparklog.executor.coordinators.groups.api.offset_fetch` has it decided."""
-    return Decision(replies=(Reply(token, machine.offsets.fetch(event)),))
+    return CoordinatorResult(replies=(Reply(token, machine.offsets.fetch(event)),))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.executor.partitions.replica import Replica

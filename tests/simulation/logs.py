@@ -28,7 +28,7 @@ class DiskLogs:
         topic_partition: TopicPartition,
         topic_id: UUID,
         config: LogConfig,
-        told_directory: UUID | None,
+        assigned_directory: UUID | None,
     ) -> tuple[Any, Offset]:
         disk, key = self._disk, TopicIdPartition(topic_id, topic_partition.partition)
         log = disk.logs.get(key)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulation.network import Process
 
-BESIDE_MS = 2
+EXECUTOR_MS = 2
 """How long a thread takes for what it is given."""
 
 
@@ -57,5 +57,5 @@ class ProcessLoop:
             except Exception as error:
                 future.set_exception(error)
 
-        self._process.after(BESIDE_MS, run)
+        self._process.after(EXECUTOR_MS, run)
         return future

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.executor.partitions.replica import Replica

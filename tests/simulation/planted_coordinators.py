@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.machine.coordinator_machine import Now
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
     CoordinatorState,
 )
-from sparklog.executor.coordinators.machine.decision import Now
 from sparklog.protocol.types import Offset
 from tests.simulation import coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement
@@ -41,7 +41,7 @@ def _tombstone_skipped() -> Sequence[Replacement]:
 
 def _answered_before_committed() -> Sequence[Replacement]:
     def wait_for_nothing(self: CoordinatorPartition, replies: Any, effects: Any, now: Now) -> None:
-        self._told.extend((*replies, *effects))
+        self._outgoing.extend((*replies, *effects))
 
     return [Replacement(CoordinatorPartition, "_await_commit", wait_for_nothing)]
 
@@ -53,7 +53,7 @@ def _read_without_waiting() -> Sequence[Replacement]:
         if all(reply.token.wrote for reply in replies):
             wait(self, replies, effects, now)
         else:
-            self._told.extend((*replies, *effects))
+            self._outgoing.extend((*replies, *effects))
 
     return [Replacement(CoordinatorPartition, "_await_commit", wait_for_own)]
 

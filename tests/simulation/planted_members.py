@@ -13,10 +13,10 @@ from sparklog.executor.coordinators.groups.machine.consumer.group import Consume
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
 from sparklog.executor.coordinators.groups.machine.consumer.leaving import Leaving
 from sparklog.executor.coordinators.groups.machine.consumer.member import NO_PARTITIONS, ConsumerMember
+from sparklog.executor.coordinators.groups.machine.consumer.member_timeouts import MemberTimeouts
 from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import _Step
-from sparklog.executor.coordinators.groups.machine.consumer.sessions import Sessions
 from sparklog.executor.coordinators.groups.machine.groups import Groups
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.protocol.errors import ErrorCode
 from tests.simulation.coordinating import MEMBER_SEEDS, Coordinating
@@ -31,7 +31,7 @@ def _loaded_with(change: Any) -> Sequence[Replacement]:
     """Have each member of consumer groups be another one after a load."""
     loaded = ConsumerGroups.loaded
 
-    def load_changed(self: ConsumerGroups, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def load_changed(self: ConsumerGroups, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         for group_id in self._replay.group_ids:
             group = self._groups.get(group_id)
             if isinstance(group, ConsumerGroup):
@@ -108,12 +108,14 @@ def _joins_not_awaited() -> Sequence[Replacement]:
 
 
 def _session_too_short() -> Sequence[Replacement]:
-    prolong = Sessions.prolong
+    prolong = MemberTimeouts.prolong
 
-    def prolong_by_less(self: Sessions, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
+    def prolong_by_less(
+        self: MemberTimeouts, group_id: str, member_id: str, timeout_ms: int, now: Now
+    ) -> None:
         prolong(self, group_id, member_id, timeout_ms // 3, now)
 
-    return [Replacement(Sessions, "prolong", prolong_by_less)]
+    return [Replacement(MemberTimeouts, "prolong", prolong_by_less)]
 
 
 def _lost_on_the_way_back() -> Sequence[Replacement]:
@@ -124,10 +126,10 @@ def _member_tombstone_skipped() -> Sequence[Replacement]:
     return [Replacement(ConsumerGroup, "remove_member", lambda self, member_id: None)]
 
 
-def _epoch_of_before_told() -> Sequence[Replacement]:
+def _former_epoch_sent() -> Sequence[Replacement]:
     heartbeat = Heartbeats.heartbeat
 
-    def tell_the_one_before(self: Heartbeats, request: Any, token: Any, now: Now) -> Decision:
+    def tell_the_one_before(self: Heartbeats, request: Any, token: Any, now: Now) -> CoordinatorResult:
         decision = heartbeat(self, request, token, now)
         replies = [
             reply._replace(response=replace(reply.response, member_epoch=reply.response.member_epoch - 1))
@@ -161,7 +163,7 @@ MEMBER_BUGS: Final = {
     "static-fence-missing": _bug(
         "who has lost his instance id to another process may still commit", _static_fence_missing
     ),
-    "epoch-of-before-told": _bug("a member is told the epoch before its own", _epoch_of_before_told),
+    "epoch-of-before-told": _bug("a member is told the epoch before its own", _former_epoch_sent),
     "late-commit-taken": _bug("who is no member any more may still commit", _late_commit_taken),
     "joins-not-awaited": _bug("a rebalance does not wait for members to join again", _joins_not_awaited),
     "session-too-short": _bug("a member is removed while its session lasts", _session_too_short),

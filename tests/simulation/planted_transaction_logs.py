@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord, ProducerStamp
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
@@ -71,7 +71,7 @@ def _markers_before_the_decision() -> Sequence[Replacement]:
     wait = CoordinatorPartition._await_commit
 
     def send_at_once(self: CoordinatorPartition, replies: Any, effects: Any, now: Any) -> None:
-        self._told.extend(effects)
+        self._outgoing.extend(effects)
         wait(self, replies, (), now)
 
     return [Replacement(CoordinatorPartition, "_await_commit", send_at_once)]

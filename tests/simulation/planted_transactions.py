@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now
 from sparklog.executor.coordinators.transactions.machine import ending
 from sparklog.executor.coordinators.transactions.machine.events import EndTransaction, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
@@ -32,7 +32,7 @@ def _epoch_kept() -> Sequence[Replacement]:
 def _markers_forgotten() -> Sequence[Replacement]:
     loaded = TransactionMachine.loaded
 
-    def load_only(self: TransactionMachine, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def load_only(self: TransactionMachine, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         for _ in loaded(self, image, now):
             pass
         return ()
@@ -43,7 +43,7 @@ def _markers_forgotten() -> Sequence[Replacement]:
 def _prepared_ends_otherwise() -> Sequence[Replacement]:
     loaded = TransactionMachine.loaded
 
-    def abort(self: TransactionMachine, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def abort(self: TransactionMachine, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         for decision in loaded(self, image, now):
             effects = [
                 effect._replace(committed=False) if isinstance(effect, SendMarkers) else effect

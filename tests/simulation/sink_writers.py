@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from sparklog.protocol.errors import KafkaError
-from sparklog.user.dataframe.delivery import ExactlyOnce, batch_told
+from sparklog.user.dataframe.delivery import ExactlyOnce, reported_batch
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.prepared_rows import Batch
 from sparklog.user.sink.machine.errors import SinkError
@@ -160,7 +160,7 @@ class Writer:
             self.sinks.world.tell(None, f"{driver.name}: batch {batch.batch_id} fails: {error}")
             if isinstance(error, StageFailedError):
                 messages = error.messages
-            told = batch if sink.kind is not SinkKind.QUERY else batch_told(messages)
+            told = batch if sink.kind is not SinkKind.QUERY else reported_batch(messages)
             if told is not None and not await driver.commits(sink, partial(writer.abort, told, messages)):
                 self.sinks.book.given_up(sink, batch.batch_id, batch.run_id)
             raise

@@ -27,7 +27,7 @@ from kio.schema.txn_offset_commit import v4 as txn_offset_commit_v4
 from kio.schema.txn_offset_commit import v5 as txn_offset_commit_v5
 
 from sparklog.executor.api.produce.delayed_produce import ACKS_ALL
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.node.metadata.partition_for import partition_for
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.protocol.errors import ErrorCode

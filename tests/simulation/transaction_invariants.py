@@ -5,7 +5,7 @@ Nothing is demanded any more once records that were committed may be lost (see `
 
 from typing import TYPE_CHECKING
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.records.framing import TRANSACTION_STATE_RECORDS
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState

@@ -27,7 +27,7 @@ from sparklog.driver.spark.slots import broker_slots
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes
-from tests.told import wait_until_all_tell_of
+from tests.advertised_metadata import wait_until_all_tell_of
 
 logging.basicConfig()
 os.setpgid(0, 0)  # a terminal's Ctrl-C and a notebook's interrupt are for all of a process group

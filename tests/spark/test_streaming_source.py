@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklog.spark_versions import HAS_READ_LIMITS
+from tests.advertised_metadata import wait_until_all_tell_of
 from tests.cluster import LocalCluster
 from tests.spark.sessions import default_cluster, spark_session
-from tests.told import wait_until_all_tell_of
 
 PARTITIONS = 3
 TIMEOUT_S = 60.0

@@ -43,7 +43,7 @@ from sparklog.node.acls.acl import (
     Principal,
 )
 from sparklog.node.acls.machine.authorizer import Authorizer, AuthorizerSettings
-from sparklog.node.apis.inside import guarded_inside, only_inside
+from sparklog.node.apis.cluster_actions import cluster_actions, guarded_cluster_actions
 from sparklog.node.apis.listeners import listener_guards
 from sparklog.node.apis.row import Side
 from sparklog.node.authorization.guards.guard import filled, item_type
@@ -106,9 +106,9 @@ def test_cve_2017_12610_who_asks_to_be_somebody_else_is_refused(
 
 def test_cve_2018_1288_forged_fetch_of_a_follower_is_refused() -> None:
     """It says how far a replica has come, so records would count as replicated that are nowhere."""
-    apis = guarded_inside(
+    apis = guarded_cluster_actions(
         {ApiKey.FETCH: Api(4, 17, lambda request: None)},
-        only_inside(Side.BROKER, BrokerConfig.from_mapping({})),
+        cluster_actions(Side.BROKER, BrokerConfig.from_mapping({})),
     )
     body_type = request_type(ApiKey.FETCH, 17)
     state = filled(item_type(body_type, "replica_state"), replica_id=1, replica_epoch=-1)
@@ -162,8 +162,8 @@ def test_cve_2018_17196_records_of_a_transaction_need_the_right_to_its_id() -> N
             topic_data=(filled(topic_type, name="mine", partition_data=data),),
         )
         answer = guarding.ask(ApiKey.PRODUCE, 12, body)
-        told = {row.error_code for topic in answer.responses for row in topic.partition_responses}
-        assert told == {ErrorCode.transactional_id_authorization_failed}
+        client_message = {row.error_code for topic in answer.responses for row in topic.partition_responses}
+        assert client_message == {ErrorCode.transactional_id_authorization_failed}
     assert guarding.handled == []
 
 
@@ -183,7 +183,10 @@ def test_cve_2021_38153_password_is_compared_as_a_whole(
     for user in ("ann", "nobody"):
         with pytest.raises(SaslError) as refused:
             PlainVerification({"ann": PASSWORD}).respond(f"\0{user}\0{password}".encode())
-        assert not password or refused.value.told == "Authentication failed: Invalid username or password"
+        assert (
+            not password
+            or refused.value.client_message == "Authentication failed: Invalid username or password"
+        )
     assert [one for one, _ in compared] == [password.encode()] * 2 * bool(password)
     assert all(other != b"" for _, other in compared)
 
@@ -265,10 +268,10 @@ def test_cve_2025_27817_content_of_a_file_that_is_no_token_is_not_shown(tmp_path
     assert login is not None
     with pytest.raises(KafkaError, match="does not hold a token") as refused:
         login("h:1")
-    told: BaseException | None = refused.value
-    while told is not None:
-        assert "hash" not in str(told)
-        told = told.__cause__
+    client_message: BaseException | None = refused.value
+    while client_message is not None:
+        assert "hash" not in str(client_message)
+        client_message = client_message.__cause__
     with pytest.raises(DataSourceOptionError, match="must be a URL of https, http or file"):
         ReadOptions.parse({**options, "kafka.sasl.oauthbearer.token.endpoint.url": "ftp://h/a"}, None)
 

@@ -15,7 +15,7 @@ from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 from sparklog.driver.monitoring.telemetry_intake import Push
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.telemetry.machine.client_instances import Client, ClientInstances, Subscription
@@ -62,7 +62,7 @@ class ControllerTelemetry:
         id_ = body.client_instance_id
         self._take(
             Push(
-                None if is_forwarded or request.principal is not INSIDE else self._broker_of(id_),
+                None if is_forwarded or request.principal is not CLUSTER_PRINCIPAL else self._broker_of(id_),
                 id_,
                 request.client_id,
                 body.terminating,

@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 
 def bootstrap_records(
-    image: MetadataImage, config: BrokerConfig, first_users: Sequence[UserScramCredentialRecord] = ()
+    image: MetadataImage, config: BrokerConfig, initial_scram_users: Sequence[UserScramCredentialRecord] = ()
 ) -> list[MetadataRecord]:
     """Return the first records of a new cluster, or those that a cluster needs under this configuration.
 
-    `first_users` are the SCRAM credentials of a new cluster.
+    `initial_scram_users` are the SCRAM credentials of a new cluster.
     """
     records: list[MetadataRecord] = []
     features = image.features
@@ -51,8 +51,8 @@ def bootstrap_records(
         records += [
             FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()
         ]
-        records += first_users
-    elif first_users:
+        records += initial_scram_users
+    elif initial_scram_users:
         logger.info("The cluster is not new: its first users are not set again")
     if READ_ONLY_KEY in image.broker_configs(None):
         logger.info("%s is removed: the cluster has started again", READ_ONLY_KEY)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules
 from sparklog.driver.controller.machine.placement import UsableBroker
-from sparklog.driver.controller.machine.sessions import Sessions
+from sparklog.driver.controller.machine.sessions import BrokerSessions
 from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.node.config import TOPIC_KEYS, BrokerConfig
@@ -45,7 +45,7 @@ class ClusterState:
         """The most partitions that one decision looks at for a change of a broker's state."""
         self.topic_index = TopicIndex(image)
         self.unsettled = UnsettledPartitions(image, self.topic_index)
-        self.sessions = Sessions(config.broker_session_timeout_ms)
+        self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self.departure_reasons: dict[BrokerId, str] = {}
         """The reason of each broker's last fencing or shutdown; no decision depends on it."""
 

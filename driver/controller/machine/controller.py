@@ -38,7 +38,7 @@ from sparklog.driver.controller.machine import fencing
 from sparklog.driver.controller.machine.absent_leaders import AbsentLeaders
 from sparklog.driver.controller.machine.activation import bootstrap_records
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
 from sparklog.driver.controller.machine.internal_topics import InternalTopicRepair
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
@@ -128,14 +128,16 @@ class Controller:
     def departure_reasons(self) -> Mapping[BrokerId, str]:
         return self._cluster.departure_reasons
 
-    def bootstrap(self, first_users: Sequence[UserScramCredentialRecord] = ()) -> Decision:
+    def bootstrap(self, initial_scram_users: Sequence[UserScramCredentialRecord] = ()) -> ControllerResult:
         """Return the first decision of a controller; it is empty if the configuration has not changed.
 
-        A new cluster gets the `first_users`.
+        A new cluster gets the `initial_scram_users`.
         """
-        return Decision(bootstrap_records(self.image, self._cluster.started_with, first_users), None)
+        return ControllerResult(
+            bootstrap_records(self.image, self._cluster.started_with, initial_scram_users), None
+        )
 
-    def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> Decision:
+    def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> ControllerResult:
         """Decide a request, an entity of one of the types below, within its client's `quota`.
 
         Raises:
@@ -150,14 +152,14 @@ class Controller:
         """Return the request with all its subjects named, so that it can be divided (`parts`)."""
         return name_all(self._cluster, request) if isinstance(request, ElectLeadersRequest) else request
 
-    def tick(self, now_ms: int) -> Decision:
+    def tick(self, now_ms: int) -> ControllerResult:
         """Fence the brokers whose sessions have expired, or else hold the elections that are due.
 
         Call it again, after `replay`, until it has no records and `is_settled`.
         """
         self._cluster.sessions.listening(now_ms)
         if self._stopping:
-            return Decision([], None)
+            return ControllerResult([], None)
         cluster, index = self._cluster, self._cluster.topic_index
         records = fencing.fence_expired(cluster, now_ms)
         if not records and cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
@@ -167,7 +169,7 @@ class Controller:
         cluster.unsettled.note(self._absent_leaders.overdue(cluster, now_ms))
         if not records:
             records = settle(cluster) or self._decided_by_logs(now_ms)
-        return Decision(records, None)
+        return ControllerResult(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:
         """Return the questions about brokers' logs that elections and removals wait for."""
@@ -179,28 +181,28 @@ class Controller:
 
     def log_question_answered(
         self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition], now_ms: int
-    ) -> Decision:
+    ) -> ControllerResult:
         """Note the ends of a broker's logs, by topic and partition; missing ones are asked for again."""
         self._recovery.answered(question, positions)
         self._internal_topics.answered(self._cluster, question, positions)
-        return Decision([] if self._stopping else self._decided_by_logs(now_ms), None)
+        return ControllerResult([] if self._stopping else self._decided_by_logs(now_ms), None)
 
-    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision:
+    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> ControllerResult:
         """Fence a broker whose process is known to have ended, if it has not registered again since."""
         registration = self.image.brokers.get(broker_id)
         if registration is None or registration.broker_epoch != broker_epoch:
-            return Decision([], None)
+            return ControllerResult([], None)
         self._cluster.sessions.end(broker_id)
         if registration.fenced or self._stopping:
-            return Decision([], None)
-        return Decision(fencing.fence(self._cluster, registration, "its process has ended"), None)
+            return ControllerResult([], None)
+        return ControllerResult(fencing.fence(self._cluster, registration, "its process has ended"), None)
 
-    def shut_down_broker(self, broker_id: BrokerId, reason: str) -> Decision:
+    def shut_down_broker(self, broker_id: BrokerId, reason: str) -> ControllerResult:
         """Let one broker leave while the cluster goes on: its leaders move, then it gets should_shut_down."""
         registration = self.image.brokers.get(broker_id)
         if registration is None or self._stopping:
-            return Decision([], None)
-        return Decision(fencing.begin_controlled_shutdown(self._cluster, registration, reason), None)
+            return ControllerResult([], None)
+        return ControllerResult(fencing.begin_controlled_shutdown(self._cluster, registration, reason), None)
 
     def shut_down_brokers(self) -> None:
         """Answer every heartbeat with should_shut_down from now on; fence no broker, elect no leader.
@@ -230,30 +232,32 @@ class Controller:
             self._cluster
         )
 
-    def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
+    def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> ControllerResult:
         return register(self._cluster, request, now_ms)
 
-    def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Decision:
+    def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> ControllerResult:
         return heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
 
-    def _create_topics(self, request: CreateTopicsRequest, quota: MutationQuota) -> Decision:
+    def _create_topics(self, request: CreateTopicsRequest, quota: MutationQuota) -> ControllerResult:
         return create_topics(self._cluster, request, self._new_id, quota)
 
-    def _create_acls(self, request: CreateAclsRequest, now_ms: int) -> Decision:
+    def _create_acls(self, request: CreateAclsRequest, now_ms: int) -> ControllerResult:
         return create_acls(self._cluster, request, self._new_id)
 
-    def _delete_topics(self, request: DeleteTopicsRequest, quota: MutationQuota) -> Decision:
+    def _delete_topics(self, request: DeleteTopicsRequest, quota: MutationQuota) -> ControllerResult:
         return delete_topics(self._cluster, request, quota)
 
-    def _create_partitions(self, request: CreatePartitionsRequest, quota: MutationQuota) -> Decision:
+    def _create_partitions(self, request: CreatePartitionsRequest, quota: MutationQuota) -> ControllerResult:
         return create_partitions(self._cluster, request, quota)
 
 
-def _timeless(decide: Callable[[ClusterState, Any], Decision]) -> Callable[[Controller, Any, int], Decision]:
+def _timeless(
+    decide: Callable[[ClusterState, Any], ControllerResult],
+) -> Callable[[Controller, Any, int], ControllerResult]:
     return lambda controller, request, _: decide(controller._cluster, request)
 
 
-_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]] = MappingProxyType(
+_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], ControllerResult]]] = MappingProxyType(
     {
         BrokerRegistrationRequest: Controller._register,
         BrokerHeartbeatRequest: Controller._heartbeat,
@@ -275,7 +279,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
 )
 """The requests that `Controller.handle` decides without a quota."""
 
-_LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQuota], Decision]]] = (
+_LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQuota], ControllerResult]]] = (
     MappingProxyType(
         {
             CreateTopicsRequest: Controller._create_topics,

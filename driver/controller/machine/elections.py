@@ -15,7 +15,7 @@ from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartit
 from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules, change_partition
 from sparklog.driver.controller.machine.unsettled_partitions import to_leave
 from sparklog.node.metadata.image import PartitionRegistration, TopicImage
@@ -127,11 +127,11 @@ def elect_unfenced(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataR
     return _for_partitions(cluster, change, f"broker {broker_id} joins", first)
 
 
-def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decision:
+def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> ControllerResult:
     """Answer ElectLeaders: preferred or unclean, for the partitions named or for all."""
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         logger.info("ElectLeaders with unknown election type %d", request.election_type)
-        return Decision([], _elections(ErrorCode.invalid_request, ()))
+        return ControllerResult([], _elections(ErrorCode.invalid_request, ()))
     election = Election.PREFERRED if request.election_type == _PREFERRED else Election.UNCLEAN
     records: list[MetadataRecord] = []
     results = []
@@ -147,7 +147,7 @@ def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decisi
             answers.append(PartitionResult(partition_id=number, error_code=error_code, error_message=message))
         results.append(ReplicaElectionResult(topic=name, partition_result=tuple(answers)))
     logger.info("ElectLeaders: %s election of %d leaders", election.name.lower(), len(records))
-    return Decision(records, _elections(ErrorCode.none, tuple(results)))
+    return ControllerResult(records, _elections(ErrorCode.none, tuple(results)))
 
 
 def name_all(cluster: ClusterState, request: ElectLeadersRequest) -> ElectLeadersRequest:

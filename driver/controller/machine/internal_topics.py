@@ -32,7 +32,7 @@ class InternalTopicRepair:
 
     def __init__(self) -> None:
         self._end_offsets: dict[TopicIdPartition, int] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def questions(self, cluster: ClusterState) -> list[LogQuestion]:
         """Return the questions to leaders that must be answered before wrong topics can be removed."""
@@ -77,8 +77,8 @@ class InternalTopicRepair:
         return records
 
     def _tell(self, topic: TopicImage) -> None:
-        if topic.name not in self._told:
-            self._told.add(topic.name)
+        if topic.name not in self._logged:
+            self._logged.add(topic.name)
             logger.error(
                 "Topic %s has records, but is not as its coordinator creates it: it cannot be used until it "
                 "is deleted",

@@ -30,7 +30,7 @@ class Session:
         """In controlled shutdown: the others must have applied this record before the broker may leave."""
 
 
-class Sessions:
+class BrokerSessions:
     """The sessions of all registered brokers that have been heard of."""
 
     def __init__(self, timeout_ms: int) -> None:

@@ -50,7 +50,7 @@ class _Answer(NamedTuple):
     position: LogPosition
 
 
-class _Waiting(NamedTuple):
+class _Recoverable(NamedTuple):
     """A partition all of whose awaited replicas are there."""
 
     topic: TopicImage
@@ -63,7 +63,7 @@ class UncleanRecovery:
     """The partitions that wait for such a leader, and the known ends of their logs."""
 
     def __init__(self) -> None:
-        self._ready: dict[TopicIdPartition, _Waiting] = {}
+        self._ready: dict[TopicIdPartition, _Recoverable] = {}
         self._answers: dict[TopicIdPartition, dict[BrokerId, _Answer]] = {}
         self._awaited: Counter[frozenset[BrokerId]] = Counter()
         """The number of the other partitions by the replicas that they wait for."""
@@ -139,7 +139,9 @@ class UncleanRecovery:
             present = [broker_id for broker_id in partition.replicas if may_lead(broker_id)]
             # Without any of them records are lost: only the topic or an administrator may allow that.
             if not set(present).isdisjoint(partition.last_known_elr):
-                self._ready[TopicIdPartition(topic.topic_id, number)] = _Waiting(topic, partition, present)
+                self._ready[TopicIdPartition(topic.topic_id, number)] = _Recoverable(
+                    topic, partition, present
+                )
         self._answers = {key: known for key, known in self._answers.items() if key in self._ready}
         self._seen = None if awaited and arriving else seen
         self._tell(awaited)
@@ -156,7 +158,7 @@ class UncleanRecovery:
                 sorted(away),
             )
 
-    def _longest(self, key: TopicIdPartition, waiting: _Waiting) -> BrokerId:
+    def _longest(self, key: TopicIdPartition, waiting: _Recoverable) -> BrokerId:
         if len(waiting.present) == 1:
             return waiting.present[0]
         answers = self._answers[key]
@@ -172,7 +174,7 @@ class UncleanRecovery:
             (each for each in may_have_more if _continues(position(each), position(longest))), key=position
         )
 
-    def _unheard(self, cluster: ClusterState, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
+    def _unheard(self, cluster: ClusterState, key: TopicIdPartition, waiting: _Recoverable) -> list[BrokerId]:
         """Return the present replicas whose logs' ends are unknown; a single replica is not asked."""
         if len(waiting.present) == 1:
             return []

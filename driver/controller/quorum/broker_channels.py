@@ -8,16 +8,16 @@ from typing import Any
 
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import Insider
+from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.metadata_log.machine.voter_set import VoterKey
 
 
 class BrokerChannels:
     """The connections, on one event loop."""
 
-    def __init__(self, request_timeout_ms: int, insider: Insider) -> None:
+    def __init__(self, request_timeout_ms: int, cluster_credentials: ClusterCredentials) -> None:
         self._request_timeout_ms = request_timeout_ms
-        self._insider = insider
+        self._cluster_credentials = cluster_credentials
         self._channels: dict[VoterKey, tuple[AnnouncedBroker, Channel]] = {}
 
     async def request(self, broker: AnnouncedBroker, entity: Any) -> Any:
@@ -37,8 +37,8 @@ class BrokerChannels:
                 "controller",
                 connect_timeout_ms=self._request_timeout_ms,
                 request_timeout_ms=self._request_timeout_ms,
-                login=self._insider.login,
-                tls=self._insider.tls,
+                login=self._cluster_credentials.login,
+                tls=self._cluster_credentials.tls,
             )
             raced = self._channels.get(broker.key)
             if raced is not None and raced[0] == broker and not raced[1].closed.done():

@@ -7,7 +7,7 @@ One connection a broker, made when it is first needed.
 from typing import Any
 
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import Insider
+from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.endpoints import Endpoint
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId
@@ -16,8 +16,8 @@ from sparklog.protocol.types import BrokerId
 class BrokerRequests:
     """The connections; belong to one event loop, and are used by one task."""
 
-    def __init__(self, insider: Insider, request_timeout_ms: int) -> None:
-        self._insider = insider
+    def __init__(self, cluster_credentials: ClusterCredentials, request_timeout_ms: int) -> None:
+        self._cluster_credentials = cluster_credentials
         self._request_timeout_ms = request_timeout_ms
         self._channels: dict[BrokerId, tuple[Endpoint, Channel]] = {}
 
@@ -40,8 +40,8 @@ class BrokerRequests:
             "controller",
             connect_timeout_ms=self._request_timeout_ms,
             request_timeout_ms=self._request_timeout_ms,
-            login=self._insider.login,
-            tls=self._insider.tls,
+            login=self._cluster_credentials.login,
+            tls=self._cluster_credentials.tls,
         )
         self._channels[broker_id] = (endpoint, channel)
         return channel

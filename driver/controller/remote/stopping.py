@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.orderly_stop import (
     METADATA_MS,
     AbortTransactions,
@@ -49,7 +49,7 @@ class StoppingController(Protocol):
     @property
     def log_end_offset(self) -> Offset: ...
 
-    def decide(self, decision: Decision) -> None: ...
+    def decide(self, decision: ControllerResult) -> None: ...
 
 
 class Stopping:
@@ -102,7 +102,7 @@ class Stopping:
                 record = ConfigRecord(
                     resource_type=ResourceType.BROKER, resource_name="", name=READ_ONLY_KEY, value="true"
                 )
-                self._controller.decide(Decision([record], None))
+                self._controller.decide(ControllerResult([record], None))
                 self._read_only_at = self._controller.log_end_offset
             case Look():
                 await asyncio.sleep(LOOK_PAUSE_S)

@@ -9,7 +9,7 @@ from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId, TopicPartition
 
 
-class Coordinators(NamedTuple):
+class CoordinatingBrokers(NamedTuple):
     """The coordinators, and the number of partitions of the topic without a leader."""
 
     topic: str
@@ -17,11 +17,13 @@ class Coordinators(NamedTuple):
     leaderless: int
 
 
-def coordinators(image: MetadataImage, topic: str) -> Coordinators:
+def coordinators(image: MetadataImage, topic: str) -> CoordinatingBrokers:
     """Return the coordinators of an internal topic; none before it exists."""
     found = image.topics.by_name.get(topic)
     leaders = [] if found is None else [each.leader for each in found.partitions.values()]
-    return Coordinators(topic, frozenset(each for each in leaders if each is not None), leaders.count(None))
+    return CoordinatingBrokers(
+        topic, frozenset(each for each in leaders if each is not None), leaders.count(None)
+    )
 
 
 def coordinator_of(image: MetadataImage, topic: str, name: str) -> BrokerId | None:
@@ -39,10 +41,10 @@ def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> BrokerId
     return None if partition is None else partition.leader
 
 
-def missing(asked: Coordinators, failures: Mapping[BrokerId, KafkaError]) -> str | None:
+def missing(asked: CoordinatingBrokers, failures: Mapping[BrokerId, KafkaError]) -> str | None:
     """Return what is missing from a list of all coordinators' answers; None if nothing is.
 
-    >>> missing(Coordinators("__consumer_offsets", frozenset({1}), 2), {})
+    >>> missing(CoordinatingBrokers("__consumer_offsets", frozenset({1}), 2), {})
     'Not all are here: 2 partitions of __consumer_offsets have no leader.'
     """
     reasons = []

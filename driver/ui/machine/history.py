@@ -30,16 +30,16 @@ class History:
         self.charts: Mapping[str, tuple[Series, ...]] = {}
         """By the chart's name; replaced by another object at each sample."""
 
-    def sample(self, figures: Mapping[str, Mapping[str, float | None]]) -> None:
+    def sample(self, samples: Mapping[str, Mapping[str, float | None]]) -> None:
         """Add one value to each series of each chart."""
-        for chart, values in figures.items():
+        for chart, values in samples.items():
             series = self._charts.setdefault(chart, {})
             for name in list(values)[:MAX_SERIES]:
                 if name not in series and len(series) < MAX_SERIES:
                     series[name] = deque([None] * min(self._samples, POINTS), maxlen=POINTS)
         self._samples += 1
         for chart, series in self._charts.items():
-            values = figures.get(chart, {})
+            values = samples.get(chart, {})
             for name, points in list(series.items()):
                 points.append(values.get(name))
                 if all(point is None for point in points) and name not in values:

@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 
-class BrokerState(StrEnum):
+class BrokerAvailability(StrEnum):
     MISSING = "not registered"
     FENCED = "fenced"
     SERVING = "in service"
@@ -63,7 +63,7 @@ class BrokerTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestFigures:
+class ApiStatusMetrics:
     """The rate of an API's requests, and the 99th percentile of their time."""
 
     api: str
@@ -74,11 +74,11 @@ class RequestFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFigures:
+class BrokerStatusMetrics:
     bytes_in_per_s: float | None = None
     bytes_out_per_s: float | None = None
     records_in_per_s: float | None = None
-    requests: tuple[RequestFigures, ...] = ()
+    requests: tuple[ApiStatusMetrics, ...] = ()
     log_size_bytes: int | None = None
     free_bytes: int | None = None
     loop_lag_ms: float | None = None
@@ -91,7 +91,7 @@ class BrokerFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
     node_id: BrokerId
-    state: BrokerState
+    state: BrokerAvailability
     rack: str
     listener: str | None
     """`host:port` that is advertised to clients."""
@@ -101,7 +101,7 @@ class BrokerStatus:
     partitions_led: int
     partitions_held: int
     partitions_in_sync: int
-    figures: BrokerFigures | None
+    figures: BrokerStatusMetrics | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Final
 
 from sparklog.driver.ui.machine.events import EventLog
 from sparklog.driver.ui.machine.status import (
-    BrokerFigures,
-    BrokerState,
+    BrokerAvailability,
     BrokerStatus,
+    BrokerStatusMetrics,
     BrokerTask,
     ControllerStatus,
     QueryStatus,
@@ -46,7 +46,7 @@ class Observation:
     image: MetadataImage
     controller: ControllerStatus | None
     places: Sequence[BrokerPlace]
-    figures: Mapping[BrokerId, BrokerFigures]
+    metrics: Mapping[BrokerId, BrokerStatusMetrics]
     queries: tuple[QueryStatus, ...]
     tier: TierStatus | None = None
 
@@ -61,7 +61,7 @@ def make_status(observation: Observation, health: TopicHealth, events: EventLog)
         missing=observation.missing,
         controller=observation.controller,
         brokers=tuple(
-            _broker(place, image, health.loads, observation.figures.get(place.node_id))
+            _broker(place, image, health.loads, observation.metrics.get(place.node_id))
             for place in observation.places
         ),
         partitions=health.partitions,
@@ -77,16 +77,18 @@ def _broker(
     place: BrokerPlace,
     image: MetadataImage,
     loads: Mapping[BrokerId, BrokerLoad],
-    figures: BrokerFigures | None,
+    metrics: BrokerStatusMetrics | None,
 ) -> BrokerStatus:
     registration = image.brokers.get(place.node_id)
     load = loads.get(place.node_id, BrokerLoad())
     if registration is None:
-        state = BrokerState.MISSING
+        state = BrokerAvailability.MISSING
     elif registration.fenced:
-        state = BrokerState.FENCED
+        state = BrokerAvailability.FENCED
     else:
-        state = BrokerState.LEAVING if registration.in_controlled_shutdown else BrokerState.SERVING
+        state = (
+            BrokerAvailability.LEAVING if registration.in_controlled_shutdown else BrokerAvailability.SERVING
+        )
     listener = registration.listeners[0] if registration is not None and registration.listeners else None
     return BrokerStatus(
         node_id=place.node_id,
@@ -99,5 +101,5 @@ def _broker(
         partitions_led=load.led,
         partitions_held=load.held,
         partitions_in_sync=load.in_sync,
-        figures=figures,
+        figures=metrics,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.driver.ui.machine.broker_figures import MAX_AGE_MS
+from sparklog.driver.ui.machine.broker_status_metrics import MAX_AGE_MS
 from sparklog.driver.ui.machine.status import TieredTopic, TierErrorStatus, TierStatus
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import COUNT, Metric, MetricName

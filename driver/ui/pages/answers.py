@@ -5,8 +5,8 @@ And the page shown in place of one that could not be made.
 
 from typing import Any, Final
 
-from sparklog.driver.ui.pages.figures import duration
 from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.number_formats import duration
 from sparklog.driver.ui.questions import MAX_RESPONSE_BYTES, Answer
 from sparklog.node.calling.blocking import ResponseTooLargeError
 

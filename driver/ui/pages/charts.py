@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparklog.driver.ui.machine.history import SAMPLE_MS, Series
-from sparklog.driver.ui.pages.figures import duration
 from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.number_formats import duration
 
 _MIN_POINTS: Final = 2 * 60_000 // SAMPLE_MS
 """A new chart shows two minutes, and grows until it has all points."""

@@ -10,8 +10,8 @@ from sparklog.driver.ui.machine.groups import (
     GroupSummary,
     is_moving,
 )
-from sparklog.driver.ui.pages.figures import count
 from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import count
 from sparklog.driver.ui.pages.tables import (
     Cell,
     is_linked,

@@ -8,7 +8,7 @@ from sparklog.node.printable import printable
 
 PAGE_ROWS: Final = 100
 """Lines of a page of a long table."""
-_FIGURE: Final = "text-end text-nowrap"
+_NUMBER: Final = "text-end text-nowrap"
 _MAX_LINKED: Final = 1_000
 """The longest name in an address (`LogTab.java` accepts no longer one)."""
 _MAX_SHOWN: Final = 200
@@ -28,7 +28,7 @@ def plain(content: Content) -> Cell:
 
 
 def right(content: Content) -> Cell:
-    return Cell(content, _FIGURE)
+    return Cell(content, _NUMBER)
 
 
 def shortened(text: str | None) -> str | None:
@@ -75,7 +75,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty: str)
         return element("p", empty, class_="text-secondary")
     headings = (
         # A wide heading may take two lines, above values that do not.
-        element("th", column, scope="col", class_="text-end" if cell.class_ == _FIGURE else None)
+        element("th", column, scope="col", class_="text-end" if cell.class_ == _NUMBER else None)
         for column, cell in zip(columns, rows[0], strict=True)
     )
     head = element("thead", element("tr", *headings))

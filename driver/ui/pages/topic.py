@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from sparklog.driver.ui.machine.topic_health import trouble_of
 from sparklog.driver.ui.machine.topic_settings import Setting
-from sparklog.driver.ui.pages.figures import count, rate, size
 from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import count, rate, size
 from sparklog.driver.ui.pages.sections.partitions import trouble_badge
 from sparklog.driver.ui.pages.tables import (
     PAGE_ROWS,
@@ -28,7 +28,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class PartitionFigures(NamedTuple):
+class PartitionMetrics(NamedTuple):
     """The partition leader's answer; None for unknown values."""
 
     log_start_offset: Offset | None = None
@@ -47,7 +47,7 @@ def topic_page(
     page: int,
     *,
     min_insync_replicas: int,
-    figures: Mapping[int, PartitionFigures],
+    metrics: Mapping[int, PartitionMetrics],
     settings: Sequence[Setting],
     remark: str | None,
 ) -> Html:
@@ -55,9 +55,9 @@ def topic_page(
     pages = pages_of(len(topic.partitions))
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("topic", name=topic.name, page=number), page, pages)
-    nothing = PartitionFigures()
+    nothing = PartitionMetrics()
     rows = [
-        _row(topic.name, number, topic.partitions[number], min_insync_replicas, figures.get(number, nothing))
+        _row(topic.name, number, topic.partitions[number], min_insync_replicas, metrics.get(number, nothing))
         for number in partitions_of_page(topic, page)
     ]
     return joined(
@@ -88,7 +88,7 @@ def _row(
     number: int,
     partition: PartitionRegistration,
     min_insync_replicas: int,
-    figures: PartitionFigures,
+    metrics: PartitionMetrics,
 ) -> list[Cell]:
     producers = log_page("producers", name=topic, partition=number)
     return [
@@ -100,10 +100,10 @@ def _row(
         plain(numbers(partition.isr)),
         plain(numbers(partition.elr)),
         plain(numbers(partition.last_known_elr)),
-        right(count(figures.log_start_offset)),
-        right(count(figures.high_watermark)),
-        right(size(figures.size_bytes)),
-        right(rate(figures.records_in_per_s)),
+        right(count(metrics.log_start_offset)),
+        right(count(metrics.high_watermark)),
+        right(size(metrics.size_bytes)),
+        right(rate(metrics.records_in_per_s)),
         plain(link_to(producers, "producers")),
     ]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
-from sparklog.driver.ui.pages.figures import clock_time, count, duration
 from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import clock_time, count, duration
 from sparklog.driver.ui.pages.tables import (
     Cell,
     named,

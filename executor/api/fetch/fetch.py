@@ -231,7 +231,7 @@ class DelayedFetch:
                 self._settle(self._read(FetchProgress(self._params, None, cached_only=False)))
 
         look_ups = [fetched.cold for fetched in cold if fetched.cold is not None]
-        looking = self._services.delayed.beside(self._services.executor, look_up, look_ups)
+        looking = self._services.delayed.run_in_executor(self._services.executor, look_up, look_ups)
         looking.add_done_callback(looked_up)
         return self._defer()
 
@@ -242,11 +242,11 @@ class DelayedFetch:
         deferred = self._deferred
         context, found, throttle_ms = self._context, progress.found, 0
         if self._quota is None:
-            progress.told(context)
+            progress.sent(context)
         else:
             may_have, throttle_ms = self._quota.spend(progress.found_bytes, self._services.delayed.now_ms())
             if may_have:
-                progress.told(context)
+                progress.sent(context)
             else:
                 found = []
                 self._services.sessions.not_begun(context)
@@ -285,7 +285,7 @@ class DelayedFetch:
                         replica.fail_if_storage(error)
                 later.complete(response)
 
-            warming = self._services.delayed.beside(self._services.executor, warm, tuple(cold))
+            warming = self._services.delayed.run_in_executor(self._services.executor, warm, tuple(cold))
             warming.add_done_callback(answer_warmed)
             return later
         if deferred is not None:

@@ -16,7 +16,7 @@ from sparklog.protocol.types import LeaderEpoch, Offset
 if TYPE_CHECKING:
     from sparklog.executor.partitions.replica import Replica
 
-NEVER_TOLD: Final = -2
+NEVER_SENT: Final = -2
 """No offset equals it, so a partition that was never answered for is always answered for."""
 
 
@@ -50,8 +50,8 @@ class CachedPartition:
         "log_start_offset",
         "max_bytes",
         "replica",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
     )
 
     def __init__(self, key: PartitionKey, context: "FetchContext") -> None:
@@ -71,8 +71,8 @@ class CachedPartition:
         self.last_fetched_epoch: LeaderEpoch | None = None
         self.log_start_offset: Offset = 0
         self.max_bytes = 0
-        self.told_high_watermark: Offset = NEVER_TOLD
-        self.told_log_start_offset: Offset = NEVER_TOLD
+        self.sent_high_watermark: Offset = NEVER_SENT
+        self.sent_log_start_offset: Offset = NEVER_SENT
 
     @property
     def is_follower(self) -> bool:

@@ -169,8 +169,8 @@ class FetchProgress:
         elif fetched.cold is not None:
             self.cold.append(fetched)
         elif (
-            asked.told_high_watermark == fetched.high_watermark
-            and asked.told_log_start_offset == fetched.log_start_offset
+            asked.sent_high_watermark == fetched.high_watermark
+            and asked.sent_log_start_offset == fetched.log_start_offset
         ):
             if not (fetched.out_of_bytes or fetched.is_unheard or asked.is_touched):
                 asked.context.changed.pop(asked.key, None)
@@ -186,7 +186,7 @@ class FetchProgress:
         """Whether the request can be answered now."""
         return self._must_answer or self._found_bytes >= self.params.min_bytes
 
-    def told(self, context: FetchContext) -> None:
+    def sent(self, context: FetchContext) -> None:
         """Remember in a session the offsets that the answer carries."""
         if context.session_id == NO_SESSION_ID:
             return
@@ -195,8 +195,8 @@ class FetchProgress:
             asked = fetched.asked
             if fetched.cold is not None and fetched.error_code is ErrorCode.none:
                 continue  # it was not read yet, and is answered without for another's sake
-            asked.told_high_watermark = fetched.high_watermark
-            asked.told_log_start_offset = fetched.log_start_offset
+            asked.sent_high_watermark = fetched.high_watermark
+            asked.sent_log_start_offset = fetched.log_start_offset
             if fetched.size_bytes:
                 # A partition with records goes to the end of the line for the next answer's bytes.
                 changed.pop(asked.key, None)

@@ -15,7 +15,7 @@ Pure. `new_session_id` returns ids: any positive number of 31 bits, hard to gues
 from collections.abc import Callable
 from typing import Any
 
-from sparklog.executor.api.fetch.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
+from sparklog.executor.api.fetch.fetch_context import NEVER_SENT, CachedPartition, FetchContext, PartitionKey
 from sparklog.node.serving.requests import Peer
 from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH, FULL_EPOCH, NO_SESSION_ID, epoch_after
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -193,7 +193,7 @@ def _update(context: FetchContext, body: Any, api_version: int) -> None:
                 partition = partitions[key] = CachedPartition(key, context)
             elif context.is_follower:
                 # It may have had no use for the last answer: it had to cut its log, or was in another epoch.
-                partition.told_high_watermark = partition.told_log_start_offset = NEVER_TOLD
+                partition.sent_high_watermark = partition.sent_log_start_offset = NEVER_SENT
             partition.is_named = True
             partition.fetch_offset = asked.fetch_offset
             partition.max_bytes = asked.partition_max_bytes

@@ -245,4 +245,4 @@ def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, servi
             )
 
     logger.warning("%s: a follower asks for offset %d again and again, looking at it", replica, offset)
-    services.delayed.beside(services.executor, find_damage, region, offset).add_done_callback(looked)
+    services.delayed.run_in_executor(services.executor, find_damage, region, offset).add_done_callback(looked)

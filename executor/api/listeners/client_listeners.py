@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sparklog.executor.api.apis import broker_apis
-from sparklog.executor.api.listeners.former_ports import read_former_ports, write_former_ports
+from sparklog.executor.api.listeners.ports_file import read_ports_file, write_ports_file
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.loop.concurrency import end
 from sparklog.node.apis.listeners import listener_guards
@@ -82,11 +82,11 @@ class ClientListeners:
             OSError: an address cannot be listened on; none is.
             ConfigError: a listener's certificates or its clients' authentication are misconfigured.
         """
-        former_ports = await asyncio.to_thread(read_former_ports, directory)
+        former_ports = await asyncio.to_thread(read_ports_file, directory)
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
         own_addresses: set[str] = set()
-        inside = services.secret.verifications(own_addresses)
+        cluster_mechanisms = services.secret.verifications(own_addresses)
         connection_quotas = ConnectionQuotas(
             config.connection_limits, windows=config.quota_windows, descriptors=descriptors
         )
@@ -113,7 +113,7 @@ class ClientListeners:
                         features=_features(services.image),
                         admission=admission._replace(
                             authentication=listener_authentication(
-                                config, endpoint.name, inside, _credential_of(services.image)
+                                config, endpoint.name, cluster_mechanisms, _credential_of(services.image)
                             )
                         ),
                         metrics=services.monitoring.requests,
@@ -207,7 +207,7 @@ def _note_ports(directory: Path, former_ports: Mapping[str, int], listeners: Seq
     ports = {listener.name: listener.port for listener in listeners}
     if ports != former_ports:
         try:
-            write_former_ports(directory, ports)
+            write_ports_file(directory, ports)
         except OSError as error:
             logger.warning("The next start will be at other ports: %s", error)
 

@@ -16,14 +16,20 @@ from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
 from sparklog.executor.partitions.log_end import log_end
 from sparklog.executor.replicas import Replicas
 from sparklog.node.config import BrokerConfig
-from sparklog.node.config.listener_security.listener_tls import inside_listener_tls
+from sparklog.node.config.listener_security.listener_tls import cluster_listener_tls
 from sparklog.node.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.node.limits.connection_quotas import ConnectionQuotas
 from sparklog.node.limits.descriptors import DescriptorBudget
-from sparklog.node.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.node.security.application_secret import CLUSTER_MECHANISM, ApplicationSecret
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.authentication import Authentication
-from sparklog.node.serving.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.node.serving.listener import (
+    ClusterConnections,
+    Listener,
+    ListenerBounds,
+    ListenerIdentity,
+    Service,
+)
 from sparklog.node.serving.machine.authenticator import Mechanisms
 
 
@@ -64,21 +70,21 @@ class QuorumListener:
             Service(
                 apis=handlers.table(),
                 admission=Admission(
-                    Authentication(Mechanisms({INSIDE_MECHANISM: verification}), principal=None)
+                    Authentication(Mechanisms({CLUSTER_MECHANISM: verification}), principal=None)
                 ),
                 metrics=monitoring.requests,
             ),
             ListenerIdentity(
                 name=CONTROLLER_LISTENER,
                 security_protocol=bound.security_protocol,
-                tls=await asyncio.to_thread(inside_listener_tls, bound.security_protocol, secret),
+                tls=await asyncio.to_thread(cluster_listener_tls, bound.security_protocol, secret),
             ),
             ListenerBounds(
                 settings=config.socket_settings(),
                 quotas=ConnectionQuotas(descriptors=descriptors),
                 reserved=True,
             ),
-            inside=InsidePolicy.ONLY,
+            cluster_connections=ClusterConnections.ONLY,
         )
         monitoring.watch_listener(listener)
         handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)

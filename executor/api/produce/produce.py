@@ -103,7 +103,7 @@ class ProduceHandler:
         self, body: Any, produce: DelayedProduce, examination: Examination
     ) -> Response:
         """Append the batches that a thread has examined, if they still may be appended, and answer."""
-        examined = await held(self._delayed.beside(self._examiners, examination.run))
+        examined = await held(self._delayed.run_in_executor(self._examiners, examination.run))
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         for (produced, replica, leader_epoch, records, *_), result in zip(
             examination.later, examined, strict=True

@@ -130,10 +130,10 @@ class BrokerLifecycle:
         self.has_undeclared_damage = False
         """Whether replicas have damage not yet reported to the controller, so that unfencing must wait."""
         self._offline_directories: list[UUID] = []
-        self._told_directories = 0
+        self._reported_directories = 0
         """The number of directories in the last request."""
         self._disk_failure: BrokerDiskError | None = None
-        self._disk_failure_told = False
+        self._disk_failure_reported = False
         self._disk_deadline_ms: int | None = None
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._session_timeout_ms = session_timeout_ms
@@ -192,8 +192,8 @@ class BrokerLifecycle:
         self._sent_ms = now_ms
         if self.broker_epoch is None:
             return self._registration()
-        self._told_directories = len(self._offline_directories)
-        self._disk_failure_told = self._disk_failure is not None
+        self._reported_directories = len(self._offline_directories)
+        self._disk_failure_reported = self._disk_failure is not None
         return BrokerHeartbeatRequest(
             broker_id=self.identity.node_id,
             broker_epoch=self.broker_epoch,
@@ -221,7 +221,7 @@ class BrokerLifecycle:
     def heartbeat_answered(
         self, error_code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int
     ) -> None:
-        if self._disk_failure is not None and self._disk_failure_told:
+        if self._disk_failure is not None and self._disk_failure_reported:
             self._fail(self._disk_failure)
             return
         if error_code in _REPLACED:
@@ -255,7 +255,7 @@ class BrokerLifecycle:
         if is_fenced and self._knows_itself:
             # Unfencing waits only until the controller sees this broker's offset.
             self.due_ms = now_ms + min(RETRY_MS, self._heartbeat_interval_ms)
-        if self._told_directories < len(self._offline_directories):
+        if self._reported_directories < len(self._offline_directories):
             # Another directory went offline while the request was in flight.
             self.due_ms = now_ms
 

@@ -24,7 +24,7 @@ from sparklog.protocol.types import TopicIdPartition, or_minus_one
 logger = logging.getLogger(__name__)
 
 
-class _Waiting(NamedTuple):
+class _WaitingProposal(NamedTuple):
     partition: TopicIdPartition
     proposal: ProposeIsr
     answered: IsrAnswered
@@ -32,11 +32,11 @@ class _Waiting(NamedTuple):
 
 class WaitingProposals:
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
-        self._under_way: list[_Waiting] = []
+        self._waiting: list[_WaitingProposal] = []
+        self._under_way: list[_WaitingProposal] = []
 
     def add(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
-        self._waiting.append(_Waiting(partition, proposal, answered))
+        self._waiting.append(_WaitingProposal(partition, proposal, answered))
 
     def next_topics(self) -> Sequence[TopicData]:
         """Return an AlterPartition request's topics, with the oldest proposal of each partition.
@@ -44,8 +44,8 @@ class WaitingProposals:
         A younger one of the same partition in the same request would only fail.
         """
         assert not self._under_way, "one request at a time"
-        taken: dict[TopicIdPartition, _Waiting] = {}
-        left: list[_Waiting] = []
+        taken: dict[TopicIdPartition, _WaitingProposal] = {}
+        left: list[_WaitingProposal] = []
         for waiting in self._waiting:
             if taken.setdefault(waiting.partition, waiting) is not waiting:
                 left.append(waiting)
@@ -87,7 +87,7 @@ def _undecided(proposal: ProposeIsr, error_code: ErrorCode, now_ms: int) -> IsrP
     return IsrProposalAnswered(proposal, error_code, frozenset(), 0, 0, now_ms)
 
 
-def _topics(proposals: list[_Waiting]) -> Sequence[TopicData]:
+def _topics(proposals: list[_WaitingProposal]) -> Sequence[TopicData]:
     by_topic: dict[UUID, list[PartitionData]] = {}
     for partition, proposal, _ in proposals:
         by_topic.setdefault(partition.topic_id, []).append(

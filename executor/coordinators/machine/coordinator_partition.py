@@ -27,10 +27,10 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
-from sparklog.executor.coordinators.machine.decision import (
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorMachine,
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     RawReplay,
@@ -91,7 +91,7 @@ class PendingRequest(Protocol):
 class PartitionPort(Protocol):
     """The coordinator of a partition: its log, and the executor of its effects. Not called after `close`."""
 
-    def append(self, decision: Decision, now: Now) -> Offset:
+    def append(self, decision: CoordinatorResult, now: Now) -> Offset:
         """Append a decision's records as one batch; return the offset after it.
 
         It may move the high watermark.
@@ -135,9 +135,9 @@ class CoordinatorPartition:
         self._high_watermark: Offset = 0
         self._open: dict[PendingRequest, None] = {}
         self._pending: deque[_Pending] = deque()
-        self._told: deque[Any] = deque()
+        self._outgoing: deque[Any] = deque()
         """Replies, refusals and effects that leave once the machine has returned."""
-        self._tells = False
+        self._is_sending = False
         """Whether an answer is being sent: further answers are queued behind it."""
         self._missed: list[MetadataDelta] = []
         """Deltas of the metadata that arrived during the load."""
@@ -196,7 +196,7 @@ class CoordinatorPartition:
     def submit(
         self,
         request: PendingRequest,
-        decide: Callable[[Any, Token, Now], Decision],
+        decide: Callable[[Any, Token, Now], CoordinatorResult],
         now: Now,
         *,
         waits_for_others: bool = False,
@@ -216,7 +216,7 @@ class CoordinatorPartition:
                 logger.exception("%s: a request failed in the coordinator", self._name)
                 self._refuse(request, ErrorCode.unknown_server_error)
 
-    def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
+    def decide(self, decide: Callable[[Any], Iterable[CoordinatorResult]], now: Now) -> None:
         """Let the machine decide about an event; exceptions are logged."""
         if self.state is not CoordinatorState.ACTIVE:
             return
@@ -319,9 +319,9 @@ class CoordinatorPartition:
         finally:
             self._depth -= 1
             if not self._depth:
-                self._tell()
+                self._send()
 
-    def _take(self, decision: Decision, now: Now) -> None:
+    def _take(self, decision: CoordinatorResult, now: Now) -> None:
         if self.state is not CoordinatorState.ACTIVE:
             return
         if decision.records:
@@ -336,11 +336,11 @@ class CoordinatorPartition:
                 return
             self._applied(end_offset, lambda: self._replay_all(decision))
         if decision.at_once:
-            self._told.extend((*decision.replies, *decision.effects))
+            self._outgoing.extend((*decision.replies, *decision.effects))
         elif decision.replies or decision.effects:
             self._await_commit(decision.replies, decision.effects, now)
 
-    def _replay_all(self, decision: Decision) -> None:
+    def _replay_all(self, decision: CoordinatorResult) -> None:
         for record in decision.records:
             self.machine.replay(record, decision.producer)
 
@@ -360,7 +360,7 @@ class CoordinatorPartition:
         self.close()
         port.broken()
 
-    def _append_failed(self, decision: Decision, error: KafkaError, now: Now) -> None:
+    def _append_failed(self, decision: CoordinatorResult, error: KafkaError, now: Now) -> None:
         logger.info("%s: records not appended: %s", self._name, error)
         error_code = coordinator_error(error.error_code)
         for reply in decision.replies:
@@ -391,19 +391,19 @@ class CoordinatorPartition:
         self._pending.extendleft(reversed(kept))
 
     def _refuse(self, token: Token, error_code: ErrorCode) -> None:
-        self._told.append(_Refusal(token, error_code))
+        self._outgoing.append(_Refusal(token, error_code))
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         """Send committed replies, refusals and effects, in order.
 
         A recipient may call back before this returns: the nested call leaves its items to the outer one, as
         thousands of clients may do so.
         """
-        if self._tells:
+        if self._is_sending:
             return
-        self._tells = True
+        self._is_sending = True
         try:
-            while (item := self._next_told()) is not None:
+            while (item := self._next_outgoing()) is not None:
                 if type(item) is Reply:
                     if self._open.pop(item.token, self) is not self:
                         self._say(item.token.answer, item.response)
@@ -413,19 +413,19 @@ class CoordinatorPartition:
                 elif self.state is not CoordinatorState.CLOSED:
                     self._say(self._port.carry_out, item)
         finally:
-            self._tells = False
+            self._is_sending = False
 
-    def _next_told(self) -> Any:
+    def _next_outgoing(self) -> Any:
         """Take out the next item to send; None if nothing is due."""
-        pending, told = self._pending, self._told
+        pending, outgoing = self._pending, self._outgoing
         while pending and pending[0].end_offset <= self._high_watermark:
             _, _, replies, effects = pending.popleft()
-            told.extend((*replies, *effects))
-        return told.popleft() if told else None
+            outgoing.extend((*replies, *effects))
+        return outgoing.popleft() if outgoing else None
 
-    def _say(self, tell: Callable[..., None], *what: Any) -> None:
+    def _say(self, send: Callable[..., None], *what: Any) -> None:
         """Call a recipient; an exception is logged so that the others still get theirs."""
         try:
-            tell(*what)
+            send(*what)
         except Exception:
             logger.exception("%s: a reply or an effect failed", self._name)

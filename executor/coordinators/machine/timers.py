@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now
 
-Action = Callable[[Now], Decision | None]
+Action = Callable[[Now], CoordinatorResult | None]
 
 _SLACK: Final = 64
 _RELEASED_AT_ONCE: Final = 1_000

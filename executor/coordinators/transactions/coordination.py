@@ -11,17 +11,17 @@ from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
 from sparklog.executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
-from sparklog.executor.coordinators.transactions.api.asking import NewProducerId
 from sparklog.executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
 from sparklog.executor.coordinators.transactions.api.end_txn import EndTxnHandler
 from sparklog.executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
 from sparklog.executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
+from sparklog.executor.coordinators.transactions.api.producer_requests import NewProducerId
 from sparklog.executor.coordinators.transactions.marker_sender import MarkerSender
 from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.node.calling.insider import Insider
+from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.delta import MetadataDelta
@@ -42,7 +42,7 @@ class TransactionCoordination:
         executor: Executor,
         obey_lease: Callable[[], None],
         new_producer_id: NewProducerId,
-        insider: Insider,
+        cluster_credentials: ClusterCredentials,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
@@ -52,7 +52,7 @@ class TransactionCoordination:
             return None if found is None else found[0]
 
         connections = BrokerConnections(
-            f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms, insider
+            f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms, cluster_credentials
         )
         self.sender = MarkerSender(connections, lambda: table.image, obey_lease)
         kind = transaction_coordinator(config, self.sender, new_producer_id)

@@ -5,7 +5,10 @@ import logging
 
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind, EffectOrigin
 from sparklog.executor.coordinators.records.framing import TRANSACTION_STATE_RECORDS
-from sparklog.executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
+from sparklog.executor.coordinators.transactions.api.producer_requests import (
+    ALLOCATION_TIMEOUT_MS,
+    NewProducerId,
+)
 from sparklog.executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.time_outs import TransactionLimits
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine

@@ -33,7 +33,7 @@ class _Fenced:
         self.registration = registration
         """The last one that was live."""
         self.since_ms = since_ms
-        self.told: dict[object, set[Hashable]] = {}
+        self.sent: dict[object, set[Hashable]] = {}
         """The topics whose leaders each connection has got since then."""
 
 
@@ -84,10 +84,10 @@ class SuspectedBrokers:
         self._forget_fenced(now_ms)
         listed = []
         for fenced in self._just_fenced.values():
-            told = fenced.told.get(asker)
-            if not topics or told is None or not topics <= told:
+            sent = fenced.sent.get(asker)
+            if not topics or sent is None or not topics <= sent:
                 listed.append(fenced.registration)
-                fenced.told.setdefault(asker, set()).update(topics)
+                fenced.sent.setdefault(asker, set()).update(topics)
         return tuple(listed)
 
     def _forget_fenced(self, now_ms: int) -> None:

@@ -86,7 +86,7 @@ class Checkpoint:
         if directory.failure is not None:
             return
         try:
-            written = await self._logs.beside_loop(
+            written = await self._logs.run_in_thread(
                 partial(directory.checkpoints.write, self._file_name, offsets, hosted)
             )
         except (KafkaError, OSError) as error:

@@ -133,7 +133,7 @@ class CleaningJob:
         for replica in compacted:
             if replica.log.config.max_compaction_lag_ms is not None:
                 with suppress(KafkaError, OSError):
-                    await self._logs.beside_loop(partial(_load_first_timestamps, replica))
+                    await self._logs.run_in_thread(partial(_load_first_timestamps, replica))
         copied_to = await self._copied_to(compacted)
         wall_ms = wall_clock_ms()
         here = {replica.topic_partition: replica for replica in compacted if replica in self._logs}
@@ -162,7 +162,7 @@ class CleaningJob:
         try:
             while replica in self._logs:
                 # From here on the names of the files count, and that they are on the disk.
-                await process.beside_loop(partial(_write_out, replica))
+                await process.run_in_thread(partial(_write_out, replica))
                 copied_to = await self._copied_to([replica])
                 if replica not in self._logs or not _has_something(replica):
                     break
@@ -191,11 +191,11 @@ class CleaningJob:
             part.first_dirty_offset, part.end_offset, self._limits, wall_clock_ms()
         )
         try:
-            outcome = await process.beside_loop(partial(process.clean, request))
+            outcome = await process.run_in_thread(partial(process.clean, request))
         except CleaningFailedError:
             # A process that died has left unfinished files.
             unfinished = [segment.base_offset for segment in request.segments]
-            await process.beside_loop(partial(cleaning.remove_unwanted, unfinished))
+            await process.run_in_thread(partial(cleaning.remove_unwanted, unfinished))
             raise
         logger.info(
             "%s was cleaned from %d up to %d: %d keys, %d bytes read, %d written",
@@ -209,7 +209,7 @@ class CleaningJob:
         unwanted = list(outcome.groups)
         try:
             cleaned = [
-                await process.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
+                await process.run_in_thread(partial(cleaning.open_cleaned, group, request.now_ms))
                 for group in outcome.groups
             ]
             is_taken = replica in self._logs and _may_change(replica)
@@ -220,11 +220,11 @@ class CleaningJob:
                     # A later tombstone must not be dropped before the record that it deletes.
                     is_taken = False
                     break
-            await process.beside_loop(cleaning.rename_files)
+            await process.run_in_thread(cleaning.rename_files)
         finally:
             if unwanted:
                 bases = [group.base_offset for group in unwanted]
-                await process.beside_loop(partial(cleaning.remove_unwanted, bases))
+                await process.run_in_thread(partial(cleaning.remove_unwanted, bases))
         if not is_taken:
             return None
         cleaning.note_cleaned(outcome.cleaned_up_to, truncations)

@@ -31,11 +31,11 @@ class FileDeletionJob:
             due += [replica for replica in part if replica.log.segments.has_files_due(wall_ms)]
         for replica in due:
             try:
-                await self._logs.beside_loop(partial(replica.log.delete_files_due, wall_ms))
+                await self._logs.run_in_thread(partial(replica.log.delete_files_due, wall_ms))
             except (KafkaError, OSError) as error:
                 replica.fail_if_storage(error)
         if directory.has_directories_due(wall_ms):
             try:
-                await self._logs.beside_loop(partial(directory.remove_directories_due, wall_ms))
+                await self._logs.run_in_thread(partial(directory.remove_directories_due, wall_ms))
             except (KafkaError, OSError) as error:
                 logger.warning("%s: deleted logs were not removed: %s", directory.path, error)

@@ -51,7 +51,7 @@ class FlushJob:
         for replica, flush in due:
             if replica in self._logs and not self._logs.is_stopping:
                 try:
-                    self._flush_times.record(await self._logs.beside_loop(partial(_timed, flush)))
+                    self._flush_times.record(await self._logs.run_in_thread(partial(_timed, flush)))
                 except (KafkaError, OSError) as error:
                     replica.fail_if_storage(error)
 

@@ -1,9 +1,9 @@
 """The interface of a job of log maintenance, and its view of the broker's logs.
 
 A job runs on one directory at a time, and on several in parallel. It changes a log on the loop, in slices
-(`HostedLogs.on`), and runs blocking work in a thread (`HostedLogs.beside_loop`); there is a thread for every
-run. So a disk that takes long, or for ever, delays this job on this directory and nothing else. A run leaves
-no state that the next one needs to be correct: any run may be the last, or fail.
+(`HostedLogs.on`), and runs blocking work in a thread (`HostedLogs.run_in_thread`); there is a thread for
+every run. So a disk that takes long, or for ever, delays this job on this directory and nothing else. A run
+leaves no state that the next one needs to be correct: any run may be the last, or fail.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ class HostedLogs:
             logs += [replica.future for replica in part if replica.future is not None]
             yield [hosted for hosted in logs if hosted.log.parent == parent and not hosted.offline]
 
-    async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
+    async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """Run blocking work in a thread; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 

@@ -32,17 +32,17 @@ def directory_to_report(
 
     `lies_in` is None for a replica that cannot be opened.
     """
-    told, counts = registration.directory_of(broker_id), _counts(registration, broker_id)
+    assigned, counts = registration.directory_of(broker_id), _counts(registration, broker_id)
     if lies_in is None or (damaged and _is_in_sync(registration, broker_id)):
-        return None if told == LOST_DIRECTORY else LOST_DIRECTORY
-    if told == lies_in:
+        return None if assigned == LOST_DIRECTORY else LOST_DIRECTORY
+    if assigned == lies_in:
         return None
-    if told is None or told == UNASSIGNED_DIRECTORY:
+    if assigned is None or assigned == UNASSIGNED_DIRECTORY:
         # A broker's only directory needs no report: the controller has it from the registration.
         return lies_in if len(own_directories) > 1 else None
     # The controller elects no leader in a directory that this broker no longer has: while the replica
     # still counts, a log in another directory must not pass for it.
-    return lies_in if told in own_directories or not counts else None
+    return lies_in if assigned in own_directories or not counts else None
 
 
 def _is_in_sync(registration: PartitionRegistration, broker_id: BrokerId) -> bool:

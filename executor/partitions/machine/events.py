@@ -92,7 +92,7 @@ class PartitionChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStatus:
+class RegisteredBroker:
     """The metadata of a registered broker that leaders need."""
 
     broker_epoch: BrokerEpoch
@@ -123,7 +123,7 @@ class BrokerStatus:
 class BrokersChanged:
     """The metadata log registered, fenced or unfenced brokers; those missing are not registered."""
 
-    brokers: Mapping[BrokerId, BrokerStatus]
+    brokers: Mapping[BrokerId, RegisteredBroker]
     now_ms: int
 
 

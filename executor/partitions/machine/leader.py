@@ -30,7 +30,6 @@ from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokersChanged,
-    BrokerStatus,
     FailWaitingAppends,
     FollowerFetched,
     IsrProposalAnswered,
@@ -40,6 +39,7 @@ from sparklog.executor.partitions.machine.events import (
     MinInsyncReplicasChanged,
     PartitionChanged,
     ProposeIsr,
+    RegisteredBroker,
     Ticked,
 )
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -95,7 +95,7 @@ class PartitionLeader:
     high_watermark: Offset
     min_insync_replicas: int
     replica_lag_time_max_ms: int
-    brokers: Mapping[BrokerId, BrokerStatus]
+    brokers: Mapping[BrokerId, RegisteredBroker]
     own_broker_epoch: BrokerEpoch | None
     started_ms: int
     directories: InitVar[tuple[UUID | None, ...]] = ()
@@ -319,7 +319,7 @@ class PartitionLeader:
         }
 
     def _learn_directories(
-        self, brokers: Mapping[BrokerId, BrokerStatus], directories: Mapping[BrokerId, UUID | None]
+        self, brokers: Mapping[BrokerId, RegisteredBroker], directories: Mapping[BrokerId, UUID | None]
     ) -> None:
         """Update brokers and the replicas' directories; forget the progress of replicas in no directory."""
         for broker_id in self.followers:

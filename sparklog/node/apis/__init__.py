@@ -5,5 +5,5 @@ family; `table` finds them, and `listeners` makes the tables of a listener and i
 is a module of the side that answers.
 
 Layers, lowest first: `parts` and `row` say what a row is, the modules of rows come next, then `table`, then
-`listeners` and `inside`.
+`listeners` and `cluster_actions`.
 """

@@ -8,11 +8,11 @@ from sparklog.node.apis.row import ApiRow, Offer, always
 from sparklog.node.authorization.guards.cluster import of_cluster
 from sparklog.protocol.codec.apis import ApiKey
 
-_BROKERS_ALONE: Final = Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, only_inside=always)
+_BROKERS_ALONE: Final = Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, cluster_action=always)
 
 ALTER_PARTITION: Final = ApiRow(
     api_key=ApiKey.ALTER_PARTITION,
-    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), only_inside=always),
+    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), cluster_action=always),
     parts=Parts(
         "topics",
         "topics",

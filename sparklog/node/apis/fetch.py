@@ -23,8 +23,8 @@ def fetches_as_replica(request: Request) -> bool:
 FETCH: Final = ApiRow(
     api_key=ApiKey.FETCH,
     versions=SupportedVersions(4, 18),
-    broker=Offer(only_inside=fetches_as_replica, under_lease=True),
-    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, only_inside=always),
+    broker=Offer(cluster_action=fetches_as_replica, under_lease=True),
+    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, cluster_action=always),
     # By topic id: the metadata log is not fetched by name.
     quorum=Offer(many=False, versions=SupportedVersions(13, 18)),
     memory_times=4,
@@ -32,6 +32,6 @@ FETCH: Final = ApiRow(
 
 FETCH_SNAPSHOT: Final = ApiRow(
     api_key=ApiKey.FETCH_SNAPSHOT,
-    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, only_inside=always),
+    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, cluster_action=always),
     quorum=Offer(many=False),
 )

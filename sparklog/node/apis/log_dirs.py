@@ -59,7 +59,7 @@ def _pieces_of_directory(directory: Any) -> Iterator[Any]:
 
 ASSIGN_REPLICAS_TO_DIRS: Final = ApiRow(
     api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), only_inside=always),
+    controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), cluster_action=always),
     parts=Parts(
         "directories",
         "directories",

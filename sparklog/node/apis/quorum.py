@@ -17,7 +17,7 @@ BEGIN_QUORUM_EPOCH: Final = ApiRow(api_key=ApiKey.BEGIN_QUORUM_EPOCH, quorum=_ON
 END_QUORUM_EPOCH: Final = ApiRow(api_key=ApiKey.END_QUORUM_EPOCH, quorum=_ONE_PARTITION)
 
 ADD_RAFT_VOTER: Final = ApiRow(
-    api_key=ApiKey.ADD_RAFT_VOTER, controller=Offer(many=False, only_inside=always)
+    api_key=ApiKey.ADD_RAFT_VOTER, controller=Offer(many=False, cluster_action=always)
 )
 
 DESCRIBE_QUORUM: Final = ApiRow(

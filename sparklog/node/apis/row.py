@@ -23,7 +23,7 @@ Refused: TypeAlias = Callable[[Any, KafkaError], Response | Awaitable[Response]]
 The response has the version of the body.
 """
 
-IsInside: TypeAlias = Callable[[Request], bool]
+IsClusterAction: TypeAlias = Callable[[Request], bool]
 """Whether a request is reserved for the application's own driver and brokers."""
 
 
@@ -56,9 +56,9 @@ class Offer:
     """
     many: bool = True
     """Whether a request may have more items than are read in one go; otherwise such a request is refused."""
-    only_inside: IsInside | None = None
+    cluster_action: IsClusterAction | None = None
     """Selects the requests that only driver and brokers may make, with an authorizer or without."""
-    only_inside_unless_authorized: IsInside | None = None
+    cluster_action_unless_authorized: IsClusterAction | None = None
     """The same where no authorizer is configured, which would decide."""
     under_lease: bool = False
     """Whether a broker answers only while it holds its lease."""

@@ -14,7 +14,7 @@ from sparklog.node.apis.row import ApiRow
 from sparklog.protocol.codec.allowance import USUAL_TIMES
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 
-_ABOVE: Final = {"inside", "listeners", "table"}
+_ABOVE: Final = {"cluster_actions", "listeners", "table"}
 """The modules that are made of the rows."""
 
 

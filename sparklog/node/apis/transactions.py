@@ -53,7 +53,7 @@ def _addition_refused(body: Any, error: KafkaError) -> Any:
 ADD_PARTITIONS_TO_TXN: Final = ApiRow(
     api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
     versions=SupportedVersions(0, 5),
-    broker=Offer(guards.add_partitions_to_txn, only_inside=_adds_for_others, under_lease=True),
+    broker=Offer(guards.add_partitions_to_txn, cluster_action=_adds_for_others, under_lease=True),
     refused=_addition_refused,
     memory_times=6,
 )
@@ -103,7 +103,7 @@ WRITE_TXN_MARKERS: Final = ApiRow(
     versions=SupportedVersions(1, 2),
     # An authorizer says who may write markers, as in Kafka. Without one every client may abort a transaction
     # that hangs, as kafka-transactions does, but commit none.
-    broker=Offer(guards.write_txn_markers, only_inside_unless_authorized=_commits, under_lease=True),
+    broker=Offer(guards.write_txn_markers, cluster_action_unless_authorized=_commits, under_lease=True),
     refused=_markers_refused,
     memory_times=9,
 )

@@ -21,8 +21,8 @@ from sparklog.node.config.keys.cleaner_keys import CleanerKeys
 from sparklog.node.config.keys.controller_keys import ControllerKeys
 from sparklog.node.config.keys.coordinator_keys import CoordinatorKeys
 from sparklog.node.config.keys.group_keys import GroupKeys
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
-from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.node.config.keys.listener_keys import ListenerKeys
 from sparklog.node.config.keys.quota_keys import QuotaKeys
 from sparklog.node.config.keys.remote_log_keys import (
@@ -186,7 +186,7 @@ class BrokerConfig(
     def from_mapping(cls, mapping: Mapping[str, str], *, racks: int | None = None) -> Self:
         """Return the configuration with the values given under Kafka's keys.
 
-        `racks`, the number of racks, bounds the default replication factors. Keys of `KEPT_GROUP_KEYS` are
+        `racks`, the number of racks, bounds the default replication factors. Keys of `IGNORED_GROUP_KEYS` are
         checked and have no effect.
 
         Raises:
@@ -203,8 +203,8 @@ class BrokerConfig(
         for name, text in raw.items():
             if listener_key(name) is not None or is_store_option(name):
                 continue
-            if name in KEPT_GROUP_KEYS:
-                KEPT_GROUP_KEYS[name].parse(text)
+            if name in IGNORED_GROUP_KEYS:
+                IGNORED_GROUP_KEYS[name].parse(text)
                 continue
             key = find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
             if key.assigned:

@@ -2,7 +2,7 @@
 
 Two levels, as in Kafka: a value for one broker wins over one for all brokers, which wins over the properties.
 `DYNAMIC_KEYS` may stand at either level. Kafka's dynamic keys without a meaning here are checked and kept
-(`KEPT_DYNAMIC_KEYS`). A change of listeners or their security is refused, since it would have no effect.
+(`IGNORED_DYNAMIC_KEYS`). A change of listeners or their security is refused, since it would have no effect.
 
 Source: Kafka's DynamicBrokerConfig, DynamicThreadPool, SocketServer and DynamicConfig.
 """
@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from sparklog.node.config.broker import BROKER_ATTRIBUTES, BROKER_KEYS, BrokerConfig
 from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
+from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS, OF_ONE_BROKER, THREAD_COUNTS
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
-from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS, OF_ONE_BROKER, THREAD_COUNTS
-from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
 from sparklog.node.config.keys.remote_log_keys import SYSTEM_ENABLE
 from sparklog.node.config.listener_overrides import listener_key
 from sparklog.node.config.topic import TOPIC_SYNONYMS, checked_topic_config
@@ -64,7 +64,7 @@ DYNAMIC_KEYS: Final = (
 thread counts."""
 
 CHANGEABLE_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
-    {**KEPT_DYNAMIC_KEYS, **{name: BROKER_KEYS[name] for name in DYNAMIC_KEYS}}
+    {**IGNORED_DYNAMIC_KEYS, **{name: BROKER_KEYS[name] for name in DYNAMIC_KEYS}}
 )
 """The keys that may be changed, with or without an effect."""
 
@@ -83,7 +83,7 @@ def check_dynamic(
     for name in changes:
         if name in CHANGEABLE_KEYS:
             continue
-        if name not in KEPT_GROUP_KEYS and listener_key(name) is None:
+        if name not in IGNORED_GROUP_KEYS and listener_key(name) is None:
             find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
         unchangeable.append(name)
     if unchangeable:
@@ -140,7 +140,7 @@ def _value(config: BrokerConfig, name: str) -> Any:
     """Return the value of a key, of those without an effect too."""
     if name in BROKER_KEYS:
         return config.value(name)
-    key = KEPT_DYNAMIC_KEYS[name]
+    key = IGNORED_DYNAMIC_KEYS[name]
     text = config.dynamic.get(name, config.dynamic_defaults.get(name))
     return key.default if text is None else key.parse(text)
 

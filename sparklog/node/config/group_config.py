@@ -53,7 +53,7 @@ _HONOURED_KEYS: Final = (
     ),
 )
 
-_KEPT_KEYS: Final = (
+_IGNORED_KEYS: Final = (
     ConfigKey(
         "share.session.timeout.ms",
         ConfigType.INT,
@@ -157,7 +157,7 @@ _KEPT_KEYS: Final = (
 )
 
 GROUP_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
-    {key.name: key for key in (*_HONOURED_KEYS, *_KEPT_KEYS)}
+    {key.name: key for key in (*_HONOURED_KEYS, *_IGNORED_KEYS)}
 )
 
 GROUP_CONFIG_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(

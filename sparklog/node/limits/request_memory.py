@@ -15,7 +15,7 @@ from typing import Protocol
 class _Claimant(Protocol):
     """The part of a connection that claims use."""
 
-    holds: int
+    hold_count: int
 
     def refuse(self, reason: str, what: str) -> None: ...
 
@@ -116,7 +116,7 @@ class MemoryClaim:
     def makes_way(self) -> bool:
         """Close the connection unless its request is complete and handled; return whether it was closed."""
         connection = self._connection
-        if connection is None or connection.holds:
+        if connection is None or connection.hold_count:
             return False
         connection.refuse("memory", "others need the memory of its incomplete request")
         return True

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.1
 _BEATS_KEPT: Final = 600
-_FRAMES_TOLD: Final = 8
+_LOGGED_FRAMES: Final = 8
 _ASK: Final = signal.SIGURG
 LAG_SECONDS: Final = 10
 
@@ -101,7 +101,7 @@ class LoopWatch:
         """The longest stall of each of the last seconds."""
         self._asked_s = 0.0
         """Start of the turn for which the loop's thread was last asked for its stack."""
-        self._told: dict[float, str] = {}
+        self._stacks: dict[float, str] = {}
         """Stack of the loop's thread, by the start of the turn."""
         self._is_asked = (
             threading.current_thread() is threading.main_thread() and signal.getsignal(_ASK) is signal.SIG_DFL
@@ -148,7 +148,7 @@ class LoopWatch:
         # An error in here would be raised in the interrupted code.
         with contextlib.suppress(RecursionError, MemoryError):
             if not self._selector.waits:
-                self._told[self._selector.turn_began_s] = _doing(frame)
+                self._stacks[self._selector.turn_began_s] = _doing(frame)
 
     def _watch(self) -> None:
         report_due_s = time.perf_counter() + 1
@@ -184,8 +184,8 @@ class LoopWatch:
         turn = self._selector.take_longest()
         stall = self._stall(turn)
         self._lags_ms.append(stall.ms)
-        for began_s in [began_s for began_s in list(self._told) if began_s <= turn.ended_s]:
-            del self._told[began_s]
+        for began_s in [began_s for began_s in list(self._stacks) if began_s <= turn.ended_s]:
+            del self._stacks[began_s]
         if (level := self._log.take(stall, int(turn.ended_s * 1000))) is not None:
             self._say(level, f"the event loop stood still for {stall}")
 
@@ -204,7 +204,7 @@ class LoopWatch:
             loop_cpu_ms,
             min(ms - loop_cpu_ms, _ms(last.unscheduled_s - first.unscheduled_s)),
             _ms(max(gaps_s, default=0.0)),
-            self._told.get(turn.began_s),
+            self._stacks.get(turn.began_s),
         )
 
 
@@ -227,8 +227,8 @@ def _doing(frame: FrameType | None) -> str:
         callback = getattr(frame.f_locals.get("self"), "_callback", None)
         return getattr(callback, "__qualname__", None) or repr(callback)
     calls.reverse()
-    told = calls if len(calls) <= _FRAMES_TOLD else [*calls[: _FRAMES_TOLD - 2], "...", *calls[-2:]]
-    return f"{' > '.join(told)} ({where})"
+    shown = calls if len(calls) <= _LOGGED_FRAMES else [*calls[: _LOGGED_FRAMES - 2], "...", *calls[-2:]]
+    return f"{' > '.join(shown)} ({where})"
 
 
 def _is_loop(frame: FrameType) -> bool:

@@ -71,10 +71,10 @@ class MetricRegistry:
 
     def snapshot(self, now_ms: int) -> Mapping[MetricName, float]:
         """Return all samples at `now_ms` of the monotonic clock."""
-        return figures(sample for part in self.read_in_parts(now_ms) for sample in part)
+        return values_of_samples(sample for part in self.read_in_parts(now_ms) for sample in part)
 
 
-def figures(samples: Iterable[Sample]) -> dict[MetricName, float]:
+def values_of_samples(samples: Iterable[Sample]) -> dict[MetricName, float]:
     """Return the single values of samples: a histogram has one for each of its attributes."""
     values: dict[MetricName, float] = {}
     for name, _, value in samples:

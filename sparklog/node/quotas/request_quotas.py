@@ -27,7 +27,7 @@ from sparklog.node.metrics.quotas import BYTES_CONSUMED, BYTES_PRODUCED, REQUEST
 from sparklog.node.metrics.registry import Sample
 from sparklog.node.quotas.machine.client_rates import RateQuota, rate_quotas
 from sparklog.node.rates import QuotaWindows, SimpleRate
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 from sparklog.node.serving.requests import Request
 from sparklog.protocol.codec.apis import ApiKey
 
@@ -97,7 +97,7 @@ class RequestQuotas:
         if not self._limit_anybody:
             return None
         api_key, body = request.api_key, request.body
-        if request.principal is INSIDE:
+        if request.principal is CLUSTER_PRINCIPAL:
             return None
         user, client_id = request.principal.name, request.client_id or ""
         now_ms = self._now_ms()

@@ -116,14 +116,14 @@ class DirectoryStore:
     def _create(self, path: Path, data: bytes | memoryview | Path) -> Version:
         if path.exists():
             raise self._exists(path)
-        with self._written_beside(path, data) as (partial, version), self._locked(path):
+        with self._partial_file(path, data) as (partial, version), self._locked(path):
             if path.exists():
                 raise self._exists(path)
             _put_in_place(partial, path)
         return version
 
     def _replace(self, path: Path, data: bytes, version: Version) -> Version:
-        with self._written_beside(path, data) as (partial, new_version), self._locked(path):
+        with self._partial_file(path, data) as (partial, new_version), self._locked(path):
             try:
                 found = xxh3_128(path.read_bytes()).hexdigest()
             except FileNotFoundError:
@@ -138,7 +138,7 @@ class DirectoryStore:
             path.unlink()
 
     @contextmanager
-    def _written_beside(self, path: Path, data: bytes | memoryview | Path) -> Iterator[tuple[Path, Version]]:
+    def _partial_file(self, path: Path, data: bytes | memoryview | Path) -> Iterator[tuple[Path, Version]]:
         """Yield a synced file beside `path`, and the version of its contents; it is gone afterwards."""
         partial = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:8]}")
         _make_directory(partial.parent)

@@ -24,7 +24,7 @@ from sparklog.node.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog.node.config.definition import ConfigKey, ConfigValue
 from sparklog.node.config.dynamic import CHANGEABLE_KEYS, with_dynamic
 from sparklog.node.config.group_config import GROUP_CONFIG_KEYS, GROUP_CONFIG_SYNONYMS, group_config_value
-from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS
+from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS
 from sparklog.node.config.topic import TOPIC_KEYS, TOPIC_SYNONYMS, topic_config
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import ResourceType
@@ -135,7 +135,7 @@ def _broker_entries(
 ) -> Iterator[DescribeConfigsResourceResult]:
     name = resource.resource_name
     if not name:
-        for key in _asked_keys((*BROKER_KEYS.values(), *KEPT_DYNAMIC_KEYS.values()), resource):
+        for key in _asked_keys((*BROKER_KEYS.values(), *IGNORED_DYNAMIC_KEYS.values()), resource):
             if key.name in broker_config.dynamic_defaults:
                 value = key.parse(broker_config.dynamic_defaults[key.name])
                 synonyms = [_synonym(key, value, DYNAMIC_DEFAULT_BROKER_CONFIG)]
@@ -163,7 +163,7 @@ def _broker_entries(
         read_only = key.name not in CHANGEABLE_KEYS
         yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=read_only)
     # Keys without an effect are not part of a broker's configuration until they are set.
-    for key in _asked_keys(KEPT_DYNAMIC_KEYS.values(), resource):
+    for key in _asked_keys(IGNORED_DYNAMIC_KEYS.values(), resource):
         text = broker_config.dynamic.get(key.name, broker_config.dynamic_defaults.get(key.name))
         if text is not None:
             synonyms = _broker_synonyms(broker_config, [key])

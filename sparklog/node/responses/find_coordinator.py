@@ -80,7 +80,7 @@ async def find_coordinator(
     return unthrottled(FindCoordinatorResponse, coordinators=tuple(coordinators))
 
 
-async def coordinators_told(request: Request, image: MetadataImage) -> Set[BrokerId]:
+async def advertised_coordinators(request: Request, image: MetadataImage) -> Set[BrokerId]:
     """Return the brokers in the response; a step for each key."""
     body: Any = request.body
     topic = _TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)

@@ -84,7 +84,7 @@ async def metadata_response(
     )
 
 
-async def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
+async def advertised_leaders(image: MetadataImage, request: Any) -> Set[BrokerId]:
     """Return all leaders in the response to a MetadataRequest; yields after each topic."""
     leaders: set[BrokerId | None] = set()
     for topic in _asked_topics(image, request):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from sparklog.node.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
-from sparklog.node.responses.metadata import leaders_told, metadata_response
+from sparklog.node.responses.metadata import advertised_leaders, metadata_response
 from sparklog.node.serving.requests import Response
 from sparklog.node.serving.turns import over_turns
 from sparklog.protocol.codec.encoded import EncodedBody
@@ -45,10 +45,10 @@ class WholeMetadata:
         self._leaders: Set[BrokerId] | None = None
         self._answers: dict[_Key, EncodedBody | asyncio.Task[EncodedBody]] = {}
 
-    def leaders_told(self, image: MetadataImage, request: Any) -> Set[BrokerId]:
+    def advertised_leaders(self, image: MetadataImage, request: Any) -> Set[BrokerId]:
         self._take_in(image)
         if self._leaders is None:
-            self._leaders = in_one_go(leaders_told(image, request))
+            self._leaders = in_one_go(advertised_leaders(image, request))
         return self._leaders
 
     def answer(

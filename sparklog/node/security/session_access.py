@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from sparklog.node.endpoints import SecurityProtocol
-from sparklog.node.security.inside import SessionSecret
+from sparklog.node.security.application_secret import SessionSecret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class ApiVersionsHandler:
                 body.client_software_name[:_KEPT_CHARACTERS],
                 body.client_software_version[:_KEPT_CHARACTERS],
             )
-        cast(_Authenticated, request.connection).authenticator.versions_told()
+        cast(_Authenticated, request.connection).authenticator.versions_sent()
         features = _NO_FEATURES if self._features is None else self._features()
         return unthrottled(
             newest.ApiVersionsResponse,

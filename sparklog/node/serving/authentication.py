@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 from sparklog.node.acls.acl import Principal
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.serving.machine.authenticator import AuthenticateAnswer, Authenticator, Mechanisms
-from sparklog.node.serving.requests import ANONYMOUS, NO_RESPONSE, Api, Farewell, Request
+from sparklog.node.serving.requests import ANONYMOUS, NO_RESPONSE, Api, Request, RespondThenClose
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.encoded import RawResponse
 from sparklog.protocol.errors import ErrorCode
@@ -103,7 +103,7 @@ class Authentication:
         response = SaslHandshakeResponse(error_code=error_code, mechanisms=self._mechanisms.offered)
         if error_code is ErrorCode.unsupported_sasl_mechanism:
             reason = f"it asks for the SASL mechanism {mechanism[:100]!r}"
-            return self._refused(Farewell(response, error_code.name, reason))
+            return self._refused(RespondThenClose(response, error_code.name, reason))
         return response
 
     def _authenticate(self, request: Request) -> Any:
@@ -121,11 +121,11 @@ class Authentication:
             response = _response(answer)
         if answer.reason is None:
             return response
-        return self._refused(Farewell(response, answer.error_code.name, answer.reason))
+        return self._refused(RespondThenClose(response, answer.error_code.name, answer.reason))
 
-    async def _refused(self, farewell: Farewell) -> Farewell:
+    async def _refused(self, response: RespondThenClose) -> RespondThenClose:
         await asyncio.sleep(self._failed_delay_s)
-        return farewell
+        return response
 
 
 def _response(answer: AuthenticateAnswer) -> Any:
@@ -133,7 +133,7 @@ def _response(answer: AuthenticateAnswer) -> Any:
 
     return SaslAuthenticateResponse(
         error_code=answer.error_code,
-        error_message=answer.told,
+        error_message=answer.client_message,
         auth_bytes=answer.token,
         session_lifetime=timedelta(milliseconds=answer.session_lifetime_ms),
     )

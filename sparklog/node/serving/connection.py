@@ -26,12 +26,12 @@ from sparklog.node.limits.rate_limited_log import RateLimitedLog
 from sparklog.node.limits.request_memory import MemoryClaim, RequestMemory
 from sparklog.node.serving.authentication import Authentication
 from sparklog.node.serving.buffers import KEEP_SMALL_BYTES, BufferPool, ReceiveBuffer
+from sparklog.node.serving.closing_on_error import closing_on_error
 from sparklog.node.serving.dispatcher import Dispatcher
 from sparklog.node.serving.exchange import Exchange
-from sparklog.node.serving.last_resort import closing_on_error
 from sparklog.node.serving.machine.authenticator import Authenticator
 from sparklog.node.serving.outbox import Flushed, Outbox, RegionTruncatedError
-from sparklog.node.serving.turns import SHARE_S, Turns
+from sparklog.node.serving.turns import SHARE_S, FairQueue
 from sparklog.protocol.codec.frames import LENGTH, MIN_REQUEST_BYTES
 
 _REQUESTS_PER_TURN: Final = 64
@@ -48,12 +48,12 @@ class ConnectionOwner(Protocol):
     name: str
     loop: asyncio.AbstractEventLoop
     pool: BufferPool
-    turns: Turns
+    fair_queue: FairQueue
     authentication: Authentication
     max_request_bytes: int
     max_outstanding_requests: int
     memory: RequestMemory | None
-    strangers_memory: RequestMemory
+    unauthenticated_memory: RequestMemory
     log: RateLimitedLog
     dispatcher: Dispatcher
 
@@ -92,7 +92,7 @@ class Connection:
         "closed",
         "flush_scheduled",
         "has_asked",
-        "holds",
+        "hold_count",
         "peer",
         "principal",
         "share_ends_s",
@@ -122,7 +122,7 @@ class Connection:
         self._paused = False
         self._in_turn = False
         self.share_ends_s = 0.0
-        self.holds = 0
+        self.hold_count = 0
         """Requests that are read, handled or answered in later turns; nothing is read while there is one."""
         self._unmuting: asyncio.TimerHandle | None = None
         """When reading resumes; None while it is not mute."""
@@ -202,9 +202,9 @@ class Connection:
             self._owner.loop.remove_reader(self._descriptor)
             self._reader_registered = False
             return
-        if self._owner.turns.is_over:
+        if self._owner.fair_queue.is_over:
             self._paused = True
-            self._owner.turns.wait(self._take_turn)
+            self._owner.fair_queue.wait(self._take_turn)
             return
         self._receive()
 
@@ -273,7 +273,7 @@ class Connection:
             dispatch(self, received.readable[start:end])
             if self.closed:
                 return
-            if self._claim.size_bytes and not self.holds:
+            if self._claim.size_bytes and not self.hold_count:
                 self._claim.give_back()
         else:
             self._frame_bytes = 0
@@ -282,10 +282,10 @@ class Connection:
         self._in_turn = False
         worked_s = perf_counter() - began_s
         if worked_s > NOTED_WORK_S:
-            self._owner.turns.spent(worked_s)
+            self._owner.fair_queue.spent(worked_s)
         if self.closed:
             return
-        if self.holds:
+        if self.hold_count:
             self._paused = True  # their frames lie in the buffer
             return
         received.settle()
@@ -293,7 +293,7 @@ class Connection:
             self._paused = self._must_pause()
         elif not self._must_pause():
             # Only this turn is over, or what was in the way has left meanwhile.
-            self._owner.turns.wait(self._resume)
+            self._owner.fair_queue.wait(self._resume)
 
     def _must_pause(self) -> bool:
         if self._outbox.pending_memory_bytes > _FLUSH_ABOVE_BYTES and not self._writer_registered:
@@ -302,7 +302,7 @@ class Connection:
             self.closed
             or self._writer_registered
             or self._warming
-            or self.holds > 0
+            or self.hold_count > 0
             or self._unmuting is not None
             or self._claim.waits
             or len(self._exchanges) >= self._owner.max_outstanding_requests
@@ -330,12 +330,12 @@ class Connection:
         """
         if self.principal is None and size <= KEEP_SMALL_BYTES:
             return
-        memory = self._owner.memory if self.principal is not None else self._owner.strangers_memory
+        memory = self._owner.memory if self.principal is not None else self._owner.unauthenticated_memory
         if memory is not None and not self._claim.size_bytes and self._unmuting is None:
             self._claim.make(memory, size, self._go_on_with_memory)
 
     def _go_on_with_memory(self) -> None:
-        self._owner.turns.wait(self._resume)
+        self._owner.fair_queue.wait(self._resume)
 
     def _close(self, level: int, reason: str, line: str, **details: Any) -> None:
         self._log(level, reason, line, **details)
@@ -367,14 +367,14 @@ class Connection:
 
     def hold(self) -> None:
         """Stop reading, until `release` was called as often."""
-        self.holds += 1
+        self.hold_count += 1
 
     def release(self) -> None:
         """Resume reading in a later turn, after as many calls as of `hold`."""
-        self.holds -= 1
-        if not self.holds:
+        self.hold_count -= 1
+        if not self.hold_count:
             self._claim.give_back()
-        self._owner.turns.wait(self._resume)
+        self._owner.fair_queue.wait(self._resume)
 
     def mute(self, duration_ms: int) -> None:
         """Stop reading for a time; the longest of several holds."""
@@ -388,7 +388,7 @@ class Connection:
 
     def _unmute(self) -> None:
         self._unmuting = None
-        self._owner.turns.wait(self._resume)
+        self._owner.fair_queue.wait(self._resume)
 
     def note(self, reason: str, what: str) -> None:
         """Log that a request was refused by its response."""

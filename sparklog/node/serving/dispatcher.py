@@ -5,13 +5,13 @@
 Rules kept:
 - Of a request of a connection without a principal only the header is read, unless it leads to one
   (`machine/authenticator.py`), and they are answered one after the other. One with a principal pays nothing.
-- Every result of a handler (`requests`) takes the same way: an awaitable is driven (`turns`) until there is a
-  response, `_answer` makes its bytes. Throttle times and metrics are set here and nowhere else.
+- Every result of a handler (`requests`) takes the same way: an awaitable is driven (`fair_queue`) until there
+  is a response, `_answer` makes its bytes. Throttle times and metrics are set here and nowhere else.
 - The response to a throttled client leaves at once, with the throttle time; nothing is read from its
   connection for so long (KIP-219), so that a client that ignores it gains nothing.
-- Long work (reading a request, handling it, writing its response) is done in later turns (`turns`). Nothing
-  more is read from the connection meanwhile: the request lies in its buffer, and a producer's second batch
-  must not overtake its first.
+- Long work (reading a request, handling it, writing its response) is done in later turns (`fair_queue`).
+  Nothing more is read from the connection meanwhile: the request lies in its buffer, and a producer's second
+  batch must not overtake its first.
 - A KafkaError of a handler becomes the response, where the API's row says how it refuses a request as a
   whole; any other exception closes the connection, and never stops the loop.
 """
@@ -24,10 +24,17 @@ from typing import Any, Final
 
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.exchange import Answering, Exchange
-from sparklog.node.serving.requests import NO_RESPONSE, Deferred, Farewell, Request, Response, Throttled
+from sparklog.node.serving.requests import (
+    NO_RESPONSE,
+    Deferred,
+    Request,
+    RespondThenClose,
+    Response,
+    Throttled,
+)
 from sparklog.node.serving.routes import Routes
 from sparklog.node.serving.throttling import NO_THROTTLE, throttle_time_of, throttled
-from sparklog.node.serving.turns import CoroutineDriver, Turns, give_up, is_awaitable
+from sparklog.node.serving.turns import CoroutineDriver, FairQueue, give_up, is_awaitable
 from sparklog.protocol.codec.encoded import RawResponse
 from sparklog.protocol.codec.encoder import Chunk
 from sparklog.protocol.codec.error_counts import count_error_codes
@@ -46,11 +53,13 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Dispatcher:
-    def __init__(self, listener_name: str, routes: Routes, admission: Admission, turns: Turns) -> None:
+    def __init__(
+        self, listener_name: str, routes: Routes, admission: Admission, fair_queue: FairQueue
+    ) -> None:
         self._listener_name = listener_name
         self._routes = routes
         _, self._authorize, self._meter = admission
-        self._turns = turns
+        self._fair_queue = fair_queue
 
     def dispatch(self, connection: Answering, frame: memoryview) -> None:
         """Handle the request in `frame`; release the frame as soon as possible."""
@@ -87,7 +96,9 @@ class Dispatcher:
                 return
             connection.expect(exchange)
             exchange.holds_until_answered = True
-            exchange.driver = CoroutineDriver(self._turns, self._read(exchange, request, position), exchange)
+            exchange.driver = CoroutineDriver(
+                self._fair_queue, self._read(exchange, request, position), exchange
+            )
             exchange.driver.begin_later()
             return
         except KafkaError as error:
@@ -107,7 +118,7 @@ class Dispatcher:
                 self._take(exchange, response, connection.share_ends_s)
         except Exception as error:  # a handler's bug must cost its connection only, never the loop
             self.failed(exchange, error)
-        if not connection.holds:
+        if not connection.hold_count:
             frame.release()
 
     async def _read(self, exchange: Exchange, request: Request, position: int) -> Any:
@@ -138,7 +149,7 @@ class Dispatcher:
             and hasattr(result, "__version__")
         ):
             return encode_response_frame_in_steps(
-                exchange.route.codec, exchange.correlation_id, self._told(exchange, result)
+                exchange.route.codec, exchange.correlation_id, self._measured(exchange, result)
             )
         else:
             self._answer(exchange, result)
@@ -155,7 +166,7 @@ class Dispatcher:
         """Answer with a handler's result; drive the coroutine that it may be, at once until `until_s`."""
         awaitable = self.finished(exchange, result)
         if awaitable is not None:
-            exchange.driver = CoroutineDriver(self._turns, awaitable, exchange)
+            exchange.driver = CoroutineDriver(self._fair_queue, awaitable, exchange)
             exchange.driver.go_on(until_s)
 
     def _answer(self, exchange: Exchange, response: Response) -> None:
@@ -165,7 +176,7 @@ class Dispatcher:
                 exchange.throttle(response.throttle_ms)
                 self._answer(exchange, response.response)
                 return
-            if type(response) is Farewell:
+            if type(response) is RespondThenClose:
                 self._answer(exchange, response.response)
                 exchange.connection.refuse(response.reason, f"{exchange}: {response.what}")
                 return
@@ -175,10 +186,10 @@ class Dispatcher:
                 return
             if type(response) is RawResponse:
                 exchange.throttle(throttle_time_of(codec, response) // _MILLISECOND)
-        response = self._told(exchange, response)
+        response = self._measured(exchange, response)
         self._answered(exchange, encode_response_frame(codec, exchange.correlation_id, response))
 
-    def _told(self, exchange: Exchange, response: Any) -> Any:
+    def _measured(self, exchange: Exchange, response: Any) -> Any:
         """Return the response with the request's throttle time, and count its error codes."""
         count_error_codes(response, exchange.metrics.errors)
         if exchange.meter is not None:

@@ -20,7 +20,7 @@ class Answering(Peer, Protocol):
     authenticator: Authenticator
     share_ends_s: float
     """End of this turn's work for it, by the performance counter (s)."""
-    holds: int
+    hold_count: int
     """Calls of `hold` without `release`: nothing more is read while there is one."""
 
     def expect(self, exchange: "Exchange") -> None:
@@ -69,8 +69,8 @@ class Exchange:
         "correlation_id",
         "driver",
         "frame",
-        "holds",
         "holds_until_answered",
+        "is_holding",
         "local_s",
         "meter",
         "metrics",
@@ -99,7 +99,7 @@ class Exchange:
         """The response's bytes, None until it is known. Empty if the request has none."""
         self.driver: CoroutineDriver | Deferred | None = None
         """Drives the handler's coroutine, until that has ended; or the handler's `Deferred`."""
-        self.holds = False
+        self.is_holding = False
         """Whether it holds its connection, and keeps its frame."""
         self.holds_until_answered = False
         """Whether it holds it also while it waits."""
@@ -138,14 +138,14 @@ class Exchange:
 
     def hold(self) -> None:
         """Stop reading from its connection."""
-        if not self.holds:
-            self.holds = True
+        if not self.is_holding:
+            self.is_holding = True
             self.connection.hold()
 
     def release(self) -> None:
         """Resume reading from the connection, into the buffer of the frame."""
-        if self.holds:
-            self.holds = False
+        if self.is_holding:
+            self.is_holding = False
             self.frame.release()
             self.connection.release()
 

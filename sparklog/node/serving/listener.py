@@ -16,9 +16,9 @@ from typing import Final, Self
 from sparklog.node.endpoints import SecurityProtocol
 from sparklog.node.limits.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.node.limits.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
-from sparklog.node.limits.inside_reserve import InsideReserve
 from sparklog.node.limits.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.node.limits.request_memory import RequestMemory
+from sparklog.node.limits.reserved_connections import ReservedConnections
 from sparklog.node.metrics import network
 from sparklog.node.metrics.names import Kind
 from sparklog.node.metrics.registry import Sample
@@ -33,14 +33,14 @@ from sparklog.node.serving.routes import Routes
 from sparklog.node.serving.socket_settings import SocketSettings
 from sparklog.node.serving.tls.tls_connection import TlsConnection
 from sparklog.node.serving.tls.tls_handshakes import ServerTls, TlsHandshakes
-from sparklog.node.serving.turns import Turns
+from sparklog.node.serving.turns import FairQueue
 from sparklog.protocol.codec.apis import ApiKey
 
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
-_STRANGERS_BYTES: Final = 32 << 20
+_UNAUTHENTICATED_BYTES: Final = 32 << 20
 _MAX_HELD_BACK: Final = 100
 _TIME_TO_LOG_IN: Final = "the time to log in"
 _MAPPED: Final = "::ffff:"
@@ -49,11 +49,11 @@ _IDLE_CHECKS: Final = 4
 """Number of checks for idle connections within connections.max.idle.ms."""
 
 
-class InsidePolicy(Enum):
+class ClusterConnections(Enum):
     """The share of a listener's connections that driver and brokers have."""
 
     NONE = auto()
-    KEEPS_ROOM = auto()
+    RESERVED = auto()
     """Beyond the bounds the listener takes connections of driver and brokers alone."""
     ONLY = auto()
     """The listener takes driver and brokers alone."""
@@ -103,7 +103,7 @@ class Listener:
         service: Service,
         identity: ListenerIdentity,
         bounds: ListenerBounds,
-        inside: InsidePolicy,
+        cluster_connections: ClusterConnections,
         *,
         accepting: bool,
     ) -> None:
@@ -114,23 +114,25 @@ class Listener:
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
         self.log = RateLimitedLog(logger, self.loop)
-        self.turns = Turns(self.loop)
+        self.fair_queue = FairQueue(self.loop)
         self.authentication = admission.authentication
         self.max_request_bytes = settings.request_max_bytes
         self.max_outstanding_requests = bounds.max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
         self.memory = bounds.memory
-        self.strangers_memory = RequestMemory(_STRANGERS_BYTES, makes_room=True)
+        self.unauthenticated_memory = RequestMemory(_UNAUTHENTICATED_BYTES, makes_room=True)
         """For requests in pieces of all unauthenticated connections."""
         self._quotas = bounds.quotas
         self._own_quota = bounds.own_quota
         self._reserved = bounds.reserved
-        self._only_inside = inside is InsidePolicy.ONLY
-        self._inside_reserve = None if inside is InsidePolicy.NONE else InsideReserve(self.loop)
+        self._only_cluster_connections = cluster_connections is ClusterConnections.ONLY
+        self._reserved_connections = (
+            None if cluster_connections is ClusterConnections.NONE else ReservedConnections(self.loop)
+        )
         self._listening = listening
         self.metrics = metrics
         self._routes = Routes({**service.apis, **admission.authentication.apis()}, service.features, metrics)
-        self.dispatcher = Dispatcher(self.listener_name, self._routes, admission, self.turns)
+        self.dispatcher = Dispatcher(self.listener_name, self._routes, admission, self.fair_queue)
         self.handshakes = None if identity.tls is None else TlsHandshakes(self.loop, identity.tls)
         """None for plain text; its `tls` may be replaced while connections are open."""
         self._connections: dict[Connection, str] = {}
@@ -161,7 +163,7 @@ class Listener:
         identity: ListenerIdentity | None = None,
         bounds: ListenerBounds | None = None,
         *,
-        inside: InsidePolicy = InsidePolicy.NONE,
+        cluster_connections: ClusterConnections = ClusterConnections.NONE,
         accepting: bool = True,
         listening: socket.socket | None = None,
     ) -> Self:
@@ -178,7 +180,7 @@ class Listener:
         if listening is None:
             listening = await asyncio.to_thread(listening_socket, host, port, bounds.settings)
         try:
-            return cls(listening, service, identity, bounds, inside, accepting=accepting)
+            return cls(listening, service, identity, bounds, cluster_connections, accepting=accepting)
         except BaseException:
             listening.close()
             raise
@@ -225,8 +227,8 @@ class Listener:
             timer.cancel()
             held_back.close()
         self._held_back.clear()
-        if self._inside_reserve is not None:
-            self._inside_reserve.close()
+        if self._reserved_connections is not None:
+            self._reserved_connections.close()
         for connection in list(self._connections):
             connection.flush()
             connection.close()
@@ -280,7 +282,7 @@ class Listener:
             exhausted = self._own_quota.exhausted(len(self._connections))
             if exhausted is None:
                 exhausted = self._quotas.exhausted(address, reserved=self._reserved)
-            if exhausted is not None and self._inside_reserve is None:
+            if exhausted is not None and self._reserved_connections is None:
                 self.log.write(
                     logging.WARNING,
                     address,
@@ -305,8 +307,10 @@ class Listener:
             )
             connection = self._connection(accepted, peer)
             self._connections[connection] = address
-            if self._inside_reserve is not None and (exhausted is not None or self._only_inside):
-                self._inside_reserve.admit(connection, exhausted or _TIME_TO_LOG_IN)
+            if self._reserved_connections is not None and (
+                exhausted is not None or self._only_cluster_connections
+            ):
+                self._reserved_connections.admit(connection, exhausted or _TIME_TO_LOG_IN)
             if pause_ms:
                 self._stop_accepting(pause_ms / 1000)
                 return

@@ -133,7 +133,7 @@ class Outbox:
         return sent
 
     def _write_region(self, region: Transferable) -> int:
-        """Return how many bytes were sent, or -1 when they are not in the page cache."""
+        """Return the number of bytes sent, or -1 if the region is not in the page cache."""
         done = self._region_sent_bytes
         remaining = region.length - done
         if remaining:

@@ -33,9 +33,9 @@ class ApiMetrics:
         "_local_counts",
         "_names",
         "_remote_counts",
-        "_told",
-        "_told_count",
-        "_told_until_ms",
+        "_samples",
+        "_samples_count",
+        "_samples_until_ms",
         "_total_bytes",
         "_total_counts",
         "errors",
@@ -76,9 +76,9 @@ class ApiMetrics:
             network.REQUEST_BYTES: sizes,
         }
         self._names = {metric: metric.of(request=name) for metric in self._histograms}
-        self._told: Sequence[Sample] = ()
-        self._told_count = 0
-        self._told_until_ms = 0
+        self._samples: Sequence[Sample] = ()
+        self._samples_count = 0
+        self._samples_until_ms = 0
 
     @property
     def count(self) -> int:
@@ -118,26 +118,26 @@ class ApiMetrics:
     def samples(self, now_ms: int) -> Sequence[Sample]:
         """Return the samples, the cached ones if no request has come since."""
         count = self.count
-        if count == self._told_count and now_ms < self._told_until_ms:
-            return self._told
+        if count == self._samples_count and now_ms < self._samples_until_ms:
+            return self._samples
         name = self.name
-        told = [
+        samples = [
             Sample(network.REQUESTS.of(request=name, version=str(version)), Kind.METER, answered)
             for version, answered in tuple(self.versions.items())
         ]
         for code, times in tuple(self.errors.items()):
             error = "NONE" if code is ErrorCode.none else code.name.upper()
-            told.append(Sample(network.ERRORS.of(request=name, error=error), Kind.METER, times))
+            samples.append(Sample(network.ERRORS.of(request=name, error=error), Kind.METER, times))
         histograms = self._histograms
         histograms[network.TOTAL_TIME].total = self.total_s
         histograms[network.LOCAL_TIME].total = self.local_s
         histograms[network.REMOTE_TIME].total = self.remote_s
         histograms[network.REQUEST_BYTES].total = self._total_bytes
         for metric, histogram in histograms.items():
-            told.append(Sample(self._names[metric], Kind.HISTOGRAM, histogram.read(now_ms, count)))
-        self._told, self._told_count = told, count
-        self._told_until_ms = min(histogram.reads_anew_ms for histogram in histograms.values())
-        return told
+            samples.append(Sample(self._names[metric], Kind.HISTOGRAM, histogram.read(now_ms, count)))
+        self._samples, self._samples_count = samples, count
+        self._samples_until_ms = min(histogram.reads_anew_ms for histogram in histograms.values())
+        return samples
 
 
 class RequestMetrics:

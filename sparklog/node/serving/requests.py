@@ -3,9 +3,9 @@
 A handler is called on the loop's thread, once for each request, in the order a connection sent them. One that
 can answer at once is a function that returns the response: an entity of any version; a `RawResponse` or
 `EncodedBody`; `NO_RESPONSE`; any of these as `Throttled`. Any other is a coroutine that returns it, or that
-returns another awaitable of it, as a `Deferred`. The listener drives coroutines itself (`turns`), and not as
-tasks: code that needs one, like `asyncio.timeout`, is awaited by `in_task`. When the connection is lost they
-are closed. Answers leave each connection in the order of its requests, however they are made.
+returns another awaitable of it, as a `Deferred`. The listener drives coroutines itself (`fair_queue`), and
+not as tasks: code that needs one, like `asyncio.timeout`, is awaited by `in_task`. When the connection is
+lost they are closed. Answers leave each connection in the order of its requests, however they are made.
 
 Handlers answer the errors of single items with the error codes of their response. A KafkaError that escapes
 one refuses the request as a whole: with the answer that the row of the table has for that, or by closing the
@@ -38,7 +38,7 @@ class Throttled(NamedTuple):
     throttle_ms: int
 
 
-class Farewell(NamedTuple):
+class RespondThenClose(NamedTuple):
     """A response behind which the connection is closed."""
 
     response: Any
@@ -49,7 +49,7 @@ class Farewell(NamedTuple):
 
 Response: TypeAlias = Any
 """A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`,
-`NO_RESPONSE`, or one of these that is `Throttled` or a `Farewell`."""
+`NO_RESPONSE`, or one of these that is `Throttled` or a `RespondThenClose`."""
 
 
 class Deferred:
@@ -182,7 +182,7 @@ class Request:
         """The kio entity, of the version that was received."""
         self.frame = frame
         """Header and body as received, without the length. Valid until the handler returns a response, or
-        waits without holding the connection (`turns`)."""
+        waits without holding the connection (`fair_queue`)."""
         self.connection = connection
         self.listener_name = listener_name
         self.principal = ANONYMOUS

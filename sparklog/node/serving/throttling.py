@@ -36,12 +36,12 @@ def throttled(codec: RequestCodec, response: Any, throttle_time: timedelta) -> A
         return replace(response, throttle_time=throttle_time) if _says_it(type(response)) else response
     if not _begins_with_it(codec.response_type):
         return response
-    told = (throttle_time // timedelta(milliseconds=1)).to_bytes(_BYTES, "big")
+    encoded = (throttle_time // timedelta(milliseconds=1)).to_bytes(_BYTES, "big")
     if type(response) is EncodedBody:
-        return EncodedBody(told + response.body[_BYTES:])
+        return EncodedBody(encoded + response.body[_BYTES:])
     if type(response) is RawResponse:
         start = header_bytes(codec)
-        return RawResponse(response.frame[:start] + told + response.frame[start + _BYTES :])
+        return RawResponse(response.frame[:start] + encoded + response.frame[start + _BYTES :])
     return response
 
 

@@ -81,7 +81,7 @@ async def over_turns(awaitable: "Awaitable[Result] | Steps[Result]") -> Result:
             until_s = perf_counter() + SHARE_S
 
 
-class Turns:
+class FairQueue:
     """Sharing of one loop's time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -186,10 +186,19 @@ class CoroutineDriver:
     Order for the caller: `go_on` or `begin_later`, once; `abandon` when the answer has no receiver any more.
     """
 
-    __slots__ = ("_abandoned", "_admitted", "_answer", "_driven", "_running", "_steps", "_turns", "is_long")
+    __slots__ = (
+        "_abandoned",
+        "_admitted",
+        "_answer",
+        "_driven",
+        "_fair_queue",
+        "_running",
+        "_steps",
+        "is_long",
+    )
 
-    def __init__(self, turns: Turns, awaitable: Awaitable[Any], driven: Driven) -> None:
-        self._turns = turns
+    def __init__(self, fair_queue: FairQueue, awaitable: Awaitable[Any], driven: Driven) -> None:
+        self._fair_queue = fair_queue
         self._steps = steps_of(awaitable)
         self._driven = driven
         self._admitted = False
@@ -235,17 +244,17 @@ class CoroutineDriver:
         if awaited is not None:
             self._wait_for(awaited)
         elif self._admitted:
-            self._turns.wait(self._take_turn)
+            self._fair_queue.wait(self._take_turn)
         else:
             self._driven.hold()
-            self._turns.begin_long(self._begin)
+            self._fair_queue.begin_long(self._begin)
 
     def begin_later(self) -> None:
         """Begin when one more long request may be at work."""
         self.is_long = True
         self._driven.pause()
         self._driven.hold()
-        self._turns.begin_long(self._begin)
+        self._fair_queue.begin_long(self._begin)
 
     def abandon(self) -> None:
         self._abandoned = True
@@ -269,11 +278,11 @@ class CoroutineDriver:
             awaited.add_done_callback(self._done)
 
     def _done(self, _: "asyncio.Future[Any]") -> None:
-        self._turns.wait(self._take_turn)
+        self._fair_queue.wait(self._take_turn)
 
     def _go_on_later(self, answer: Any) -> None:
         self._answer = answer
-        self._turns.wait(self._take_turn)
+        self._fair_queue.wait(self._take_turn)
 
     def _completed(self, answer: Any) -> None:
         self._driven.resume()
@@ -281,7 +290,7 @@ class CoroutineDriver:
 
     def _begin(self) -> None:
         if self._abandoned:
-            self._turns.end_long()
+            self._fair_queue.end_long()
         else:
             self._admitted = True
             self._take_turn()
@@ -292,7 +301,7 @@ class CoroutineDriver:
             began_s = perf_counter()
             answer, self._answer = self._answer, None
             self.go_on(began_s + SHARE_S, answer)
-            self._turns.spent(perf_counter() - began_s)
+            self._fair_queue.spent(perf_counter() - began_s)
 
     def _end(self) -> None:
         self._steps.close()
@@ -301,4 +310,4 @@ class CoroutineDriver:
     def _make_room(self) -> None:
         if self._admitted:
             self._admitted = False
-            self._turns.end_long()
+            self._fair_queue.end_long()

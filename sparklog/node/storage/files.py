@@ -169,7 +169,7 @@ def is_shortage(error: BaseException) -> bool:
     return cause is not None and cause.errno in _SHORTAGES
 
 
-def may_pass(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the system refused a call for another reason than a failed disk: a retry may succeed."""
     return system_error(error) is not None and not is_disk_error(error)
 

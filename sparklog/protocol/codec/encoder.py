@@ -29,7 +29,7 @@ from sparklog.protocol.codec.layout import (
 Chunk: TypeAlias = bytes | memoryview | Transferable
 
 _COPY_BELOW_BYTES: Final = 8192
-"""Shorter byte fields are copied together with their surroundings: cheaper than a longer gather list."""
+"""Shorter byte fields are copied together with their context: cheaper than a longer gather list."""
 
 _PIECES_AT_ONCE: Final = 4096
 

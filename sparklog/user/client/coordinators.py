@@ -36,29 +36,29 @@ _ELSEWHERE: Final = frozenset(
 """Errors after which the coordinator may be another broker."""
 
 
-class CoordinatorKind(IntEnum):
+class CoordinatorType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
 
 
 _TOPICS: Final = {
-    CoordinatorKind.GROUP: CONSUMER_OFFSETS_TOPIC,
-    CoordinatorKind.TRANSACTION: TRANSACTION_STATE_TOPIC,
+    CoordinatorType.GROUP: CONSUMER_OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
 }
 
 
-class Coordinators:
+class CoordinatorClient:
     """The known coordinators; shares the connections of `cluster`."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
-        self._found: dict[tuple[CoordinatorKind, str], BrokerId] = {}
-        self._leaders: dict[CoordinatorKind, Mapping[int, Leader | None]] = {}
+        self._found: dict[tuple[CoordinatorType, str], BrokerId] = {}
+        self._leaders: dict[CoordinatorType, Mapping[int, Leader | None]] = {}
         """Leaders of the partitions of the coordinators' topics, until one of them refuses to coordinate."""
 
     def ask(
         self,
-        kind: CoordinatorKind,
+        kind: CoordinatorType,
         key: str,
         request: Any,
         error_of: Callable[[Any], ErrorCode],
@@ -73,7 +73,7 @@ class Coordinators:
         return self.ask_all(kind, {key: request}, error_of, doing=doing)[key]
 
     def ask_once(
-        self, kind: CoordinatorKind, key: str, request: Any, error_of: Callable[[Any], ErrorCode]
+        self, kind: CoordinatorType, key: str, request: Any, error_of: Callable[[Any], ErrorCode]
     ) -> Any:
         """Return the coordinator's answer.
 
@@ -88,7 +88,7 @@ class Coordinators:
 
     def ask_all(
         self,
-        kind: CoordinatorKind,
+        kind: CoordinatorType,
         requests: Mapping[str, Any],
         error_of: Callable[[Any], ErrorCode],
         *,
@@ -112,7 +112,7 @@ class Coordinators:
 
     def _ask_once(
         self,
-        kind: CoordinatorKind,
+        kind: CoordinatorType,
         requests: Mapping[str, Any],
         error_of: Callable[[Any], ErrorCode],
         answers: dict[str, Any],
@@ -129,7 +129,7 @@ class Coordinators:
                 failure = refusal
         return failure
 
-    def broker_of(self, kind: CoordinatorKind, key: str) -> BrokerId:
+    def broker_of(self, kind: CoordinatorType, key: str) -> BrokerId:
         """Return the coordinator of a key.
 
         Raises:
@@ -138,7 +138,7 @@ class Coordinators:
         return self._find(kind, [key])[key]
 
     def heard(
-        self, kind: CoordinatorKind, key: str, answer: Any, error_of: Callable[[Any], ErrorCode]
+        self, kind: CoordinatorType, key: str, answer: Any, error_of: Callable[[Any], ErrorCode]
     ) -> KafkaError | None:
         """Return the error if a coordinator, perhaps another one, has to be asked again; else None."""
         if isinstance(answer, KafkaError):
@@ -152,7 +152,7 @@ class Coordinators:
             self._forget(kind, key)
         return refusal
 
-    def expect(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
+    def expect(self, keys: Mapping[CoordinatorType, Sequence[str]]) -> None:
         """Presume the leaders of the keys' partitions as their coordinators, if the leaders are visible.
 
         A broker is asked for the leaders once, and again after one of them has refused to coordinate.
@@ -166,7 +166,7 @@ class Coordinators:
                 if leader is not None and leader.broker_id in reachable:
                     self._found[(kind, key)] = leader.broker_id
 
-    def _leaders_of(self, kind: CoordinatorKind) -> Mapping[int, Leader | None]:
+    def _leaders_of(self, kind: CoordinatorType) -> Mapping[int, Leader | None]:
         """Return the leaders of the partitions of a coordinators' topic; empty if they are not visible."""
         if (known := self._leaders.get(kind)) is not None:
             return known
@@ -178,7 +178,7 @@ class Coordinators:
             self._leaders[kind] = {}
         return self._leaders[kind]
 
-    def find(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
+    def find(self, keys: Mapping[CoordinatorType, Sequence[str]]) -> None:
         """Find the unknown coordinators of keys, all at once.
 
         A broker that is asked during work delays its answer, since the coordinator may just have failed.
@@ -204,11 +204,11 @@ class Coordinators:
                 self._cluster.broker_named(found.node_id, (found.host, found.port))
                 self._found[(kind, found.key)] = found.node_id
 
-    def _forget(self, kind: CoordinatorKind, key: str) -> None:
+    def _forget(self, kind: CoordinatorType, key: str) -> None:
         self._found.pop((kind, key), None)
         self._leaders.pop(kind, None)
 
-    def _unknown(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> dict[CoordinatorKind, list[str]]:
+    def _unknown(self, keys: Mapping[CoordinatorType, Sequence[str]]) -> dict[CoordinatorType, list[str]]:
         """Return the keys with unknown coordinators; makes room to remember them."""
         if len(self._found) + sum(map(len, keys.values())) > _MOST_REMEMBERED:
             self._found.clear()
@@ -217,6 +217,6 @@ class Coordinators:
         }
         return {kind: each for kind, each in unknown.items() if each}
 
-    def _find(self, kind: CoordinatorKind, keys: Sequence[str]) -> dict[str, BrokerId]:
+    def _find(self, kind: CoordinatorType, keys: Sequence[str]) -> dict[str, BrokerId]:
         self.find({kind: keys})
         return {key: self._found[(kind, key)] for key in keys}

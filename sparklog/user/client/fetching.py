@@ -25,13 +25,13 @@ from sparklog.protocol.records.batch import next_fetch_offset
 from sparklog.protocol.types import AbortedTransaction, BrokerId, Offset, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.config import FetchConfig
-from sparklog.user.client.early_answers import early_pause_s
 from sparklog.user.client.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     TopicRecreatedError,
     UnknownTopicError,
 )
+from sparklog.user.client.fetch_pause import early_pause_s
 from sparklog.user.client.offsets import SpecialOffset, list_offsets
 from sparklog.user.client.topics import Leader
 
@@ -160,7 +160,7 @@ class PartitionFetcher:
         )
 
     def _pause_if_early(self) -> None:
-        """Pause after an empty response that was due later (`early_answers`)."""
+        """Pause after an empty response that was due later (`fetch_pause`)."""
         waited_s, max_wait_s = time.monotonic() - self._requested_s, self._config.max_wait_ms / 1000
         backoff = self._cluster.config.retry_backoff
         pause_s = early_pause_s(backoff, self._early_answers, waited_s, max_wait_s)

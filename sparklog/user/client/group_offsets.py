@@ -17,17 +17,21 @@ from kio.schema.txn_offset_commit.v5.request import (
 
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
-from sparklog.user.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
 
 
-class CommittedOffset(NamedTuple):
+class GroupOffset(NamedTuple):
     offset: Offset
     metadata: str
 
 
 def committed_offsets(
-    coordinators: Coordinators, group_id: str, *, stable: bool, of: Sequence[TopicPartition] | None = None
-) -> Mapping[TopicPartition, CommittedOffset]:
+    coordinators: CoordinatorClient,
+    group_id: str,
+    *,
+    stable: bool,
+    of: Sequence[TopicPartition] | None = None,
+) -> Mapping[TopicPartition, GroupOffset]:
     """Return all offsets of a group, or those `of` partitions; `stable`: once no transaction can change them.
 
     A request for all offsets waits only for pending changes of existing ones, as in Kafka; a request for a
@@ -51,12 +55,12 @@ def committed_offsets(
         groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=stable
     )
     response = coordinators.ask(
-        CoordinatorKind.GROUP, group_id, request, _fetch_error, doing=f"fetching the offsets of {group_id}"
+        CoordinatorType.GROUP, group_id, request, _fetch_error, doing=f"fetching the offsets of {group_id}"
     )
     if (error_code := _fetch_error(response)) is not ErrorCode.none:
         raise KafkaError(error_code, f"the offsets of group {group_id}")
     return {
-        TopicPartition(topic.name, partition.partition_index): CommittedOffset(
+        TopicPartition(topic.name, partition.partition_index): GroupOffset(
             partition.committed_offset, partition.metadata or ""
         )
         for topic in response.groups[0].topics
@@ -70,11 +74,11 @@ class OffsetOfTransaction:
 
     def __init__(
         self,
-        coordinators: Coordinators,
+        coordinators: CoordinatorClient,
         group_id: str,
         producer: tuple[str, ProducerId, ProducerEpoch],
         topic_partition: TopicPartition,
-        committed: CommittedOffset,
+        committed: GroupOffset,
     ) -> None:
         transactional_id, producer_id, producer_epoch = producer
         partition = TxnOffsetCommitRequestPartition(
@@ -100,10 +104,10 @@ class OffsetOfTransaction:
         Raises:
             KafkaError: there is none at present.
         """
-        return self._coordinators.broker_of(CoordinatorKind.GROUP, self._group_id)
+        return self._coordinators.broker_of(CoordinatorType.GROUP, self._group_id)
 
     def hear(self, answer: Any | KafkaError) -> KafkaError | None:
-        refusal = self._coordinators.heard(CoordinatorKind.GROUP, self._group_id, answer, _commit_error)
+        refusal = self._coordinators.heard(CoordinatorType.GROUP, self._group_id, answer, _commit_error)
         if refusal is None:
             self.error_code = _commit_error(answer)
         return refusal

@@ -48,7 +48,7 @@ class PendingBatch:
         self.in_flight = False
 
 
-class Verdict:
+class RetryDecision:
     """Decision about a refused batch: retry it, or fail with the reason."""
 
     __slots__ = ("reason",)
@@ -61,7 +61,7 @@ class Verdict:
         return self.reason is None
 
 
-_RETRY: Final = Verdict(None)
+_RETRY: Final = RetryDecision(None)
 
 
 class _Queue:
@@ -167,7 +167,7 @@ class ProduceQueues:
         now_ms: int,
         *,
         leader_named: bool = False,
-    ) -> Verdict:
+    ) -> RetryDecision:
         """Process a batch's error; return whether the batch is queued again.
 
         With `leader_named` the response named the leader (KIP-951), which is tried without a pause. An
@@ -179,12 +179,12 @@ class ProduceQueues:
         detail = error_message or "the broker gave no details"
         if error_code in _SENT_BEFORE_ITS_PREDECESSOR:
             if is_oldest:
-                return Verdict(
+                return RetryDecision(
                     "the leader does not have the records acknowledged before; they were lost in an unclean "
                     f"election or by deletion while they were written ({detail})"
                 )
         elif not error_code.retriable:
-            return Verdict(detail)
+            return RetryDecision(detail)
         pause_ms = 0 if leader_named else self._retry_backoff.pause_ms(queue.failures)
         self._hold(queue, now_ms + pause_ms, leader_named=leader_named)
         return _RETRY

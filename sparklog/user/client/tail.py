@@ -25,7 +25,7 @@ from kio.schema.fetch.v16.response import FetchResponse
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, Offset, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.early_answers import early_pause_s
+from sparklog.user.client.fetch_pause import early_pause_s
 
 
 class _Asked(NamedTuple):

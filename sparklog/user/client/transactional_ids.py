@@ -24,7 +24,7 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
 from sparklog.user.client.errors import UnknownTopicError
 from sparklog.user.client.topic_descriptions import described_leaders
 from sparklog.user.client.topics import Leader
@@ -71,7 +71,7 @@ class TransactionsUnsupportedError(KafkaError):
 class Transactions:
     """Asks the coordinators of `cluster`; the first call checks that they support it."""
 
-    def __init__(self, cluster: ClusterClient, coordinators: Coordinators) -> None:
+    def __init__(self, cluster: ClusterClient, coordinators: CoordinatorClient) -> None:
         self._cluster = cluster
         self._coordinators = coordinators
         self._list_version: int | None = None
@@ -102,7 +102,7 @@ class Transactions:
             transactional_id=transactional_id, transaction_timeout=timedelta(milliseconds=timeout_ms)
         )
         return self._coordinators.ask_once(
-            CoordinatorKind.TRANSACTION, transactional_id, request, _error_code
+            CoordinatorType.TRANSACTION, transactional_id, request, _error_code
         )
 
     def end(
@@ -123,7 +123,7 @@ class Transactions:
             for transactional_id, producer_id, producer_epoch in transactions
         }
         doing = f"{'committing' if commit else 'aborting'} {len(requests)} transactions"
-        return self._coordinators.ask_all(CoordinatorKind.TRANSACTION, requests, _error_code, doing=doing)
+        return self._coordinators.ask_all(CoordinatorType.TRANSACTION, requests, _error_code, doing=doing)
 
     def described(
         self, prefix: str, states: Collection[str], named: Collection[str] = ()
@@ -150,7 +150,7 @@ class Transactions:
                 be aborted later, decided or not.
         """
         answers = self._coordinators.ask_all(
-            CoordinatorKind.TRANSACTION,
+            CoordinatorType.TRANSACTION,
             {each: DescribeTransactionsRequest(transactional_ids=(each,)) for each in ids},
             lambda response: response.transaction_states[0].error_code,
             doing="describing transactions",
@@ -173,7 +173,7 @@ class Transactions:
         Raises:
             KafkaError: some coordinator can't be asked.
         """
-        coordinators = {each: self._coordinators.broker_of(CoordinatorKind.TRANSACTION, each) for each in ids}
+        coordinators = {each: self._coordinators.broker_of(CoordinatorType.TRANSACTION, each) for each in ids}
         described = describe_transactions(self._cluster, coordinators)
         for failure in described.failures.values():
             raise failure

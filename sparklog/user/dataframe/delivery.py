@@ -24,7 +24,7 @@ from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.errors import TopicReplacedError
 from sparklog.user.client.producer import Producer
 from sparklog.user.client.topic_ids import check_topic_ids
-from sparklog.user.dataframe.errors import told_in_one_line
+from sparklog.user.dataframe.errors import errors_in_one_line
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.prepared_rows import (
     Batch,
@@ -67,7 +67,7 @@ class AtLeastOnce:
         self._options = options
         self._rows = RowWriter(options, schema)
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def prepare(self) -> None:
         """Find the topic before Spark starts tasks.
 
@@ -77,7 +77,7 @@ class AtLeastOnce:
         with _client(self._options) as client:
             self._rows.find_topic(client.cluster)
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write all rows of a task; return when all are acknowledged.
 
@@ -106,7 +106,7 @@ class AtLeastOnce:
             client.last_producer = producer.identity
         return written
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def written(self, messages: Messages) -> Counter[TopicPartition]:
         """Return the number of records written to each partition.
 
@@ -283,10 +283,10 @@ class _Attempt:
         return verdict_on_task(batch.sink.kind, batch.batch_id, batch.run_id, entry)
 
 
-def batch_told(messages: Messages) -> Batch | None:
+def reported_batch(messages: Messages) -> Batch | None:
     """Return the batch for which the tasks wrote; None if no message has one."""
-    told = (getattr(message, "batch", None) for message in messages)
-    return next((batch for batch in told if batch is not None), None)
+    batches = (getattr(message, "batch", None) for message in messages)
+    return next((batch for batch in batches if batch is not None), None)
 
 
 def _sink_batch(batch: Batch, messages: Messages) -> SinkBatch:

@@ -13,7 +13,7 @@ _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """In a Spark worker: report an error with cause and remedy to the user without a traceback.
 
     The traceback would only show the path through this package, with the message at its end. A worker reports

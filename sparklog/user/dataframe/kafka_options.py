@@ -21,7 +21,7 @@ from sparklog.user.client.config import ClientConfig, FetchConfig, ProducerConfi
 from sparklog.user.dataframe.application_cluster import ApplicationAddress
 from sparklog.user.dataframe.errors import DataSourceOptionError
 from sparklog.user.dataframe.sasl_options import SASL_SETTINGS, sasl_login
-from sparklog.user.dataframe.tls_options import TLS_SETTINGS, inside_settings, tls_settings
+from sparklog.user.dataframe.tls_options import TLS_SETTINGS, session_tls_settings, tls_settings
 
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 
@@ -200,8 +200,8 @@ class KafkaOptions:
                 f"Option 'kafka.bootstrap.servers' is '{servers}': {error}"
             ) from error
         access = default.access if of_this_application and isinstance(default, ApplicationAddress) else None
-        inside = PLAIN_ACCESS if access is None else access
-        protocol = self._settings.get("security.protocol", inside.protocol).strip().upper()
+        application_access = PLAIN_ACCESS if access is None else access
+        protocol = self._settings.get("security.protocol", application_access.protocol).strip().upper()
         if protocol not in SecurityProtocol.__members__:
             raise DataSourceOptionError(
                 f"Option 'kafka.security.protocol' is '{protocol}'; it must be one of "
@@ -219,14 +219,18 @@ class KafkaOptions:
                 if unknown_topic_timeout_ms is None
                 else unknown_topic_timeout_ms
             ),
-            tls=tls_settings(self._settings, inside_settings(inside)) if protocol.endswith("SSL") else None,
-            login=self._login(protocol, inside, of_this_application=of_this_application),
+            tls=tls_settings(self._settings, session_tls_settings(application_access))
+            if protocol.endswith("SSL")
+            else None,
+            login=self._login(protocol, application_access, of_this_application=of_this_application),
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
         )
 
-    def _login(self, protocol: str, inside: SessionAccess, *, of_this_application: bool) -> Login | None:
-        """Return the client's login; the application's own sessions may use that of `inside`."""
+    def _login(
+        self, protocol: str, application_access: SessionAccess, *, of_this_application: bool
+    ) -> Login | None:
+        """Return the client's login; the application's own sessions may use that of `application_access`."""
         is_sasl = protocol.startswith("SASL_")
         unheard = sorted(SASL_SETTINGS.intersection(self._settings))
         if of_this_application and unheard and not is_sasl:
@@ -238,11 +242,11 @@ class KafkaOptions:
             )
         own_settings = SASL_SETTINGS if is_sasl else TLS_SETTINGS
         if (
-            protocol == inside.protocol
-            and inside.login is not None
+            protocol == application_access.protocol
+            and application_access.login is not None
             and own_settings.isdisjoint(self._settings)
         ):
-            return inside.login
+            return application_access.login
         return sasl_login(self._settings) if is_sasl else None
 
     def fetch(self, *, poll_timeout_ms: int | None = None) -> FetchConfig:

@@ -14,15 +14,15 @@ from typing import Final, TypeAlias
 from sparklog.node.metadata.topic_names import InvalidTopicNameError, check_topic_name
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.client.config import ClientConfig, FetchConfig, ProducerConfig
-from sparklog.user.dataframe.errors import DataLossError, DataSourceOptionError
-from sparklog.user.dataframe.given_options import GivenOptions
-from sparklog.user.dataframe.guarantee import (
+from sparklog.user.dataframe.delivery_guarantee import (
     GUARANTEE_OPTIONS,
     ApplicationVersion,
     DeliveryGuarantee,
     delivery_guarantee,
     version_of,
 )
+from sparklog.user.dataframe.errors import DataLossError, DataSourceOptionError
+from sparklog.user.dataframe.given_options import GivenOptions
 from sparklog.user.dataframe.kafka_options import KafkaOptions
 from sparklog.user.dataframe.offset_limits import (
     EARLIEST,
@@ -40,7 +40,7 @@ from sparklog.user.dataframe.offset_limits import (
 )
 from sparklog.user.dataframe.topic_pattern import compile_java_pattern
 from sparklog.user.dataframe.trigger_limits import TriggerLimits
-from sparklog.user.dataframe.warned_once import warn_once
+from sparklog.user.dataframe.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.dataframe.errors import told_in_one_line
+from sparklog.user.dataframe.errors import errors_in_one_line
 from sparklog.user.dataframe.options import ReadOptions
 from sparklog.user.dataframe.planning import split_ranges
 from sparklog.user.dataframe.range_reader import OffsetRangePartition, RangeReader
@@ -30,7 +30,7 @@ class SparklogReader(DataSourceReader):
             DataSourceOptionError, DataLossError, KafkaError: as `resolve_ranges` raises them.
         """
         options = self._options
-        with told_in_one_line(), ClusterClient(options.client) as cluster:
+        with errors_in_one_line(), ClusterClient(options.client) as cluster:
             partitions = resolve_partitions(cluster, options.topics)
             ranges = resolve_ranges(cluster, options, partitions)
         return [
@@ -48,5 +48,5 @@ class SparklogReader(DataSourceReader):
         Raises:
             DataLossError, KafkaError: as `RangeReader.read` raises them.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             yield from self._ranges.read(partition)

@@ -47,7 +47,7 @@ class Targets(NamedTuple):
     """Partitions for rows without key and partition."""
 
 
-class _Waiting:
+class _PartialBatch:
     """Rows of one partition that do not fill a batch yet."""
 
     __slots__ = ("chunks", "size_bytes", "sizes")
@@ -96,7 +96,7 @@ class RowRouter:
         self._counts: dict[str, int] = {}
         self._free: dict[str, Int32s] = {}
         self._sticky: dict[str, _Sticky] = {}
-        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._waiting: dict[TopicPartition, _PartialBatch] = {}
         self._waiting_bytes = 0
         self._kept_bytes = 0
         """Bound of the memory for waiting rows: a slice keeps the whole batch from which it was cut."""
@@ -128,7 +128,7 @@ class RowRouter:
             if waiting.chunks:
                 self._waiting_bytes -= waiting.size_bytes
                 rows = pa.Table.from_batches(waiting.chunks)
-                self._waiting[topic_partition] = _Waiting()
+                self._waiting[topic_partition] = _PartialBatch()
                 yield RoutedRows(topic_partition, rows)
         self._kept_bytes = 0
 
@@ -243,7 +243,7 @@ class RowRouter:
         self, topic_partition: TopicPartition, rows: pa.RecordBatch, sizes: Int64s
     ) -> Iterator[RoutedRows]:
         """Add rows to a partition's; yield those that fill whole batches."""
-        waiting = self._waiting.setdefault(topic_partition, _Waiting())
+        waiting = self._waiting.setdefault(topic_partition, _PartialBatch())
         size_bytes = int(sizes.sum())
         waiting.chunks.append(rows)
         waiting.sizes.append(sizes)
@@ -256,7 +256,7 @@ class RowRouter:
         full_bytes = waiting.size_bytes // self._batch_size_bytes * self._batch_size_bytes
         full_rows = max(int(np.searchsorted(ends, full_bytes, side="right")), 1)
         given_bytes = int(ends[full_rows - 1])
-        rest = _Waiting()
+        rest = _PartialBatch()
         if full_rows < table.num_rows:
             rest.chunks = table.slice(full_rows).to_batches()
             rest.sizes = [np.diff(ends[full_rows - 1 :])]

@@ -20,9 +20,9 @@ from sparklog.protocol.types import TimestampMs, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.producer import Producer
 from sparklog.user.client.topics import Topic
-from sparklog.user.dataframe.old_event_times import oldest_of, warn_of_old_event_times
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.prepared_rows import records_of
+from sparklog.user.dataframe.retention_warning import oldest_of, warn_of_old_event_times
 from sparklog.user.dataframe.routing import RoutedRows, RowRouter, Targets
 from sparklog.user.dataframe.schemas import check_write_schema
 

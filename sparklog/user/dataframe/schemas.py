@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.user.dataframe.errors import DataSourceSchemaError
-from sparklog.user.dataframe.warned_once import warn_once
+from sparklog.user.dataframe.warn_once import warn_once
 
 HEADERS: Final = "headers"
 

@@ -49,16 +49,16 @@ class SparklogDataSource(DataSource):
         Raises:
             DataSourceOptionError: an option is wrong, or a table has options.
         """
-        from sparklog.user.dataframe.errors import DataSourceOptionError, told_in_one_line
+        from sparklog.user.dataframe.errors import DataSourceOptionError, errors_in_one_line
         from sparklog.user.dataframe.options import read_options_of_either_kind
         from sparklog.user.dataframe.schemas import record_schema
 
         if "provider" in self.options:
             if any(name.lower().startswith(_OPTION_OF_TABLE) for name in self.options):
-                with told_in_one_line():
+                with errors_in_one_line():
                     raise DataSourceOptionError(_NO_OPTIONS_OF_TABLES)
             return record_schema(include_headers=False)
-        with told_in_one_line():
+        with errors_in_one_line():
             options = read_options_of_either_kind(self.options, self._default())
         return record_schema(include_headers=options.include_headers)
 
@@ -69,11 +69,11 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: `schema`, if it is the user's, has other columns than records.
         """
-        from sparklog.user.dataframe.errors import told_in_one_line
+        from sparklog.user.dataframe.errors import errors_in_one_line
         from sparklog.user.dataframe.options import ReadOptions
         from sparklog.user.dataframe.reader import SparklogReader
 
-        with told_in_one_line():
+        with errors_in_one_line():
             return SparklogReader(ReadOptions.parse(self.options, self._default()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -84,10 +84,10 @@ class SparklogDataSource(DataSource):
             DataSourceSchemaError: rows of `schema` cannot become records.
             KafkaError: the topic does not exist, or the cluster can't be written to.
         """
-        from sparklog.user.dataframe.errors import told_in_one_line
+        from sparklog.user.dataframe.errors import errors_in_one_line
         from sparklog.user.dataframe.writer import batch_writer
 
-        with told_in_one_line():
+        with errors_in_one_line():
             writer = batch_writer(self._write_options(), schema, overwrite=overwrite)
         writer.prepare()
         return writer
@@ -108,10 +108,10 @@ class SparklogDataSource(DataSource):
             DataSourceSchemaError: rows of `schema` cannot become records.
             KafkaError: the topic does not exist, or the cluster can't be written to.
         """
-        from sparklog.user.dataframe.errors import told_in_one_line
+        from sparklog.user.dataframe.errors import errors_in_one_line
         from sparklog.user.dataframe.stream_writer import stream_writer
 
-        with told_in_one_line():
+        with errors_in_one_line():
             writer = stream_writer(self._write_options(), schema)
         writer.prepare()
         return writer

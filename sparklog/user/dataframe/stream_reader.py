@@ -22,7 +22,7 @@ from sparklog.spark_versions import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from sparklog.user.dataframe.errors import told_in_one_line
+from sparklog.user.dataframe.errors import errors_in_one_line
 from sparklog.user.dataframe.options import StreamReadOptions
 from sparklog.user.dataframe.planning import split_ranges
 from sparklog.user.dataframe.range_reader import OffsetRangePartition, RangeReader
@@ -53,7 +53,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _source(self) -> StreamSource:
         return StreamSource(self._options)
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return whether there are limits; the reader itself applies them."""
         limits = self._options.limits
@@ -63,12 +63,12 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(limits.min_offsets)
         return ReadAllAvailable()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         self._initial = StreamPosition(self._source.starts()).document()
         return self._initial
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, `start` if there is none; waits briefly for new records."""
         return self._batch_end(start, limited=not isinstance(limit, ReadAllAvailable))
@@ -80,18 +80,18 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return StreamPosition(ends, starts).document()
         return start if ends == starts else StreamPosition(ends).document()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the last known latest offsets, for the query's progress."""
         latest = self._source.latest_known
         return None if latest is None else StreamPosition(latest).document()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the latest offsets on their next use: later records are not read."""
         self._source.hold_latest()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch: one non-empty offset range for each task."""
         ends = StreamPosition.parse(end)
@@ -112,7 +112,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range, in order; runs in a task."""
-        with told_in_one_line():
+        with errors_in_one_line():
             yield from RangeReader(self._options.read, self._schema).read(partition)
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class SelfPositionedStreamReader(SparklogStreamReader):
     """Start of a new query, as of its first `latestOffset`."""
     _has_ended_a_batch = False
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of a new query; Spark asks after `latestOffset`."""
         initial = super().initialOffset() if self._beginning is None else self._beginning
@@ -142,7 +142,7 @@ class SelfPositionedStreamReader(SparklogStreamReader):
         self._position = self._position or initial
         return initial
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - before Spark 4.2
         """Return the end of the next batch; waits briefly for new records."""
         limited, self._has_ended_a_batch = self._has_ended_a_batch, True
@@ -157,7 +157,7 @@ class SelfPositionedStreamReader(SparklogStreamReader):
         self._beginning = StreamPosition(starts).document()
         return StreamPosition(self._source.ends(starts, limited=False), starts).document()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch, and continue from its end."""
         planned = super().partitions(start, end)

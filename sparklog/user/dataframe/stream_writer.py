@@ -13,9 +13,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.spark_versions import DataSourceStreamArrowWriter
-from sparklog.user.dataframe.delivery import AtLeastOnce, ExactlyOnce, batch_told
-from sparklog.user.dataframe.errors import DataSourceOptionError, told_in_one_line
-from sparklog.user.dataframe.guarantee import DeliveryGuarantee
+from sparklog.user.dataframe.delivery import AtLeastOnce, ExactlyOnce, reported_batch
+from sparklog.user.dataframe.delivery_guarantee import DeliveryGuarantee
+from sparklog.user.dataframe.errors import DataSourceOptionError, errors_in_one_line
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.prepared_rows import Batch
 from sparklog.user.sink.machine.names import SinkId, SinkKind
@@ -45,7 +45,7 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             self._delivery.prepare(None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -54,7 +54,7 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             DeliveryError, KafkaError: the cluster refused them or did not answer.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             return self._delivery.write(_batch_of_this_task(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -63,12 +63,12 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             SinkError, InvalidRowError, KafkaError: they are not, or the outcome is unknown.
         """
-        batch = batch_told(messages)
+        batch = reported_batch(messages)
         if batch is None:  # the batch has no partitions, and Spark has asked no task of ours
             logger.info("Batch %d: nothing to write", batchId)
             return
         assert batch.batch_id == batchId, "every task sends its batch"
-        with told_in_one_line():
+        with errors_in_one_line():
             counts = self._delivery.commit(batch, messages)
         logger.info("Batch %d: wrote %d records to %d partitions", batchId, counts.total(), len(counts))
 
@@ -78,7 +78,7 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             SinkError, KafkaError: the outcome is unknown.
         """
-        batch = batch_told(messages)
+        batch = reported_batch(messages)
         if batch is None:
             logger.warning(
                 "Batch %d failed before any task was done; transactions of killed tasks are aborted when the "
@@ -86,7 +86,7 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
                 batchId,
             )
             return
-        with told_in_one_line():
+        with errors_in_one_line():
             if self._delivery.abort(batch, messages):
                 logger.warning(
                     "Batch %d was decided before it failed, and its records are in the log", batchId

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.node.security.session_access import SessionAccess
-from sparklog.node.security.tls.inside import INSIDE_NAME
+from sparklog.node.security.tls.cluster_certificates import CLUSTER_SERVER_NAME
 from sparklog.node.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
 from sparklog.user.dataframe.errors import DataSourceOptionError
 
@@ -31,14 +31,15 @@ TLS_SETTINGS: Final = frozenset(
 _PREFIX: Final = "kafka.ssl."
 
 
-def tls_settings(settings: Mapping[str, str], inside: TlsSettings | None = None) -> TlsSettings:
-    """Return the TLS settings by these options, without their prefix `kafka.`; `inside` if there are none.
+def tls_settings(settings: Mapping[str, str], session_tls: TlsSettings | None = None) -> TlsSettings:
+    """Return the TLS settings by these options, without their prefix `kafka.`; `session_tls` if there are
+    none.
 
     Raises:
         DataSourceOptionError: a value is malformed.
     """
-    if inside is not None and TLS_SETTINGS.isdisjoint(settings):
-        return inside
+    if session_tls is not None and TLS_SETTINGS.isdisjoint(settings):
+        return session_tls
 
     def text(name: str) -> str | None:
         return settings.get(f"ssl.{name}") or None
@@ -77,7 +78,7 @@ def tls_settings(settings: Mapping[str, str], inside: TlsSettings | None = None)
     )
 
 
-def inside_settings(access: SessionAccess) -> TlsSettings | None:
+def session_tls_settings(access: SessionAccess) -> TlsSettings | None:
     """Return the TLS settings of the application's own sessions, valid for any host of the cluster."""
     if not access.authority_pem:
         return None
@@ -86,7 +87,7 @@ def inside_settings(access: SessionAccess) -> TlsSettings | None:
             type="PEM", key=access.key_pem or None, certificates=access.certificate_pem or None
         ),
         truststore=StoreSettings(type="PEM", certificates=access.authority_pem),
-        server_name=INSIDE_NAME,
+        server_name=CLUSTER_SERVER_NAME,
         prefix=_PREFIX,
     )
 

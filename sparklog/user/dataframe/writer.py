@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.user.dataframe.delivery import AtLeastOnce, ExactlyOnce
-from sparklog.user.dataframe.errors import DataSourceOptionError, told_in_one_line
-from sparklog.user.dataframe.guarantee import DeliveryGuarantee
+from sparklog.user.dataframe.delivery_guarantee import DeliveryGuarantee
+from sparklog.user.dataframe.errors import DataSourceOptionError, errors_in_one_line
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.prepared_rows import Batch
 from sparklog.user.sink.machine.names import SinkId, SinkKind
@@ -42,7 +42,7 @@ class SparklogWriter(DataSourceArrowWriter):
         Raises:
             UnknownTopicError, TransactionsUnsupportedError, KafkaError: the write is impossible.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             self._decider = self._delivery.prepare(self._batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -51,7 +51,7 @@ class SparklogWriter(DataSourceArrowWriter):
         Raises:
             DeliveryError, KafkaError: the cluster refused them or did not answer.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             return self._delivery.write(self._batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -60,7 +60,7 @@ class SparklogWriter(DataSourceArrowWriter):
         Raises:
             SinkError, InvalidRowError, KafkaError: they are not, or the outcome is unknown.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             counts = self._delivery.commit(self._batch, messages, self._decider)
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
@@ -70,7 +70,7 @@ class SparklogWriter(DataSourceArrowWriter):
         Raises:
             SinkError, KafkaError: the outcome is unknown.
         """
-        with told_in_one_line():
+        with errors_in_one_line():
             if self._delivery.abort(self._batch, messages):
                 logger.warning("The write was decided before it failed, and its records are in the log")
 

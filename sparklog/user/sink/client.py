@@ -14,8 +14,8 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import NO_TRANSACTION_TIMEOUT_MS, TopicPartition
 from sparklog.user.client.broker_requests import ask_until_answered
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.coordinators import CoordinatorKind, Coordinators
-from sparklog.user.client.group_offsets import CommittedOffset, OffsetOfTransaction, committed_offsets
+from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
+from sparklog.user.client.group_offsets import GroupOffset, OffsetOfTransaction, committed_offsets
 from sparklog.user.client.producer import ProducerIdentity
 from sparklog.user.client.transactional_ids import Transactions
 from sparklog.user.client.transactions import TransactionDescription
@@ -65,7 +65,7 @@ lie in the same partition. A slower decider has to begin again.
 """
 _OLD_MS: Final = 10_000
 """Metadata of the decisions' topic that is older is fetched again before a decider is initialized."""
-_MOST_TOLD: Final = 5
+_MOST_LISTED: Final = 5
 """Partitions named in one warning."""
 _LEFTOVERS_ENDED_BY: Final = {
     SinkKind.QUERY: "The query's next batch ends it; where none comes, {command} does",
@@ -118,7 +118,7 @@ class SinkClient:
         self.last_producer: ProducerIdentity | None = None
         """Identity with which a task wrote last without a transaction; None once another task has
         continued its sequences."""
-        self._coordinators = Coordinators(cluster)
+        self._coordinators = CoordinatorClient(cluster)
         self._transactions = Transactions(cluster, self._coordinators)
         self._decisions = DecisionsTopic(cluster)
         self._timeout_ms = NO_TRANSACTION_TIMEOUT_MS
@@ -303,7 +303,7 @@ class SinkClient:
             sink.decider_id,
             (sink.decider_id, *decider),
             TopicPartition(DECISIONS_TOPIC, since.partition),
-            CommittedOffset(since.offset, entry.encode()),
+            GroupOffset(since.offset, entry.encode()),
         )
 
     def _commit_decision(self, step: CommitDecision) -> DeciderStamp:
@@ -347,7 +347,7 @@ class SinkClient:
             return "the partitions that still lack markers are unknown"
         if not unmarked:
             return "all readers may see that by now"
-        return f"readers do not see that yet in {some_of([str(each) for each in unmarked], _MOST_TOLD)}"
+        return f"readers do not see that yet in {some_of([str(each) for each in unmarked], _MOST_LISTED)}"
 
     def _await_decision(self, step: AwaitDecision) -> None:
         if not step.sink.is_indexed:  # the next decider awaits this one's transaction
@@ -380,8 +380,8 @@ class SinkClient:
     def _find(self, sink: SinkId, writer_ids: list[str]) -> None:
         """Find the coordinators of the next steps as well: each look-up costs a request."""
         keys = {
-            CoordinatorKind.TRANSACTION: [sink.decider_id, *writer_ids],
-            CoordinatorKind.GROUP: [sink.decider_id] if sink.is_indexed else [],
+            CoordinatorType.TRANSACTION: [sink.decider_id, *writer_ids],
+            CoordinatorType.GROUP: [sink.decider_id] if sink.is_indexed else [],
         }
         self._coordinators.expect(keys)
         self._coordinators.find(keys)

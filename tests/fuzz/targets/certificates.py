@@ -7,8 +7,8 @@ import atexit
 import tempfile
 from pathlib import Path
 
+from sparklog.node.security.tls.cluster_certificates import ClusterCertificates
 from sparklog.node.security.tls.errors import TlsConfigError
-from sparklog.node.security.tls.inside import InsideTls
 from sparklog.node.security.tls.principal import NoMatchingRuleError, PrincipalMapper, distinguished_name
 from sparklog.node.security.tls.settings import StoreSettings
 from sparklog.node.security.tls.stores import read_key_store, read_trust_store
@@ -23,15 +23,15 @@ _RULES = "RULE:^CN=(.*?),OU=(.*)$/$1@$2/L,RULE:^.*?C=([A-Z]*).*$/$1/U,DEFAULT"
 def target() -> Target:
     from cryptography import x509
 
-    mapper, inside = PrincipalMapper(_RULES), InsideTls(bytes(32))
-    inside.is_insiders(b"")
+    mapper, certificates = PrincipalMapper(_RULES), ClusterCertificates(bytes(32))
+    certificates.has_issued(b"")
     path = Path(tempfile.mkstemp(prefix="fuzz", suffix=".p12")[1])
     atexit.register(path.unlink, missing_ok=True)
 
     def take(data: bytes) -> None:
         kind, rest = kind_of(data, 5)
         if kind == 0:
-            expect(not inside.is_insiders(rest), "a stranger's certificate is one of the inside")
+            expect(not certificates.has_issued(rest), "a stranger's certificate is one of the inside")
             try:
                 certificate = x509.load_der_x509_certificate(rest)
                 expect(

@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from sparklog.node.acls.acl import Principal
-from sparklog.node.security.inside import INSIDE, INSIDE_MECHANISM
+from sparklog.node.security.application_secret import CLUSTER_MECHANISM, CLUSTER_PRINCIPAL
 from sparklog.node.security.sasl.plain import PlainVerification
 from sparklog.node.security.sasl.scram import SCRAM_SHA_256, ScramCredential, ScramVerification
 from sparklog.node.serving.authentication import Authentication
@@ -36,21 +36,24 @@ def target() -> Target:
     seen: list[Request] = []
     mechanisms = Mechanisms(
         {
-            INSIDE_MECHANISM: lambda: _scram("127.0.0.1:9092", INSIDE),
+            CLUSTER_MECHANISM: lambda: _scram("127.0.0.1:9092", CLUSTER_PRINCIPAL),
             "PLAIN": lambda: PlainVerification({USER: PASSWORD}),
             SCRAM_SHA_256: lambda: _scram(USER, Principal("User", USER)),
         },
         ("PLAIN", SCRAM_SHA_256),
         {"PLAIN": 10_000},
     )
-    inside_only = Mechanisms({INSIDE_MECHANISM: mechanisms.begin[INSIDE_MECHANISM]})
+    cluster_mechanisms = Mechanisms({CLUSTER_MECHANISM: mechanisms.begin[CLUSTER_MECHANISM]})
     sasl = Authentication(mechanisms, principal=None, max_receive_bytes=4096)
-    open_to_all, inside = Authentication(inside_only), Authentication(inside_only, principal=INSIDE)
+    open_to_all, of_cluster = (
+        Authentication(cluster_mechanisms),
+        Authentication(cluster_mechanisms, principal=CLUSTER_PRINCIPAL),
+    )
     servings = [
         (None, Serving(loop, "SASL", sasl, seen.append, asks=True)),
         (ANONYMOUS, Serving(loop, "PLAINTEXT", open_to_all, seen.append)),
         (ANONYMOUS, Serving(loop, "ASKING", open_to_all, seen.append, asks=True)),
-        (INSIDE, Serving(loop, "INSIDE", inside, seen.append, asks=True)),
+        (CLUSTER_PRINCIPAL, Serving(loop, "INSIDE", of_cluster, seen.append, asks=True)),
         (ANONYMOUS, Serving(loop, "CONTROLLER", open_to_all, seen.append, is_controller=True)),
     ]
 
@@ -70,14 +73,14 @@ def target() -> Target:
             who = request.principal
             expect(principal is None or who is principal or _has_logged_in(rest), f"handled for {who}")
             if serving.name == "CONTROLLER" and request.api_key in _CONTROLLERS:
-                expect(who is INSIDE, f"{request.api_key.name} is handled for {who}")
+                expect(who is CLUSTER_PRINCIPAL, f"{request.api_key.name} is handled for {who}")
         expect(connected.closed and not loop.readers and not loop.writers, "something is left of it")
 
     return take
 
 
 def _has_logged_in(data: bytes) -> bool:
-    return INSIDE_MECHANISM.encode() in data
+    return CLUSTER_MECHANISM.encode() in data
 
 
 def _scram(user: str, principal: Principal) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from sparklog.executor.api.listeners.former_ports import FORMER_PORTS, read_former_ports
+from sparklog.executor.api.listeners.ports_file import PORTS_FILE, read_ports_file
 from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
 from sparklog.node.storage.checkpoints import (
     CorruptCheckpointError,
@@ -106,8 +106,8 @@ def _marker(directory: Path, content: bytes) -> None:
 
 
 def _ports(directory: Path, content: bytes) -> None:
-    (directory / FORMER_PORTS).write_bytes(content)
-    read_former_ports(directory)
+    (directory / PORTS_FILE).write_bytes(content)
+    read_ports_file(directory)
 
 
 _FILES: tuple[Callable[[Path, bytes], None], ...] = (

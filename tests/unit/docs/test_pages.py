@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sparklog.node.config.broker import BROKER_KEYS
-from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS
-from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS
+from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.topic import STORED_ONLY, TOPIC_KEYS
 from tests.unit.docs.pages import (
     PAGES,
@@ -100,7 +100,7 @@ def test_journey_names_what_is_defined_in_the_file_of_its_step() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_names)
 def test_page_names_kafka_keys_that_are_honoured(page: Path) -> None:
     """A key in backticks that begins like one of ours is one of ours, letter for letter."""
-    known = {*BROKER_KEYS, *TOPIC_KEYS, *KEPT_DYNAMIC_KEYS}
+    known = {*BROKER_KEYS, *TOPIC_KEYS, *IGNORED_DYNAMIC_KEYS}
     beginnings = ("broker.", "controller.", "log.", "metadata.", "num.", "replica.", "socket.", "min.insync")
     named = {
         span.partition("=")[0]
@@ -132,7 +132,7 @@ def test_configuration_page_lists_every_key_without_an_effect() -> None:
     stored = {name for name, key in TOPIC_KEYS.items() if key.documentation.startswith(STORED_ONLY)}
     assert listed == stored
     of_groups = {span for span in code_spans(section) if span.startswith("group.")}
-    assert of_groups <= {*KEPT_GROUP_KEYS, "group.share.", "group.streams."}
-    assert {name for name in KEPT_GROUP_KEYS if not name.startswith(tuple(of_groups))} == set()
+    assert of_groups <= {*IGNORED_GROUP_KEYS, "group.share.", "group.streams."}
+    assert {name for name in IGNORED_GROUP_KEYS if not name.startswith(tuple(of_groups))} == set()
     told = {span for span in code_spans(at_run_time) if "." in span}
-    assert told - _THREADS_OF_STARTS == set(KEPT_DYNAMIC_KEYS)
+    assert told - _THREADS_OF_STARTS == set(IGNORED_DYNAMIC_KEYS)

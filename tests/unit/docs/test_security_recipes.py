@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparklog.driver.controller.first_users import read_first_users
+from sparklog.driver.controller.initial_scram_users import read_initial_scram_users
 from sparklog.driver.spark import open_network
 from sparklog.node.acls.acl import Principal
 from sparklog.node.config import BrokerConfig, read_properties
@@ -17,7 +17,7 @@ from sparklog.node.config.listener_security.listener_sasl import listener_authen
 from sparklog.node.config.listener_security.listener_tls import listener_tls
 from sparklog.node.config.listener_security.session_access import session_access
 from sparklog.node.metadata.scram_records import SCRAM_MECHANISMS, scram_credential_of_record
-from sparklog.node.security.inside import SESSION, ApplicationSecret
+from sparklog.node.security.application_secret import SESSION, ApplicationSecret
 from sparklog.node.security.sasl.scram import ScramCredential
 from sparklog.node.security.session_access import SessionAccess
 from sparklog.node.serving.admission import Admission
@@ -131,7 +131,7 @@ def test_recipe_knows_its_admin_and_the_application_s_sessions_and_nobody_else(
     (endpoint,) = config.listeners
     users = {
         (record.name, SCRAM_MECHANISMS[record.mechanism]): scram_credential_of_record(record)
-        for record in read_first_users(files / "first-users")
+        for record in read_initial_scram_users(files / "first-users")
     }
 
     async def scenario() -> list[Principal]:

@@ -17,9 +17,9 @@ from sparklog.driver.controller.server import ControllerServer
 from sparklog.driver.spark import rack
 from sparklog.hosting import BrokerEnd, BrokerRefusedError, StartError
 from sparklog.node.config import BrokerConfig
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
+from tests.application_secret import SECRET
 from tests.cluster import wait_for
-from tests.inside import SECRET
 from tests.unit.driver.applications import REFUSAL, Application, refused
 from tests.unit.driver.controller.conversation import CLUSTER_ID
 from tests.unit.driver.controller.voters import Disk, Voters

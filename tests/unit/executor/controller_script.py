@@ -17,7 +17,7 @@ from sparklog.node.serving.turns import in_task
 from sparklog.protocol.codec.apis import ApiKey, known_versions
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
-from tests.inside import ASKING_INSIDE, SECRET
+from tests.application_secret import CLUSTER_ADMISSION, SECRET
 
 Script = Mapping[ApiKey, Callable[[Request], Any]]
 
@@ -52,7 +52,7 @@ async def scripted_controller(script: Script, port: int = 0) -> AsyncIterator[Li
     """Serve the script's handlers on loopback."""
     apis = {api_key: Api(*known_versions(api_key), handler) for api_key, handler in script.items()}
     listener = await Listener.start(
-        "127.0.0.1", port, Service(apis=apis, admission=ASKING_INSIDE), ListenerIdentity(name="script")
+        "127.0.0.1", port, Service(apis=apis, admission=CLUSTER_ADMISSION), ListenerIdentity(name="script")
     )
     try:
         yield listener

@@ -10,7 +10,7 @@ from sparklog.driver.controller.server import ControllerServer
 from sparklog.executor.broker import Broker, BrokerState
 from sparklog.node.config import BrokerConfig
 from sparklog.user.client.config import parse_bootstrap_servers
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 
 DEADLINE_S = 20.0
 

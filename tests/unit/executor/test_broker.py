@@ -24,7 +24,7 @@ from sparklog.node.storage.log_config import LogConfig
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 from tests.unit.executor.controller_script import lead_whoever_announces_itself, scripted_controller
 
 NO_TIME = timedelta(0)

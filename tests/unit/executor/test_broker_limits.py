@@ -12,7 +12,7 @@ from sparklog.executor.broker import Broker, BrokerState
 from sparklog.node.calling.channel import Channel
 from sparklog.node.config import BrokerConfig
 from sparklog.protocol.errors import KafkaError
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 
 
 async def until(condition: Callable[[], bool], broker: "asyncio.Task[None]") -> None:

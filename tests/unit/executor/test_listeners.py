@@ -14,7 +14,7 @@ from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest
 
 from sparklog.node.calling.channel import Channel
-from sparklog.node.calling.insider import STRANGER, Insider
+from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
 from sparklog.node.endpoints import SecurityProtocol
 from sparklog.node.security.sasl.mechanism import Login
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -31,9 +31,11 @@ CLUSTER = DescribeClusterRequest(
 COORDINATOR = FindCoordinatorRequest(key_type=0, coordinator_keys=("a group",))
 
 
-async def told(port: int, insider: Insider = STRANGER) -> set[tuple[str, int]]:
+async def told(port: int, cluster_credentials: ClusterCredentials = NO_CREDENTIALS) -> set[tuple[str, int]]:
     """Return every address that whoever listens at `port` tells."""
-    channel = await Channel.connect("127.0.0.1", port, "test", login=insider.login, tls=insider.tls)
+    channel = await Channel.connect(
+        "127.0.0.1", port, "test", login=cluster_credentials.login, tls=cluster_credentials.tls
+    )
     try:
         answers: list[Any] = [await channel.request(METADATA), await channel.request(CLUSTER)]
         addresses = {(broker.host, broker.port) for answer in answers for broker in answer.brokers}
@@ -95,7 +97,7 @@ def test_driver_and_brokers_speak_tls_to_each_other_whatever_their_certificates_
             for port in (endpoint.port, int(controller.bootstrap_servers.rpartition(":")[2])):
                 with pytest.raises((KafkaError, OSError)):
                     await told(port)
-                assert await told(port, Insider.to(SecurityProtocol.SSL, secret)) == {
+                assert await told(port, ClusterCredentials.to(SecurityProtocol.SSL, secret)) == {
                     (endpoint.host, endpoint.port)
                 }
 

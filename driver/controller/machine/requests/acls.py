@@ -22,7 +22,7 @@ from kio.schema.delete_acls.v3.response import (
 )
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.acls.acl import (
     CLUSTER_NAME,
     Acl,
@@ -47,7 +47,7 @@ MAX_REMOVED: Final = 10_000
 
 def create_acls(
     cluster: ClusterState, request: CreateAclsRequest, new_acl_id: Callable[[], UUID]
-) -> Decision:
+) -> ControllerResult:
     """Answer CreateAcls. `new_acl_id` must never return an id twice."""
     there = set(cluster.image.acls.values())
     records: list[MetadataRecord] = []
@@ -64,10 +64,10 @@ def create_acls(
         except KafkaError as error:
             error_code, message = error.error_code, error.message
         results.append(AclCreationResult(error_code=error_code, error_message=message))
-    return Decision(records, unthrottled(CreateAclsResponse, results=tuple(results)))
+    return ControllerResult(records, unthrottled(CreateAclsResponse, results=tuple(results)))
 
 
-def delete_acls(cluster: ClusterState, request: DeleteAclsRequest) -> Decision:
+def delete_acls(cluster: ClusterState, request: DeleteAclsRequest) -> ControllerResult:
     removed: dict[UUID, None] = {}
     results = []
     for asked in request.filters:
@@ -82,7 +82,7 @@ def delete_acls(cluster: ClusterState, request: DeleteAclsRequest) -> Decision:
                     removed[acl_id] = None
             if len(removed) > MAX_REMOVED:
                 most = f"Cannot remove more than {MAX_REMOVED} acls in a single delete operation."
-                return Decision([], DELETE_ACLS.refused(request, _invalid(most)))
+                return ControllerResult([], DELETE_ACLS.refused(request, _invalid(most)))
         except KafkaError as error:
             error_code, message = error.error_code, error.message
         results.append(
@@ -93,7 +93,7 @@ def delete_acls(cluster: ClusterState, request: DeleteAclsRequest) -> Decision:
     for acl_id in removed:
         logger.info("%s is removed", cluster.image.acls[acl_id])
     records: list[MetadataRecord] = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in removed]
-    return Decision(records, unthrottled(DeleteAclsResponse, filter_results=tuple(results)))
+    return ControllerResult(records, unthrottled(DeleteAclsResponse, filter_results=tuple(results)))
 
 
 def _check_enabled(cluster: ClusterState) -> None:

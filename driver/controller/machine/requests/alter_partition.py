@@ -22,7 +22,7 @@ from kio.schema.alter_partition.v3.response import PartitionData as PartitionAns
 from kio.schema.alter_partition.v3.response import TopicData as TopicAnswer
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.node.metadata.image import LeaderRecoveryState, PartitionRegistration, TopicImage
 from sparklog.node.metadata.schemas import NO_LEADER, MetadataRecord, PartitionChangeRecord
@@ -33,12 +33,12 @@ from sparklog.protocol.types import BrokerId, or_minus_one, unless_minus_one
 logger = logging.getLogger(__name__)
 
 
-def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> Decision:
+def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> ControllerResult:
     try:
         cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
     except KafkaError as error:
         logger.info("Refused AlterPartition: %s", error)
-        return Decision([], _answer(error.error_code, ()))
+        return ControllerResult([], _answer(error.error_code, ()))
     records: list[MetadataRecord] = []
     topic_answers = []
     for topic_data in request.topics:
@@ -64,7 +64,7 @@ def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> De
             else:
                 answers.append(_refused(number, ErrorCode.new_leader_elected))
         topic_answers.append(TopicAnswer(topic_id=topic_data.topic_id, partitions=tuple(answers)))
-    return Decision(records, _answer(ErrorCode.none, tuple(topic_answers)))
+    return ControllerResult(records, _answer(ErrorCode.none, tuple(topic_answers)))
 
 
 def _decide(

@@ -26,7 +26,7 @@ from kio.schema.alter_partition_reassignments.v1.response import (
 )
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.driver.controller.machine.placement import validate_manual_assignment
 from sparklog.driver.controller.machine.reassignment import cancelled, reassigned
@@ -39,7 +39,9 @@ from sparklog.protocol.types import BrokerId, TopicIdPartition
 logger = logging.getLogger(__name__)
 
 
-def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignmentsRequest) -> Decision:
+def alter_reassignments(
+    cluster: ClusterState, request: AlterPartitionReassignmentsRequest
+) -> ControllerResult:
     records: list[MetadataRecord] = []
     changed: dict[TopicIdPartition, PartitionRegistration] = {}
     responses = []
@@ -81,7 +83,7 @@ def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignme
     )
     if refused:
         logger.info("%d partitions are not reassigned, the first is %s", len(refused), refused[0])
-    return Decision(
+    return ControllerResult(
         records,
         unthrottled(
             AlterPartitionReassignmentsResponse,

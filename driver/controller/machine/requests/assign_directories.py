@@ -22,7 +22,7 @@ from kio.schema.assign_replicas_to_dirs.v0.response import (
 )
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.node.metadata.image import PartitionRegistration, TopicImage
 from sparklog.node.metadata.schemas import LOST_DIRECTORY, MetadataRecord, PartitionChangeRecord
@@ -33,13 +33,13 @@ from sparklog.protocol.types import BrokerId, TopicIdPartition
 logger = logging.getLogger(__name__)
 
 
-def assign_directories(cluster: ClusterState, request: AssignReplicasToDirsRequest) -> Decision:
+def assign_directories(cluster: ClusterState, request: AssignReplicasToDirsRequest) -> ControllerResult:
     broker_id = request.broker_id
     try:
         registration = cluster.check_broker_epoch(broker_id, request.broker_epoch)
     except KafkaError as error:
         logger.info("Refused AssignReplicasToDirs: %s", error)
-        return Decision([], _answer(error.error_code, ()))
+        return ControllerResult([], _answer(error.error_code, ()))
     records: list[MetadataRecord] = []
     changed: dict[TopicIdPartition, PartitionRegistration] = {}
     answers = []
@@ -70,7 +70,7 @@ def assign_directories(cluster: ClusterState, request: AssignReplicasToDirsReque
             sum(len(topic.partitions) for topic in directory.topics),
             f"directory {directory_id}" if online else "no directory that can be used",
         )
-    return Decision(records, _answer(ErrorCode.none, tuple(answers)))
+    return ControllerResult(records, _answer(ErrorCode.none, tuple(answers)))
 
 
 def _refusal(topic: TopicImage | None, number: int, broker_id: BrokerId) -> ErrorCode:

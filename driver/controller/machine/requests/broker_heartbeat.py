@@ -20,7 +20,7 @@ from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.elections import (
     elect_unfenced,
     remove_from_failed_directories,
@@ -40,21 +40,21 @@ _UNFENCE: Final = -1
 
 def heartbeat(
     cluster: ClusterState, request: BrokerHeartbeatRequest, now_ms: int, *, stopping: bool
-) -> Decision:
+) -> ControllerResult:
     """Answer BrokerHeartbeat. While the whole cluster is `stopping`, every reply has should_shut_down."""
     broker_id = request.broker_id
     try:
         registration = cluster.check_broker_epoch(broker_id, request.broker_epoch)
     except KafkaError as error:
         logger.info("Refused a heartbeat: %s", error)
-        return Decision([], _beaten(error.error_code))
+        return ControllerResult([], _beaten(error.error_code))
     session = cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
     if request.current_metadata_offset >= 0:
         session.metadata_offset = max(session.metadata_offset or 0, request.current_metadata_offset)
     caught_up = request.current_metadata_offset >= registration.broker_epoch
     if stopping:
         cluster.sessions.end(broker_id)
-        return Decision([], _beaten(ErrorCode.none, caught_up, fenced=False, shut_down=True))
+        return ControllerResult([], _beaten(ErrorCode.none, caught_up, fenced=False, shut_down=True))
 
     records: list[MetadataRecord] = []
     fenced, shut_down = registration.fenced, False
@@ -69,7 +69,7 @@ def heartbeat(
             records.append(becomes_fenced(registration))
             fenced = True
         if len(records) >= cluster.partitions_per_decision:
-            return Decision(records, None, is_first_part=True)
+            return ControllerResult(records, None, is_first_part=True)
     if registration.fenced or lost_all_directories:
         if request.want_shut_down or registration.in_controlled_shutdown:
             shut_down = True
@@ -97,7 +97,7 @@ def heartbeat(
     if shut_down:
         logger.info("Broker %d may shut down", broker_id)
         cluster.sessions.end(broker_id)
-    return Decision(records, _beaten(ErrorCode.none, caught_up, fenced, shut_down))
+    return ControllerResult(records, _beaten(ErrorCode.none, caught_up, fenced, shut_down))
 
 
 def _unfence(cluster: ClusterState, registration: BrokerRegistration) -> list[MetadataRecord]:

@@ -21,7 +21,7 @@ from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.elections import (
     remove_from_isrs,
     remove_lost_replicas,
@@ -46,13 +46,13 @@ _RESERVED_DIRECTORY_IDS: Final = 100
 """Directory ids below it have a meaning of their own (KIP-858)."""
 
 
-def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
+def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: int) -> ControllerResult:
     broker_id = request.broker_id
     try:
         _check_registration(cluster, request, now_ms)
     except KafkaError as error:
         logger.info("Refused the registration of broker %d: %s", broker_id, error)
-        return Decision([], _registered(error.error_code))
+        return ControllerResult([], _registered(error.error_code))
     existing = cluster.image.brokers.get(broker_id)
     records: list[MetadataRecord] = []
     if existing is not None and existing.incarnation_id == request.incarnation_id:
@@ -64,7 +64,7 @@ def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: 
             records += _previous_incarnation_ends(cluster, existing, request.previous_broker_epoch)
             if len(records) == cluster.partitions_per_decision:
                 # There may be more of them, and it must not come back into an ISR by never having left it.
-                return Decision([*records, becomes_fenced(existing)], None, is_first_part=True)
+                return ControllerResult([*records, becomes_fenced(existing)], None, is_first_part=True)
         record = _registration_record(request, cluster.next_offset + len(records))
     records.append(record)
     cluster.sessions.renew(broker_id, record.broker_epoch, now_ms)
@@ -75,7 +75,7 @@ def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: 
         record.rack,
         ", ".join(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in record.end_points),
     )
-    return Decision(records, _registered(ErrorCode.none, record.broker_epoch))
+    return ControllerResult(records, _registered(ErrorCode.none, record.broker_epoch))
 
 
 def _check_registration(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: int) -> None:

@@ -18,7 +18,7 @@ from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
 from kio.schema.alter_client_quotas.v1.response import EntryData as Altered
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.config.client_quotas import (
     IP,
     IP_QUOTA_KEYS,
@@ -38,7 +38,7 @@ _ALMOST_WHOLE: Final = 1e-6
 """The tolerance within which a value counts as a whole number, as in Kafka."""
 
 
-def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest) -> Decision:
+def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest) -> ControllerResult:
     entries_of: dict[ClientQuotaEntity, list[Alteration]] = {}
     for entry in request.entries:
         entries_of.setdefault(_entity(entry), []).append(entry)
@@ -58,7 +58,7 @@ def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest
             error_code, message = error.error_code, error.message
         named = tuple(EntityData(entity_type=each, entity_name=name) for each, name in entity)
         answers.append(Altered(error_code=error_code, error_message=message, entity=named))
-    return Decision(records, unthrottled(AlterClientQuotasResponse, entries=tuple(answers)))
+    return ControllerResult(records, unthrottled(AlterClientQuotasResponse, entries=tuple(answers)))
 
 
 def _entity(entry: Alteration) -> ClientQuotaEntity:

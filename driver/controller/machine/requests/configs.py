@@ -24,7 +24,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 
 from sparklog.driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.node.config import (
     BROKER_KEYS,
@@ -63,7 +63,9 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterConfigsRequest) -> Decision:
+def incremental_alter_configs(
+    cluster: ClusterState, request: IncrementalAlterConfigsRequest
+) -> ControllerResult:
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
         values = dict(old)
         for config in resource.configs:
@@ -77,10 +79,10 @@ def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterCo
     records, answers = _alter(
         cluster, request.resources, request.validate_only, new_values, IncrementallyAlteredResource
     )
-    return Decision(records, unthrottled(IncrementalAlterConfigsResponse, responses=answers))
+    return ControllerResult(records, unthrottled(IncrementalAlterConfigsResponse, responses=answers))
 
 
-def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decision:
+def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> ControllerResult:
     """Answer AlterConfigs, the older form: keys that are not named return to their defaults."""
 
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
@@ -93,7 +95,7 @@ def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decisi
         return kept | {config.name: config.value for config in resource.configs}
 
     records, answers = _alter(cluster, request.resources, request.validate_only, new_values, AlteredResource)
-    return Decision(records, unthrottled(AlterConfigsResponse, responses=answers))
+    return ControllerResult(records, unthrottled(AlterConfigsResponse, responses=answers))
 
 
 _Answer = TypeVar("_Answer")

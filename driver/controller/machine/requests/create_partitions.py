@@ -8,7 +8,7 @@ from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, Cre
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.driver.controller.machine.requests.create_topics import (
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 def create_partitions(
     cluster: ClusterState, request: CreatePartitionsRequest, quota: MutationQuota
-) -> Decision:
+) -> ControllerResult:
     times_named = Counter(topic.name for topic in request.topics)
     load = cluster.topic_index.load.copy()
     records: list[MetadataRecord] = []
@@ -52,7 +52,7 @@ def create_partitions(
             name=wanted.name, error_code=error_code, error_message=message
         )
     reply = unthrottled(CreatePartitionsResponse, results=tuple(results.values()))
-    return Decision([] if request.validate_only else records, reply)
+    return ControllerResult([] if request.validate_only else records, reply)
 
 
 def _place(

@@ -18,7 +18,7 @@ from kio.schema.create_topics.v7.response import (
 )
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.node.apis.topics import CREATE_TOPICS
@@ -50,11 +50,11 @@ def create_topics(
     request: CreateTopicsRequest,
     new_topic_id: Callable[[], UUID],
     quota: MutationQuota,
-) -> Decision:
+) -> ControllerResult:
     if asks_too_much(cluster.config, request):
         error = too_many_partitions()
         logger.info("%d topics are not created: %s", len(request.topics), error)
-        return Decision([], CREATE_TOPICS.refused(request, error))
+        return ControllerResult([], CREATE_TOPICS.refused(request, error))
     times_named = Counter(topic.name for topic in request.topics)
     collisions = ChainMap({}, cluster.topic_index.names)
     load = cluster.topic_index.load.copy()
@@ -91,7 +91,7 @@ def create_topics(
         created = sum(isinstance(record, TopicRecord) for record in records)
         logger.info("%d topics are created", created)
     reply = unthrottled(CreateTopicsResponse, topics=tuple(results.values()))
-    return Decision([] if request.validate_only else records, reply)
+    return ControllerResult([] if request.validate_only else records, reply)
 
 
 def new_partition(cluster: ClusterState, replicas: Sequence[BrokerId]) -> PartitionRegistration | None:

@@ -8,7 +8,7 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.driver.controller.machine.requests.create_topics import LOGGED_TOPICS
 from sparklog.node.metadata.image import TopicImage
@@ -19,7 +19,9 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 
-def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest, quota: MutationQuota) -> Decision:
+def delete_topics(
+    cluster: ClusterState, request: DeleteTopicsRequest, quota: MutationQuota
+) -> ControllerResult:
     times_named = Counter((wanted.name, wanted.topic_id) for wanted in request.topics)
     records: list[MetadataRecord] = []
     results = []
@@ -45,7 +47,7 @@ def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest, quota: Mu
             logger.info("Topic %s with id %s is deleted", topic.name, topic.topic_id)
     if len(times_named) > LOGGED_TOPICS:
         logger.info("%d topics are deleted", len(records))
-    return Decision(records, unthrottled(DeleteTopicsResponse, responses=tuple(results)))
+    return ControllerResult(records, unthrottled(DeleteTopicsResponse, responses=tuple(results)))
 
 
 def _find(

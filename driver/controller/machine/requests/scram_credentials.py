@@ -20,7 +20,7 @@ from kio.schema.alter_user_scram_credentials.v0.response import (
 )
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.schemas import MetadataRecord, RemoveUserScramCredentialRecord
 from sparklog.node.metadata.scram_records import ScramKey, scram_credential_record, scram_key
 from sparklog.node.security.sasl.scram import MIN_ITERATIONS, ScramCredential
@@ -37,7 +37,7 @@ _Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 def alter_user_scram_credentials(
     cluster: ClusterState, request: AlterUserScramCredentialsRequest
-) -> Decision:
+) -> ControllerResult:
     changes: dict[str, list[_Change]] = {}
     for change in (*request.deletions, *request.upsertions):
         changes.setdefault(change.name, []).append(change)
@@ -57,7 +57,7 @@ def alter_user_scram_credentials(
         results.append(
             AlterUserScramCredentialsResult(user=user, error_code=error_code, error_message=message)
         )
-    return Decision(records, unthrottled(AlterUserScramCredentialsResponse, results=tuple(results)))
+    return ControllerResult(records, unthrottled(AlterUserScramCredentialsResponse, results=tuple(results)))
 
 
 def _record(cluster: ClusterState, change: _Change) -> MetadataRecord:

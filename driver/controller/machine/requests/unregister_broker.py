@@ -16,7 +16,7 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.unregister_broker.v0.response import UnregisterBrokerResponse
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.elections import remove_from_isrs, remove_lost_replicas
 from sparklog.driver.controller.machine.fencing import becomes_fenced
 from sparklog.node.metadata.schemas import UnregisterBrokerRecord
@@ -26,12 +26,12 @@ from sparklog.protocol.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 
-def unregister_broker(cluster: ClusterState, request: UnregisterBrokerRequest) -> Decision:
+def unregister_broker(cluster: ClusterState, request: UnregisterBrokerRequest) -> ControllerResult:
     """Answer UnregisterBroker, in several decisions if it is in very many ISRs."""
     broker_id = request.broker_id
     registration = cluster.image.brokers.get(broker_id)
     if registration is None:
-        return Decision(
+        return ControllerResult(
             [],
             unthrottled(
                 UnregisterBrokerResponse,
@@ -45,10 +45,10 @@ def unregister_broker(cluster: ClusterState, request: UnregisterBrokerRequest) -
         records = remove_from_isrs(cluster, (broker_id,))
     if len(records) == cluster.partitions_per_decision:
         # There may be more, and it must not come back into an ISR by never having left it.
-        return Decision([*records, becomes_fenced(registration)], None, is_first_part=True)
+        return ControllerResult([*records, becomes_fenced(registration)], None, is_first_part=True)
     logger.info("Broker %d is unregistered", broker_id)
     cluster.sessions.end(broker_id)
-    return Decision(
+    return ControllerResult(
         [*records, UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)],
         unthrottled(UnregisterBrokerResponse, error_code=ErrorCode.none, error_message=None),
     )

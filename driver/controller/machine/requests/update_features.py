@@ -26,7 +26,7 @@ from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeatur
 
 from sparklog.driver.controller.machine.activation import eligible_replicas_records
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas
 from sparklog.node.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_FEATURE,
@@ -48,7 +48,7 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> Decision:
+def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> ControllerResult:
     names = [update.feature for update in request.feature_updates]
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
@@ -81,8 +81,8 @@ def _answer(
     error_code: ErrorCode,
     message: str | None,
     results: Sequence[UpdatableFeatureResult] = (),
-) -> Decision:
-    return Decision(
+) -> ControllerResult:
+    return ControllerResult(
         records,
         unthrottled(
             UpdateFeaturesResponse, error_code=error_code, error_message=message, results=tuple(results)

@@ -1,8 +1,8 @@
 """The brokers: place, state and load."""
 
-from sparklog.driver.ui.machine.status import BrokerFigures, BrokerState, BrokerStatus
-from sparklog.driver.ui.pages.figures import count, duration, rate, size, size_rate
+from sparklog.driver.ui.machine.status import BrokerAvailability, BrokerStatus, BrokerStatusMetrics
 from sparklog.driver.ui.pages.html import Content, Html, Link, element, joined, link_to
+from sparklog.driver.ui.pages.number_formats import count, duration, rate, size, size_rate
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 
@@ -11,12 +11,12 @@ _COLUMNS = (
     "In", "Out", "Records in", "Requests", "Produce p99", "Fetch p99", "Log", "Free", "Loop lag", "Restarts",
 )  # fmt: skip
 _COLOURS = {
-    BrokerState.SERVING: "text-bg-success",
-    BrokerState.LEAVING: "text-bg-warning",
-    BrokerState.FENCED: "text-bg-danger",
-    BrokerState.MISSING: "text-bg-danger",
+    BrokerAvailability.SERVING: "text-bg-success",
+    BrokerAvailability.LEAVING: "text-bg-warning",
+    BrokerAvailability.FENCED: "text-bg-danger",
+    BrokerAvailability.MISSING: "text-bg-danger",
 }
-_NOT_MEASURED = BrokerFigures()
+_NOT_MEASURED = BrokerStatusMetrics()
 
 
 def _shows(shown: Shown) -> tuple[BrokerStatus, ...]:
@@ -29,8 +29,8 @@ def _render(brokers: tuple[BrokerStatus, ...]) -> Html:
 
 
 def _row(broker: BrokerStatus) -> list[Cell]:
-    figures = broker.figures or _NOT_MEASURED
-    requests = figures.requests
+    metrics = broker.figures or _NOT_MEASURED
+    requests = metrics.requests
     p99_ms = {each.api: each.p99_ms for each in requests}
     return [
         right(broker.node_id),
@@ -40,15 +40,15 @@ def _row(broker: BrokerStatus) -> list[Cell]:
         right(count(broker.partitions_led)),
         right(count(broker.partitions_held)),
         right(count(broker.partitions_in_sync)),
-        right(size_rate(figures.bytes_in_per_s)),
-        right(size_rate(figures.bytes_out_per_s)),
-        right(rate(figures.records_in_per_s)),
-        right(element("span", _request_rate(figures), title=_by_api(figures))),
+        right(size_rate(metrics.bytes_in_per_s)),
+        right(size_rate(metrics.bytes_out_per_s)),
+        right(rate(metrics.records_in_per_s)),
+        right(element("span", _request_rate(metrics), title=_by_api(metrics))),
         right(duration(p99_ms.get("Produce"))),
         right(duration(p99_ms.get("FetchConsumer"))),
-        right(size(figures.log_size_bytes)),
-        right(size(figures.free_bytes)),
-        right(duration(figures.loop_lag_ms)),
+        right(size(metrics.log_size_bytes)),
+        right(size(metrics.free_bytes)),
+        right(duration(metrics.loop_lag_ms)),
         right(count(broker.restarts)),
     ]
 
@@ -69,14 +69,14 @@ def _place(broker: BrokerStatus) -> Content:
     return joined(links)
 
 
-def _request_rate(figures: BrokerFigures) -> str:
-    requests = figures.requests
+def _request_rate(metrics: BrokerStatusMetrics) -> str:
+    requests = metrics.requests
     return rate(sum(each.requests_per_s for each in requests) if requests else None)
 
 
-def _by_api(figures: BrokerFigures) -> str:
+def _by_api(metrics: BrokerStatusMetrics) -> str:
     return "\n".join(
-        f"{each.api}: {rate(each.requests_per_s)}, p99 {duration(each.p99_ms)}" for each in figures.requests
+        f"{each.api}: {rate(each.requests_per_s)}, p99 {duration(each.p99_ms)}" for each in metrics.requests
     )
 
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from sparklog.driver.ui.machine.history import Series
 from sparklog.driver.ui.pages.charts import STYLE, chart
-from sparklog.driver.ui.pages.figures import count, duration, rate, size, size_rate
 from sparklog.driver.ui.pages.html import Html, element, joined
+from sparklog.driver.ui.pages.number_formats import count, duration, rate, size, size_rate
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 
 UNITS: Final[Mapping[str, Callable[[float | None], str]]] = {

@@ -1,8 +1,8 @@
 """The controller and the quorum of the metadata log."""
 
 from sparklog.driver.ui.machine.status import ControllerStatus, VoterStatus
-from sparklog.driver.ui.pages.figures import count, duration
 from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.number_formats import count, duration
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 

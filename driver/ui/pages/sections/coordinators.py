@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from sparklog.driver.ui.pages.figures import count
 from sparklog.driver.ui.pages.html import Html, element, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import count
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import section
 
@@ -16,9 +16,9 @@ class _Groups(NamedTuple):
 
 
 def _shows(shown: Shown) -> _Groups:
-    told = [broker.figures for broker in shown.status.brokers if broker.figures is not None]
-    numbers = [figures.groups for figures in told if figures.groups is not None]
-    return _Groups(sum(numbers) if numbers else None, sum(figures.groups_moving or 0 for figures in told))
+    measured = [broker.figures for broker in shown.status.brokers if broker.figures is not None]
+    numbers = [metrics.groups for metrics in measured if metrics.groups is not None]
+    return _Groups(sum(numbers) if numbers else None, sum(metrics.groups_moving or 0 for metrics in measured))
 
 
 def _render(groups: _Groups) -> Html:

@@ -2,8 +2,8 @@
 
 from sparklog.driver.ui.machine.events import MAX_EVENTS
 from sparklog.driver.ui.machine.status import Event
-from sparklog.driver.ui.pages.figures import clock_time
 from sparklog.driver.ui.pages.html import Html
+from sparklog.driver.ui.pages.number_formats import clock_time
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, plain, section, table
 

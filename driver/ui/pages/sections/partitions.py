@@ -1,8 +1,8 @@
 """Partitions in trouble, and their number by kind."""
 
 from sparklog.driver.ui.machine.status import PartitionsStatus, PartitionTrouble, Trouble
-from sparklog.driver.ui.pages.figures import count
 from sparklog.driver.ui.pages.html import Content, Html, element, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import count
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, numbers, plain, right, section, table
 

@@ -1,8 +1,8 @@
 """Streaming queries of this application, with their lag."""
 
 from sparklog.driver.ui.machine.status import QueryStatus, SourceStatus
-from sparklog.driver.ui.pages.figures import count, duration, rate
 from sparklog.driver.ui.pages.html import Content, Html, Link, element, link_to
+from sparklog.driver.ui.pages.number_formats import count, duration, rate
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 

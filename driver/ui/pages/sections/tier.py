@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.driver.ui.machine.status import TierErrorStatus, TierStatus
-from sparklog.driver.ui.pages.figures import count, duration, rate, size
 from sparklog.driver.ui.pages.html import Html, element, joined, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import count, duration, rate, size
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import plain, right, section, table
 from sparklog.node.metrics.remote_log import TierErrorKind

@@ -1,8 +1,8 @@
 """The first topics, and a link to the others."""
 
 from sparklog.driver.ui.machine.status import TopicSummary
-from sparklog.driver.ui.pages.figures import count
 from sparklog.driver.ui.pages.html import Html, element, link_to, log_page
+from sparklog.driver.ui.pages.number_formats import count
 from sparklog.driver.ui.pages.sections.section import Section, Shown
 from sparklog.driver.ui.pages.tables import Cell, plain, right, section, table
 

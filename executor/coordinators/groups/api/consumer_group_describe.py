@@ -9,7 +9,7 @@ from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import s
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS
 from sparklog.node.serving.requests import Deferred, Request, Response
@@ -27,11 +27,11 @@ class ConsumerGroupDescribeHandler:
         serves = serves_consumer_groups(self._image())
 
         def describe(group_id: str) -> Deferred:
-            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 group = machine.consumer.describe(group_id)
                 if body.include_authorized_operations and group.error_code is ErrorCode.none:
                     group = replace(group, authorized_operations=GROUP_OPERATIONS)
-                return Decision(replies=(Reply(token, group),))
+                return CoordinatorResult(replies=(Reply(token, group),))
 
             def refuse(error_code: ErrorCode) -> object:
                 return undescribed_group(group_id, error_code)

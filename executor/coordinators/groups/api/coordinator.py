@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Token
 from sparklog.node.serving.requests import Deferred, Response
 from sparklog.node.serving.turns import held
 from sparklog.protocol.codec.steps import turn
@@ -18,7 +18,7 @@ from sparklog.protocol.errors import ErrorCode
 SIDE_BY_SIDE: Final = 100
 """Groups of one request that are submitted before the first reply is awaited."""
 
-Decide = Callable[[GroupMachine, Token, Now], Decision]
+Decide = Callable[[GroupMachine, Token, Now], CoordinatorResult]
 Refuse = Callable[[ErrorCode], Response]
 
 _Item = TypeVar("_Item")

@@ -4,7 +4,7 @@ from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGro
 
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.codec.versions import upgrade_in_steps
@@ -37,8 +37,8 @@ class DeleteGroupsHandler:
         )
 
     def _delete(self, group_id: str) -> Deferred:
-        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+        def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
             error_code, records, is_done = machine.delete_group(group_id)
-            return Decision(records, (Reply(token, (error_code, is_done)),))
+            return CoordinatorResult(records, (Reply(token, (error_code, is_done)),))
 
         return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, True))

@@ -11,7 +11,7 @@ from kio.schema.describe_groups.v6.response import (
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -31,12 +31,14 @@ class DescribeGroupsHandler:
         operations = GROUP_OPERATIONS if body.include_authorized_operations else OPERATIONS_OMITTED
 
         def describe(group_id: str) -> Deferred:
-            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 group = machine.groups.get(group_id)
                 if isinstance(group, ClassicGroup):
-                    return Decision(replies=(Reply(token, _described(group, operations)),))
+                    return CoordinatorResult(replies=(Reply(token, _described(group, operations)),))
                 is_missing = "not found" if group is None else "is not a classic group"
-                return Decision(replies=(Reply(token, _missing(group_id, is_missing, request.api_version)),))
+                return CoordinatorResult(
+                    replies=(Reply(token, _missing(group_id, is_missing, request.api_version)),)
+                )
 
             return self._coordinator.submit(
                 group_id, decide, lambda error_code: _refused(group_id, error_code)

@@ -9,7 +9,7 @@ from kio.schema.list_groups.v5.response import ListGroupsResponse
 
 from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held
@@ -58,14 +58,14 @@ def _refusal(error_code: ErrorCode) -> ListGroupsResponse:
     return unthrottled(ListGroupsResponse, error_code=error_code, groups=())
 
 
-def _ids(machine: GroupMachine, token: Token, now: Now) -> Decision:
-    return Decision(replies=(Reply(token, (ErrorCode.none, machine.groups.ids())),))
+def _ids(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
+    return CoordinatorResult(replies=(Reply(token, (ErrorCode.none, machine.groups.ids())),))
 
 
 def _listing(group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]) -> Decide:
-    def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+    def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
         listed = tuple(_rows(machine, group_ids, states, types))
-        return Decision(replies=(Reply(token, (ErrorCode.none, listed)),))
+        return CoordinatorResult(replies=(Reply(token, (ErrorCode.none, listed)),))
 
     return decide
 

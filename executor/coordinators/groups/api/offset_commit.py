@@ -17,7 +17,7 @@ from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinat
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -62,9 +62,9 @@ class OffsetCommitHandler:
         )
 
         def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
-            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 records, errors = machine.commit_offsets(commit._replace(topics=topics), now)
-                return Decision(records, (Reply(token, answer(errors)),))
+                return CoordinatorResult(records, (Reply(token, answer(errors)),))
 
             return self._coordinator.submit(
                 commit.group_id, decide, lambda error_code: answer(all_refused(topics, error_code))

@@ -12,7 +12,7 @@ from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -65,9 +65,9 @@ class OffsetDeleteHandler:
     def _delete(self, group_id: str, chunk: Chunk) -> Deferred:
         topics = [(topic, partitions) for topic, _, partitions in chunk]
 
-        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+        def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
             error_code, records, errors = machine.offsets.delete(group_id, topics)
-            return Decision(records, (Reply(token, (error_code, errors)),))
+            return CoordinatorResult(records, (Reply(token, (error_code, errors)),))
 
         return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, ()))
 

@@ -9,8 +9,8 @@ from sparklog.executor.coordinators.groups.api.chunks import in_chunks
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.groups.machine.offsets import FetchedOffset, OffsetFetch
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -22,7 +22,7 @@ from sparklog.protocol.types import or_minus_one
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2
 
-_Topics = dict[Any, list[FetchedPartition]]
+_Topics = dict[Any, list[FetchedOffset]]
 """By name or id, as the response has them."""
 
 
@@ -76,7 +76,7 @@ class OffsetFetchHandler:
                 found_topic = named_topic(image, topic, by_id=by_id)
                 if by_id and found_topic.error_code is not ErrorCode.none:
                     topics[found_topic.named] = [
-                        FetchedPartition(partition, None, found_topic.error_code)
+                        FetchedOffset(partition, None, found_topic.error_code)
                         for partition in topic.partition_indexes
                     ]
                     continue
@@ -100,14 +100,14 @@ class OffsetFetchHandler:
         return _group_response(fetch.group_id, version, ErrorCode.none, topics)
 
     async def _committed_partitions(self, fetch: OffsetFetch) -> Any:
-        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
-            return Decision(replies=(Reply(token, machine.offsets.committed_partitions(fetch)),))
+        def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
+            return CoordinatorResult(replies=(Reply(token, machine.offsets.committed_partitions(fetch)),))
 
         return await held(self._coordinator.submit(fetch.group_id, decide, _refuse))
 
     async def _fetch(self, fetch: OffsetFetch) -> Any:
-        def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
-            return Decision(replies=(Reply(token, machine.offsets.fetch(fetch)),))
+        def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
+            return CoordinatorResult(replies=(Reply(token, machine.offsets.fetch(fetch)),))
 
         return await held(
             self._coordinator.submit(fetch.group_id, decide, lambda error_code: (_refuse(error_code), ()))
@@ -119,7 +119,7 @@ def _refuse(error_code: ErrorCode) -> ErrorCode:
     return ErrorCode.not_coordinator if error_code is ErrorCode.coordinator_not_available else error_code
 
 
-def _is_error(row: FetchedPartition) -> bool:
+def _is_error(row: FetchedOffset) -> bool:
     return row.error_code is not ErrorCode.none
 
 
@@ -147,7 +147,7 @@ def _group_response(
         if version < FIRST_VERSION_WITH_GROUP_ERRORS:  # these versions have errors by partition only
             for topic in asked or ():
                 topics[topic.name] = [
-                    FetchedPartition(partition, None, error_code) for partition in topic.partition_indexes
+                    FetchedOffset(partition, None, error_code) for partition in topic.partition_indexes
                 ]
     old = v7.response
     return unthrottled(
@@ -163,7 +163,7 @@ def _group_response(
     )
 
 
-def _partition(partition_type: Any, row: FetchedPartition) -> Any:
+def _partition(partition_type: Any, row: FetchedOffset) -> Any:
     committed = row.committed
     return partition_type(
         partition_index=row.partition,

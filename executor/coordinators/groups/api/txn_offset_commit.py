@@ -20,7 +20,13 @@ from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinat
 from sparklog.executor.coordinators.groups.api.verified_transaction import Verify
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
-from sparklog.executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    ProducerStamp,
+    Reply,
+    Token,
+)
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.node.metadata.image import MetadataImage
@@ -91,12 +97,12 @@ class TxnOffsetCommitHandler:
             return await respond(refused(refusal))
 
         def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
-            def decide(machine: GroupMachine, token: Token, now: Now) -> Decision:
+            def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 records, errors = machine.offsets.commit_in_transaction(commit._replace(topics=topics), now)
                 reply = Reply(token, answer(errors))
                 if not records:
-                    return Decision(replies=(reply,))
-                return Decision(records, (reply,), producer=producer, verification=verification)
+                    return CoordinatorResult(replies=(reply,))
+                return CoordinatorResult(records, (reply,), producer=producer, verification=verification)
 
             return self._coordinator.submit(
                 commit.group_id, decide, lambda error_code: answer(refused(error_code, topics))

@@ -15,7 +15,7 @@ from sparklog.executor.coordinators.groups.machine.expiration import STEP_ITEMS
 from sparklog.executor.coordinators.groups.machine.group import GroupType
 from sparklog.executor.coordinators.groups.machine.groups import Groups
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 
 COUNT_INTERVAL_MS: Final = 60_000
 

@@ -16,9 +16,9 @@ from uuid import UUID
 
 from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.groups import Groups
-from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetAndMetadata
 from sparklog.executor.coordinators.groups.machine.offsets import Offsets, offset_tombstone
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.protocol.types import TimestampMs
 
 STEP_ITEMS: Final = 1000
@@ -106,7 +106,7 @@ def deleted_topics_steps(
     yield batch.records
 
 
-def _is_expired(group: Group, committed: CommittedOffset, now_ms: TimestampMs, retention_ms: int) -> bool:
+def _is_expired(group: Group, committed: OffsetAndMetadata, now_ms: TimestampMs, retention_ms: int) -> bool:
     base_ms = group.offset_expiration_base_ms(committed.commit_timestamp_ms)
     if base_ms is None:
         return False

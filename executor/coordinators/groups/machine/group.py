@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TimestampMs
 

@@ -21,7 +21,7 @@ from sparklog.executor.coordinators.groups.machine.expiration import (
     expiration_steps,
 )
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
-from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
 from sparklog.executor.coordinators.groups.machine.groups import Groups
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
@@ -33,9 +33,9 @@ from sparklog.executor.coordinators.groups.machine.membership import (
 )
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, Offsets, TopicErrors
-from sparklog.executor.coordinators.machine.decision import (
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     Token,
@@ -71,9 +71,9 @@ class GroupMachine:
     A new protocol adds one membership in the constructor, and nothing else here.
     """
 
-    def __init__(self, config: BrokerConfig, counts: GroupCounts | None = None) -> None:
-        """`counts` are the broker's; None if they are not needed."""
-        self.counts = counts or GroupCounts()
+    def __init__(self, config: BrokerConfig, metrics: GroupMetrics | None = None) -> None:
+        """`metrics` are the broker's; None if they are not needed."""
+        self.metrics = metrics or GroupMetrics()
         self.states: States = {}
         """Number of groups at the last count."""
         self.image: MetadataImage = EMPTY_IMAGE
@@ -84,7 +84,7 @@ class GroupMachine:
         self.groups = Groups(store)
         self.timers = Timers()
         self.offsets = Offsets(
-            self.groups, store, self.counts, metadata_max_bytes=config.offset_metadata_max_bytes
+            self.groups, store, self.metrics, metadata_max_bytes=config.offset_metadata_max_bytes
         )
         self._min_session_timeout_ms = config.group_min_session_timeout_ms
         self._max_session_timeout_ms = config.group_max_session_timeout_ms
@@ -93,7 +93,7 @@ class GroupMachine:
         self.classic = ClassicGroups(
             self.groups,
             self.timers,
-            self.counts,
+            self.metrics,
             kept=self.groups.kept,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
@@ -120,7 +120,7 @@ class GroupMachine:
         else:
             self._replays[type(key)](key, value)
             if self._is_loaded and value is not None and isinstance(key, ConsumerGroupMetadataKey):
-                self.counts.consumer_rebalances += 1  # a new group epoch
+                self.metrics.consumer_rebalances += 1  # a new group epoch
 
     def replay_raw(self, run: KeyRun) -> bool:
         """Apply records of a load without decoding them; return False if they must be decoded.
@@ -139,7 +139,7 @@ class GroupMachine:
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         self.offsets.store.end_transaction(producer.producer_id, committed=committed)
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         self.image = image
         self.offsets.store.loaded()
         self.groups.knows_simple_groups = True
@@ -149,7 +149,9 @@ class GroupMachine:
         self._expire_later(now)
         self.timers.soon(self._count)
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         self.image = image
         if delta.deleted_topics:
             steps = deleted_topics_steps(self.offsets, delta.deleted_topics)
@@ -162,7 +164,7 @@ class GroupMachine:
         due_ms = self.timers.next_due_ms
         return due_ms if due_ms is None else max(due_ms, self._rests_until_ms)
 
-    def tick(self, now: Now) -> Iterable[Decision]:
+    def tick(self, now: Now) -> Iterable[CoordinatorResult]:
         """Run timers that are due, up to a limit: thousands of sessions may expire together."""
         for _ in range(ACTIONS_AT_ONCE):
             action = self.timers.pop_due(now.monotonic_ms)
@@ -173,7 +175,9 @@ class GroupMachine:
                 yield decision
         self._rests_until_ms = now.monotonic_ms + _PAUSE_MS
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         for membership in self._memberships.values():
             answer = membership.append_failed(decision, error, now)
             if answer is not None:
@@ -182,7 +186,7 @@ class GroupMachine:
 
     # ---- members of the classic protocol ---------------------------------------------------------------
 
-    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         """Let a member join; an empty group of another type is replaced."""
         if not self._min_session_timeout_ms <= request.session_timeout_ms <= self._max_session_timeout_ms:
             return refuse_join(token, ErrorCode.invalid_session_timeout, request.member_id)
@@ -195,13 +199,13 @@ class GroupMachine:
             return self.classic.join_group(request, token, now)
         return self._membership(group).join_group(request, token, now)
 
-    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._membership_of(request.group_id).sync_group(request, token, now)
 
-    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> CoordinatorResult:
         return self._membership_of(request.group_id).heartbeat(request, token, now)
 
-    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._membership_of(request.group_id).leave_group(request, token, now)
 
     # ---- offsets ---------------------------------------------------------------------------------------
@@ -249,7 +253,7 @@ class GroupMachine:
                 return ErrorCode.none, batch.records, False
             assert isinstance(record.key, OffsetCommitKey)
             batch.add(record, group_id, record.key.topic)
-            self.counts.offset_deletions += 1
+            self.metrics.offset_deletions += 1
         return ErrorCode.none, (*batch.records, *group.tombstones()), True
 
     # ---- expiry ----------------------------------------------------------------------------------------
@@ -257,7 +261,7 @@ class GroupMachine:
     def _expire_later(self, now: Now) -> None:
         self.timers.schedule("expire", now.monotonic_ms + self._retention_check_interval_ms, self._expire)
 
-    def _expire(self, now: Now) -> Decision | None:
+    def _expire(self, now: Now) -> CoordinatorResult | None:
         steps = self._counting(
             expiration_steps(self.groups, self.offsets, now.wall_ms, retention_ms=self._retention_ms)
         )
@@ -265,10 +269,10 @@ class GroupMachine:
 
     def _counting(self, steps: Iterator[list[CoordinatorRecord]]) -> Iterator[list[CoordinatorRecord]]:
         for records in steps:
-            self.counts.offset_expirations += sum(isinstance(key, OffsetCommitKey) for key, _ in records)
+            self.metrics.offset_expirations += sum(isinstance(key, OffsetCommitKey) for key, _ in records)
             yield records
 
-    def _count(self, now: Now) -> Decision | None:
+    def _count(self, now: Now) -> CoordinatorResult | None:
         steps = counting_steps(self.groups, self.offsets.store, self._counted)
         return self._step("count", steps, self._count_later, now)
 
@@ -284,7 +288,7 @@ class GroupMachine:
         steps: Iterator[list[CoordinatorRecord]],
         done: Callable[[Now], None] | None,
         now: Now,
-    ) -> Decision | None:
+    ) -> CoordinatorResult | None:
         """Take one of many steps, and schedule the next after a pause; `done` after the last one."""
         # Scheduled first, so that an exception in this step does not end the steps.
         self.timers.schedule(key, now.monotonic_ms + _PAUSE_MS, partial(self._step, key, steps, done))
@@ -293,7 +297,7 @@ class GroupMachine:
             self.timers.cancel(key)
             if done is not None:
                 done(now)
-        return Decision(records) if records else None
+        return CoordinatorResult(records) if records else None
 
     # ---- which membership ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.protocol.errors import ErrorCode
@@ -88,22 +88,26 @@ class Membership(Protocol):
     def replays(self) -> Mapping[type[Any], Replay]:
         """Functions that replay this protocol's records, by key type."""
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]: ...
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]: ...
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         """React to changed topics, partitions and group configurations."""
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         """Restore volatile state after a decision that was not appended."""
 
-    def join_group(self, request: JoinGroup, token: Any, now: Now) -> Decision:
+    def join_group(self, request: JoinGroup, token: Any, now: Now) -> CoordinatorResult:
         """Let a member of the classic protocol join; `token` may be answered later."""
 
-    def sync_group(self, request: SyncGroup, token: Any, now: Now) -> Decision:
+    def sync_group(self, request: SyncGroup, token: Any, now: Now) -> CoordinatorResult:
         """Return the assignment of a classic member; `token` may be answered later."""
 
-    def heartbeat(self, request: Heartbeat, token: Any, now: Now) -> Decision: ...
+    def heartbeat(self, request: Heartbeat, token: Any, now: Now) -> CoordinatorResult: ...
 
-    def leave_group(self, request: LeaveGroup, token: Any, now: Now) -> Decision: ...
+    def leave_group(self, request: LeaveGroup, token: Any, now: Now) -> CoordinatorResult: ...
 
     def offsets_committed(self, group: Group, member_id: str, now: Now) -> None: ...

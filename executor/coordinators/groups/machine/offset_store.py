@@ -21,7 +21,7 @@ from sparklog.protocol.records.key_values import KeyRun
 from sparklog.protocol.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
 
 
-class CommittedOffset(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     offset: Offset
     leader_epoch: LeaderEpoch | None
     metadata: str
@@ -69,12 +69,12 @@ class OffsetStore:
     def __init__(self) -> None:
         self.offset_count = 0
         """Number of committed offsets."""
-        self._groups: dict[str, dict[str, dict[int, CommittedOffset | bytes]]] = {}
-        self._by_raw_key: dict[bytes, dict[int, CommittedOffset | bytes]] = {}
+        self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata | bytes]]] = {}
+        self._by_raw_key: dict[bytes, dict[int, OffsetAndMetadata | bytes]] = {}
         """During a load: the partitions of a group's topic by the part of the key before the partition."""
         self._emptied: set[bytes] = set()
         """Keys of `_by_raw_key` whose partitions were empty at some time."""
-        self._pending: dict[ProducerId, dict[_Key, tuple[int, CommittedOffset]]] = {}
+        self._pending: dict[ProducerId, dict[_Key, tuple[int, OffsetAndMetadata]]] = {}
         """The offset and the number of records replayed before it."""
         self._pending_producers: dict[str, dict[tuple[str, int], set[ProducerId]]] = {}
         self._committed_during: dict[_Key, int] = {}
@@ -100,7 +100,7 @@ class OffsetStore:
     def topics(self, group_id: str) -> Mapping[str, Collection[int]]:
         return self._groups.get(group_id, _NO_TOPICS)
 
-    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         partitions = self._groups.get(group_id, {}).get(topic, {})
         committed = partitions.get(partition)
         if type(committed) is not bytes:
@@ -108,7 +108,7 @@ class OffsetStore:
         key = _raw_prefix(group_id, topic) + _PARTITION.pack(partition)
         _, value = CONSUMER_OFFSETS_RECORDS.decode(key, committed)
         assert value is not None, "a tombstone is not kept"
-        decoded = partitions[partition] = CommittedOffset.from_value(value)
+        decoded = partitions[partition] = OffsetAndMetadata.from_value(value)
         return decoded
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -171,7 +171,7 @@ class OffsetStore:
     def _put_with_tombstones(
         self,
         prefix: bytes,
-        partitions: dict[int, CommittedOffset | bytes],
+        partitions: dict[int, OffsetAndMetadata | bytes],
         records: Iterable[tuple[int, bytes | None]],
     ) -> None:
         for partition, value in records:
@@ -215,14 +215,14 @@ class OffsetStore:
 
     # ---- replaying -------------------------------------------------------------------------------------
 
-    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+    def put(self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata) -> None:
         self._replayed += 1
         self._put(group_id, topic, partition, committed)
         if self._pending_producers and self.is_pending(group_id, topic, partition):
             self._committed_during[group_id, topic, partition] = self._replayed
 
     def put_pending(
-        self, producer_id: ProducerId, group_id: str, topic: str, partition: int, committed: CommittedOffset
+        self, producer_id: ProducerId, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata
     ) -> None:
         self._replayed += 1
         pending = self._pending.setdefault(producer_id, {})
@@ -253,7 +253,7 @@ class OffsetStore:
                 self._committed_during[key] = position
             self._no_more_pending(producer_id, key)
 
-    def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+    def _put(self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata) -> None:
         topics = self._groups.get(group_id)
         if topics is None:
             topics = self._groups[group_id] = {}

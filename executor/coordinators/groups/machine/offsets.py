@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from sparklog.executor.coordinators.groups.machine.group import Group
-from sparklog.executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
+from sparklog.executor.coordinators.groups.machine.offset_store import OffsetAndMetadata, OffsetStore
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord, Now, ProducerStamp
 from sparklog.executor.coordinators.records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -55,11 +55,11 @@ class OffsetFetch(NamedTuple):
     require_stable: bool
 
 
-class FetchedPartition(NamedTuple):
+class FetchedOffset(NamedTuple):
     """Result for a partition; the absence of an offset is no error."""
 
     partition: int
-    committed: CommittedOffset | None
+    committed: OffsetAndMetadata | None
     error_code: ErrorCode
 
 
@@ -71,17 +71,17 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
-class _Counts(Protocol):
+class _Metrics(Protocol):
     offset_commits: int
     offset_deletions: int
 
 
 class Offsets:
     def __init__(
-        self, groups: Mapping[str, Group], store: OffsetStore, counts: _Counts, *, metadata_max_bytes: int
+        self, groups: Mapping[str, Group], store: OffsetStore, metrics: _Metrics, *, metadata_max_bytes: int
     ) -> None:
         """`groups` are the partition's; the limit is offset.metadata.max.bytes."""
-        self._counts = counts
+        self._metrics = metrics
         self.store = store
         self._groups = groups
         self._metadata_max_bytes = metadata_max_bytes
@@ -97,7 +97,7 @@ class Offsets:
         if value is None:
             self.store.remove(key.group, key.topic, key.partition)
             return
-        committed = CommittedOffset.from_value(value)
+        committed = OffsetAndMetadata.from_value(value)
         if producer is None:
             self.store.put(key.group, key.topic, key.partition, committed)
         else:
@@ -167,12 +167,12 @@ class Offsets:
                     )
                 answered.append((asked.partition, error_code))
             errors.append((topic, answered))
-        self._counts.offset_commits += len(records)
+        self._metrics.offset_commits += len(records)
         return records, errors
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def fetch(self, request: OffsetFetch) -> tuple[ErrorCode, list[tuple[str, list[FetchedPartition]]]]:
+    def fetch(self, request: OffsetFetch) -> tuple[ErrorCode, list[tuple[str, list[FetchedOffset]]]]:
         """Return the error for the whole group, or the offsets; a missing group has none."""
         group = self._groups.get(request.group_id)
         if group is not None:
@@ -185,11 +185,11 @@ class Offsets:
             for partition in partitions:
                 row = None if group is None else self.store.get(request.group_id, topic, partition)
                 if request.require_stable and self.store.is_pending(request.group_id, topic, partition):
-                    rows.append(FetchedPartition(partition, None, ErrorCode.unstable_offset_commit))
+                    rows.append(FetchedOffset(partition, None, ErrorCode.unstable_offset_commit))
                 elif row is None or not row.is_of_topic(topic_id):
-                    rows.append(FetchedPartition(partition, None, ErrorCode.none))
+                    rows.append(FetchedOffset(partition, None, ErrorCode.none))
                 else:
-                    rows.append(FetchedPartition(partition, row, ErrorCode.none))
+                    rows.append(FetchedOffset(partition, row, ErrorCode.none))
             fetched.append((topic, rows))
         return ErrorCode.none, fetched
 
@@ -224,7 +224,7 @@ class Offsets:
                 if self.store.get(group_id, topic, each) is not None
                 or self.store.is_pending(group_id, topic, each)
             )
-        self._counts.offset_deletions += len(records)
+        self._metrics.offset_deletions += len(records)
         return ErrorCode.none, records, errors
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:

@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    Reply,
+    Token,
+)
 
 
 class Outcome:
@@ -15,5 +20,5 @@ class Outcome:
     def reply(self, token: Token, response: Any) -> None:
         self.replies.append(Reply(token, response))
 
-    def decision(self) -> Decision:
-        return Decision(self.records, self.replies)
+    def decision(self) -> CoordinatorResult:
+        return CoordinatorResult(self.records, self.replies)

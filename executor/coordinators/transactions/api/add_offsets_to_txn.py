@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing
+from sparklog.executor.coordinators.transactions.api.producer_requests import ask, older_fencing
 from sparklog.executor.coordinators.transactions.machine.events import AddPartitions
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC

@@ -31,9 +31,9 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import ask, older_fencing, outcomes_of
+from sparklog.executor.coordinators.transactions.api.producer_requests import ask, older_fencing, outcomes_of
 from sparklog.executor.coordinators.transactions.machine.events import (
     AddPartitions,
     PartitionErrors,
@@ -140,8 +140,8 @@ async def _answered(asked: list[_Asked], api_version: int) -> Response:
         late=ErrorCode.coordinator_not_available,
     )
     results = [
-        (transactional_id, dict.fromkeys(partitions, told) if isinstance(told, ErrorCode) else told)
-        for (transactional_id, partitions, _), told in zip(asked, outcomes, strict=True)
+        (transactional_id, dict.fromkeys(partitions, outcome) if isinstance(outcome, ErrorCode) else outcome)
+        for (transactional_id, partitions, _), outcome in zip(asked, outcomes, strict=True)
     ]
     if api_version < _FIRST_OF_BROKERS:
         return await _response_for_one(results[0][1], api_version)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from kio.schema.describe_transactions.v0.response import TopicData
 
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import ask, outcomes_of
+from sparklog.executor.coordinators.transactions.api.producer_requests import ask, outcomes_of
 from sparklog.executor.coordinators.transactions.machine.events import Describe
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from kio.schema.end_txn.v5.response import EndTxnResponse
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import (
+from sparklog.executor.coordinators.transactions.api.producer_requests import (
     NewProducerId,
     ask_as_producer,
     older_fencing,

@@ -11,9 +11,9 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import (
+from sparklog.executor.coordinators.transactions.api.producer_requests import (
     ALLOCATION_TIMEOUT_MS,
     NewProducerId,
     ask_as_producer,

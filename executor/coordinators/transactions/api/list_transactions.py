@@ -20,7 +20,7 @@ from kio.schema.list_transactions.v2.response import TransactionState as ListedT
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.regular_expressions import compiled
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.asking import outcomes_of
+from sparklog.executor.coordinators.transactions.api.producer_requests import outcomes_of
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.serving.requests import Request, Response

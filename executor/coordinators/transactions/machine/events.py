@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import ProducerId, TopicPartition
 

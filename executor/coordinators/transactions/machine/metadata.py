@@ -23,7 +23,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.records.transaction_state import PartitionsSchema, TransactionLogValue
 from sparklog.protocol.types import (
     NO_TRANSACTION_TIMEOUT_MS,

@@ -18,10 +18,10 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager (4.3.1).
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from sparklog.executor.coordinators.machine.decision import (
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     NOTHING,
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     Reply,
@@ -71,7 +71,7 @@ class TransactionMachine:
         """Ids of `_transactions` that may time out."""
         self._bumped_from: dict[str, _Bump] = {}
         self._transaction_version = 0
-        """Level of the cluster's feature."""
+        """The cluster's level of the feature transaction.version."""
         self._schedule = Schedule(limits)
 
     def release(self) -> Iterator[None]:
@@ -103,7 +103,7 @@ class TransactionMachine:
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         """Do nothing: no record of this topic is transactional."""
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
         self._schedule.begin(now.monotonic_ms)
         prepared = [
@@ -112,13 +112,17 @@ class TransactionMachine:
             if metadata.state.is_prepared
         ]
         if prepared:
-            yield Decision(effects=prepared)
+            yield CoordinatorResult(effects=prepared)
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
         return ()
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         """Schedule a retry of a failed completion; clients or intervals retry other decisions."""
         for key, value in decision.records:
             if isinstance(key, TransactionLogKey) and isinstance(value, TransactionLogValue):
@@ -129,7 +133,7 @@ class TransactionMachine:
 
     # Requests of producers and partitions.
 
-    def init_producer(self, event: InitProducer, token: Token, now: Now) -> Decision:
+    def init_producer(self, event: InitProducer, token: Token, now: Now) -> CoordinatorResult:
         """Assign the id to the producer; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
         transactional_id = event.transactional_id
         if not self._limits.allow_timeout(transactional_id, event.timeout_ms):
@@ -146,25 +150,25 @@ class TransactionMachine:
         if isinstance(outcome, initialization.Initialized):
             self._remember_bump(transactional_id, outcome.metadata.producer, outcome.last_epoch)
             reply = ProducerOutcome(ErrorCode.none, outcome.metadata.producer)
-            return Decision([_record(transactional_id, outcome.metadata)], [Reply(token, reply)])
+            return CoordinatorResult([_record(transactional_id, outcome.metadata)], [Reply(token, reply)])
         if isinstance(outcome, TransactionMetadata):
             assert known is not None, "an unknown id has no transaction"
             # The producer retries, and gets an epoch once the transaction is completed.
             refusal = Reply(token, ProducerOutcome(ErrorCode.concurrent_transactions))
             return self._prepare(transactional_id, known, outcome, refusal)
-        return Decision(replies=[Reply(token, outcome)])
+        return CoordinatorResult(replies=[Reply(token, outcome)])
 
-    def add_partitions(self, event: AddPartitions, token: Token, now: Now) -> Decision:
+    def add_partitions(self, event: AddPartitions, token: Token, now: Now) -> CoordinatorResult:
         """Add partitions to a transaction, which begins with them; the reply is an `ErrorCode`."""
         known = self._known(event.transactional_id, event.producer)
         if isinstance(known, ErrorCode):
-            return Decision(replies=[Reply(token, known)])
+            return CoordinatorResult(replies=[Reply(token, known)])
         if known.state is TransactionState.ONGOING and event.partitions <= known.partitions:
-            return Decision(replies=[Reply(token, ErrorCode.none)])
+            return CoordinatorResult(replies=[Reply(token, ErrorCode.none)])
         ongoing = known.with_partitions(event.partitions, event.transaction_version, now.wall_ms)
-        return Decision([_record(event.transactional_id, ongoing)], [Reply(token, ErrorCode.none)])
+        return CoordinatorResult([_record(event.transactional_id, ongoing)], [Reply(token, ErrorCode.none)])
 
-    def verify_partitions(self, event: VerifyPartitions, token: Token, now: Now) -> Decision:
+    def verify_partitions(self, event: VerifyPartitions, token: Token, now: Now) -> CoordinatorResult:
         """Check which partitions are part of a transaction; the reply is `PartitionErrors`."""
         known = self._known(event.transactional_id, event.producer)
         if isinstance(known, ErrorCode):
@@ -176,21 +180,21 @@ class TransactionMachine:
                 else ErrorCode.transaction_abortable
                 for partition in event.partitions
             }
-        return Decision(replies=[Reply(token, errors)])
+        return CoordinatorResult(replies=[Reply(token, errors)])
 
-    def end(self, event: EndTransaction, token: Token, now: Now) -> Decision:
+    def end(self, event: EndTransaction, token: Token, now: Now) -> CoordinatorResult:
         """Commit or abort; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
         known = self._transactions.get(event.transactional_id)
         if known is None:
             return _refused(token, ErrorCode.invalid_producer_id_mapping)
         outcome = ending.end(event, known, now.wall_ms)
         if not isinstance(outcome, TransactionMetadata):
-            return Decision(replies=[Reply(token, outcome)])
+            return CoordinatorResult(replies=[Reply(token, outcome)])
         producer = outcome.given_producer if outcome.bumps_epoch else None
         reply = Reply(token, ProducerOutcome(ErrorCode.none, producer))
         return self._prepare(event.transactional_id, known, outcome, reply)
 
-    def markers_written(self, event: MarkersWritten, now: Now) -> Decision:
+    def markers_written(self, event: MarkersWritten, now: Now) -> CoordinatorResult:
         """Complete a transaction, without a reply."""
         transactional_id = event.transactional_id
         known = self._transactions.get(transactional_id)
@@ -200,15 +204,15 @@ class TransactionMachine:
         bump = self._bumped_from.get(transactional_id)
         if bump is not None and bump.to == known.producer:
             self._remember_bump(transactional_id, completed.producer, bump.from_epoch)
-        return Decision([_record(transactional_id, completed)])
+        return CoordinatorResult([_record(transactional_id, completed)])
 
-    def describe(self, event: Describe, token: Token, now: Now) -> Decision:
+    def describe(self, event: Describe, token: Token, now: Now) -> CoordinatorResult:
         """Return the state of an id; the reply is its `TransactionMetadata`, or None."""
-        return Decision(replies=[Reply(token, self._transactions.get(event.transactional_id))])
+        return CoordinatorResult(replies=[Reply(token, self._transactions.get(event.transactional_id))])
 
-    def list_all(self, token: Token, now: Now) -> Decision:
+    def list_all(self, token: Token, now: Now) -> CoordinatorResult:
         """Return the states of all ids; the reply is a list of pairs."""
-        return Decision(replies=[Reply(token, list(self._transactions.items()))])
+        return CoordinatorResult(replies=[Reply(token, list(self._transactions.items()))])
 
     @property
     def uncompleted_count(self) -> int:
@@ -221,7 +225,7 @@ class TransactionMachine:
     def next_due_ms(self) -> int | None:
         return self._schedule.next_due_ms
 
-    def tick(self, now: Now) -> Iterator[Decision]:
+    def tick(self, now: Now) -> Iterator[CoordinatorResult]:
         """Retry completions, abort timed-out transactions, and delete expired ids."""
         for transactional_id, producer in self._schedule.to_complete(now.monotonic_ms):
             yield self.markers_written(MarkersWritten(transactional_id, producer), now)
@@ -242,21 +246,21 @@ class TransactionMachine:
             tombstones.append(CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), None))
             batch_bytes += len(transactional_id)
             if batch_bytes >= _TOMBSTONES_BYTES:
-                yield Decision(tombstones)
+                yield CoordinatorResult(tombstones)
                 tombstones, batch_bytes = [], 0
         if tombstones:
-            yield Decision(tombstones)
+            yield CoordinatorResult(tombstones)
 
     def abort_timed_out(
         self, transactional_id: str, new_producer_id: ProducerId | None, now: Now
-    ) -> Decision:
+    ) -> CoordinatorResult:
         """Abort a transaction that has timed out and fence its producer, without a reply."""
         known = self._transactions.get(transactional_id)
         if known is None or not known.has_timed_out(now.wall_ms):
             return NOTHING
         version = self._effective_version
         if version and known.is_exhausted and new_producer_id is None:
-            return Decision(effects=[AbortWithNewProducerId(transactional_id)])
+            return CoordinatorResult(effects=[AbortWithNewProducerId(transactional_id)])
         next_producer_id = new_producer_id if version and known.is_exhausted else None
         fenced = known.fenced(version, now.wall_ms, next_producer_id)
         return self._prepare(transactional_id, known, fenced, None)
@@ -292,10 +296,10 @@ class TransactionMachine:
         known: TransactionMetadata,
         prepared: TransactionMetadata,
         reply: Reply | None,
-    ) -> Decision:
+    ) -> CoordinatorResult:
         if prepared.bumps_epoch:
             self._remember_bump(transactional_id, prepared.producer, known.producer_epoch)
-        return Decision(
+        return CoordinatorResult(
             [_record(transactional_id, prepared)],
             [] if reply is None else [reply],
             [_send_markers(transactional_id, prepared)],
@@ -316,5 +320,5 @@ def _send_markers(transactional_id: str, prepared: TransactionMetadata) -> SendM
     )
 
 
-def _refused(token: Token, error_code: ErrorCode) -> Decision:
-    return Decision(replies=[Reply(token, ProducerOutcome(error_code))])
+def _refused(token: Token, error_code: ErrorCode) -> CoordinatorResult:
+    return CoordinatorResult(replies=[Reply(token, ProducerOutcome(error_code))])

@@ -50,12 +50,12 @@ async def create_topics(refuse: Refusal, access: Access, request: Request, handl
 
     def finish(response: Any) -> Any:
         topic_type = item_type(type(response), "topics")
-        told = [_created(access, topic) for topic in response.topics]
-        told += [
+        topics = [_created(access, topic) for topic in response.topics]
+        topics += [
             filled(topic_type, name=topic.name, error_code=_FAILED, error_message="Authorization failed.")
             for topic in denied
         ]
-        return replace(response, topics=tuple(told))
+        return replace(response, topics=tuple(topics))
 
     return completed(handler(request), finish)
 

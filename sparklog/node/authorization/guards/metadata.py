@@ -57,14 +57,14 @@ def metadata(*, creates_topics: bool) -> ApiGuard:
             request.body = replace(body, topics=topics)
 
         async def finish(response: Any) -> Response:
-            told = response.topics
+            shown = response.topics
             if is_of_all:  # a topic deleted meanwhile was not named
                 unknown = ErrorCode.unknown_topic_or_partition
-                told = tuple(topic for topic in told if topic.error_code is not unknown)
+                shown = tuple(topic for topic in shown if topic.error_code is not unknown)
             if body.include_topic_authorized_operations:
-                told = await _with_operations(access, told)
+                shown = await _with_operations(access, shown)
             topic_type = item_type(type(response), "topics")
-            response = replace(response, topics=told)
+            response = replace(response, topics=shown)
             response = with_rows(response, "topics", [filled(topic_type, **row) for row in rows])
             if asks_of_cluster:
                 response = await downgrade_in_steps(response, request.api_version)
@@ -121,12 +121,12 @@ async def _named(
 
 
 async def _with_operations(access: Access, topics: tuple[Any, ...]) -> tuple[Any, ...]:
-    told = []
+    shown = []
     for topic in topics:
         await turn()
         if topic.name is None:
-            told.append(topic)
+            shown.append(topic)
         else:
             operations = access.operations(_TOPIC, topic.name)
-            told.append(replace(topic, topic_authorized_operations=operations))
-    return tuple(told)
+            shown.append(replace(topic, topic_authorized_operations=operations))
+    return tuple(shown)

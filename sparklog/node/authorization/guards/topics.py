@@ -38,9 +38,9 @@ class TopicItems(NamedTuple):
     """In the request; numbers, or structs with `index_field`."""
     index_field: str | None = "partition_index"
     answered: str = "topics"
-    told: str = "partitions"
-    """In the response, structs with `told_index_field`."""
-    told_index_field: str = "partition_index"
+    response_field: str = "partitions"
+    """In the response, structs with `response_index_field`."""
+    response_index_field: str = "partition_index"
     name_field: str = "name"
     first_by_id: int | None = None
     """The first version that has a topic's id in place of its name."""
@@ -99,7 +99,7 @@ def offset_for_leader_epoch(refuse: Refusal, access: Access, request: Request, h
     """Require CLUSTER_ACTION, which followers have, or DESCRIBE on each topic (KIP-320)."""
     if access.allows_on_cluster(AclOperation.CLUSTER_ACTION, audit=False):
         return handler(request)
-    items = TopicItems(name_field="topic", index_field="partition", told_index_field="partition")
+    items = TopicItems(name_field="topic", index_field="partition", response_index_field="partition")
     return topics_guarded(access, request, handler, AclOperation.DESCRIBE, items)
 
 
@@ -108,8 +108,8 @@ _PRODUCED: Final = TopicItems(
     partitions="partition_data",
     index_field="index",
     answered="responses",
-    told="partition_responses",
-    told_index_field="index",
+    response_field="partition_responses",
+    response_index_field="index",
     first_by_id=13,
     row={"base_offset": -1, "log_append_time": None},
 )
@@ -151,7 +151,7 @@ def _answered(
         if getattr(response, "error_code", ErrorCode.none) is not ErrorCode.none:
             return response  # of OffsetDelete, which has no topics then
         topic_type = item_type(type(response), items.answered)
-        partition_type = item_type(topic_type, items.told)
+        partition_type = item_type(topic_type, items.response_field)
         rows = []
         by_id = _is_by_id(items, request)
         for topic in denied:
@@ -161,9 +161,9 @@ def _answered(
             partitions = []
             for partition in getattr(topic, items.partitions):
                 index = partition if items.index_field is None else getattr(partition, items.index_field)
-                said = {items.told_index_field: index, "error_code": error_code}
+                said = {items.response_index_field: index, "error_code": error_code}
                 partitions.append(filled(partition_type, **said, **items.row))
-            rows.append(filled(topic_type, **named, **{items.told: tuple(partitions)}))
+            rows.append(filled(topic_type, **named, **{items.response_field: tuple(partitions)}))
         return with_rows(response, items.answered, rows)
 
     return completed(handler(request), finish)

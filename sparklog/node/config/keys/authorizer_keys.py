@@ -6,7 +6,7 @@ from typing import Final
 from sparklog.node.acls.acl import Principal
 from sparklog.node.acls.machine.authorizer import AuthorizerSettings
 from sparklog.node.config.definition import ConfigError, ConfigType, Rule, config_key
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -37,7 +37,7 @@ class AuthorizerKeys:
     """The rules that hold besides the ACLs; None without an authorizer."""
 
     def __post_init__(self) -> None:
-        super_users = frozenset(_principals(self.super_users)) | {INSIDE}
+        super_users = frozenset(_principals(self.super_users)) | {CLUSTER_PRINCIPAL}
         if self.authorizer_class_name:
             settings = AuthorizerSettings(super_users, self.allow_everyone_if_no_acl_found)
             object.__setattr__(self, "authorizer", settings)

@@ -1,7 +1,8 @@
 """Kafka's `ssl.` keys of a broker: stores, protocols and client authentication of SSL and SASL_SSL listeners.
 
 Each may be set for one listener alone. Driver and brokers authenticate each other with certificates of their
-own (`sparklog.node.security.tls.inside`), so these keys do not concern connections that they open.
+own (`sparklog.node.security.tls.cluster_certificates`), so these keys do not concern connections that they
+open.
 """
 
 from dataclasses import dataclass

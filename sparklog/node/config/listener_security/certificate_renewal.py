@@ -15,7 +15,7 @@ from typing import Final
 
 from sparklog.node.config.broker import BrokerConfig
 from sparklog.node.config.listener_security.listener_tls import listener_tls
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.tls.stores import file_version
 from sparklog.node.serving.listener import Listener
 from sparklog.protocol.errors import KafkaError

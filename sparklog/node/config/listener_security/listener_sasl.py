@@ -32,11 +32,11 @@ _MODULE: Final = "PlainLoginModule"
 def listener_authentication(
     config: BrokerConfig,
     listener_name: str,
-    inside: Mapping[str, Callable[[], ServerMechanism]],
+    cluster_mechanisms: Mapping[str, Callable[[], ServerMechanism]],
     credential_of: CredentialOf,
     ready: asyncio.Event | None = None,
 ) -> Authentication:
-    """Return the authentication of a listener. Mechanisms `inside` are accepted on every listener.
+    """Return the authentication of a listener. `cluster_mechanisms` are accepted on every listener.
 
     Clients wait until `ready` is set.
 
@@ -44,7 +44,7 @@ def listener_authentication(
         ConfigError: a SASL listener has no mechanism, an unsupported one, no users of PLAIN, or no identity
             provider.
     """
-    begin = dict(inside)
+    begin = dict(cluster_mechanisms)
     if not config.security_protocol(listener_name).is_sasl:
         return Authentication(Mechanisms(begin))
     own = config.of_listener(listener_name)
@@ -69,7 +69,7 @@ def listener_authentication(
                 f"a SASL listener needs some of {', '.join(MECHANISMS)}; {mechanism} is not supported"
                 " (docs/security.md)",
             )
-    offered = tuple(mechanism for mechanism in begin if mechanism not in inside)
+    offered = tuple(mechanism for mechanism in begin if mechanism not in cluster_mechanisms)
     if not offered:
         raise ConfigError(
             str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),

@@ -13,10 +13,10 @@ from sparklog.node.config.broker import BrokerConfig
 from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.listener_overrides import ListenerKey
 from sparklog.node.endpoints import SecurityProtocol
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
+from sparklog.node.security.tls.cluster_certificates import cluster_certificates
 from sparklog.node.security.tls.contexts import server_context
 from sparklog.node.security.tls.errors import TlsConfigError
-from sparklog.node.security.tls.inside import inside_tls
 from sparklog.node.security.tls.principal import PrincipalMapper
 from sparklog.node.security.tls.settings import TlsSettings
 from sparklog.node.serving.requests import ANONYMOUS
@@ -55,7 +55,7 @@ def listener_tls(
     if not protocol.is_encrypted:
         return None
     settings = listener_tls_settings(config, listener_name)
-    inside = inside_tls(secret.tls_seed)
+    certificates = cluster_certificates(secret.tls_seed)
     if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
         if settings.truststore.is_given:
             logger.warning(
@@ -63,7 +63,7 @@ def listener_tls(
                 "can connect: its ssl.truststore is ignored, and no other certificates are trusted",
                 listener_name,
             )
-        return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
+        return cluster_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
     try:
         mapper = PrincipalMapper(settings.principal_mapping_rules)
         context = server_context(settings)
@@ -74,17 +74,17 @@ def listener_tls(
             f"{error.reason} (of listener {listener_name}; for it alone the key is "
             f"{ListenerKey(listener_name, error.key)})",
         ) from error
-    inside.shown_by(context)
+    certificates.shown_by(context)
 
     def principal_of(certificate_der: bytes) -> Principal:
-        if protocol.is_sasl or inside.is_insiders(certificate_der):
+        if protocol.is_sasl or certificates.has_issued(certificate_der):
             return ANONYMOUS
         return mapper.principal(certificate_der)
 
     return ServerTls(context, principal_of)
 
 
-def inside_listener_tls(
+def cluster_listener_tls(
     protocol: SecurityProtocol, secret: ApplicationSecret, *, asks_all: bool = False
 ) -> ServerTls | None:
     """Return the TLS context of a listener for driver and brokers only; None if it is not encrypted.
@@ -94,6 +94,6 @@ def inside_listener_tls(
     """
     if not protocol.is_encrypted:
         return None
-    inside = inside_tls(secret.tls_seed)
-    context = inside.strict_server_context if asks_all else inside.server_context
+    certificates = cluster_certificates(secret.tls_seed)
+    context = certificates.strict_server_context if asks_all else certificates.server_context
     return ServerTls(context, lambda certificate_der: ANONYMOUS)

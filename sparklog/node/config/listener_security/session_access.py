@@ -2,9 +2,9 @@
 
 from sparklog.node.config.broker import BrokerConfig
 from sparklog.node.config.listener_security.listener_tls import listener_tls_settings
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.session_access import SessionAccess
-from sparklog.node.security.tls.inside import inside_tls
+from sparklog.node.security.tls.cluster_certificates import cluster_certificates
 
 
 def session_access(config: BrokerConfig, secret: ApplicationSecret) -> SessionAccess:
@@ -13,10 +13,10 @@ def session_access(config: BrokerConfig, secret: ApplicationSecret) -> SessionAc
     protocol = config.controller_protocol
     authority_pem = key_pem = certificate_pem = ""
     if protocol.is_encrypted:
-        inside = inside_tls(secret.tls_seed)
-        authority_pem = inside.authority_pem
+        certificates = cluster_certificates(secret.tls_seed)
+        authority_pem = certificates.authority_pem
         if listener_tls_settings(config, listener_name).client_auth == "required":
-            key_pem, certificate_pem = inside.session_pem()
+            key_pem, certificate_pem = certificates.session_pem()
     return SessionAccess(
         protocol=protocol.name,
         authority_pem=authority_pem,

@@ -67,19 +67,19 @@ class StallLog:
     """Which stalls of one loop are logged. Pure."""
 
     def __init__(self) -> None:
-        self._longest_told_ms: dict[Cause, int] = {}
-        self._told_at_ms: int | None = None
+        self._longest_logged_ms: dict[Cause, int] = {}
+        self._logged_at_ms: int | None = None
 
     def take(self, stall: Stall, now_ms: int) -> int | None:
         """Take in the longest stall of a second; return the level of a line about it, None for no line."""
-        longest_ms = self._longest_told_ms.get(stall.cause, 0)
+        longest_ms = self._longest_logged_ms.get(stall.cause, 0)
         is_longest = stall.ms >= max(TELL_ABOVE_MS, TELL_AGAIN_FACTOR * longest_ms)
         is_long = stall.ms > WARN_ABOVE_MS
-        is_due = self._told_at_ms is None or now_ms - self._told_at_ms >= LINE_INTERVAL_MS
+        is_due = self._logged_at_ms is None or now_ms - self._logged_at_ms >= LINE_INTERVAL_MS
         if not is_longest and not (is_long and is_due):
             return None
-        self._longest_told_ms[stall.cause] = max(longest_ms, stall.ms)
-        self._told_at_ms = now_ms
+        self._longest_logged_ms[stall.cause] = max(longest_ms, stall.ms)
+        self._logged_at_ms = now_ms
         return logging.WARNING if is_long else logging.INFO
 
 
@@ -95,7 +95,7 @@ class LongestStall(NamedTuple):
         return f"{self.own_ms} ms by what it does or waits for, {self.foreign_ms} ms by not being run"
 
 
-_TOLD: Final = re.compile(r"the event loop stood still for (\d+) ms \([^)]*\): (\w+)")
+_LOGGED: Final = re.compile(r"the event loop stood still for (\d+) ms \([^)]*\): (\w+)")
 _OWN: Final = ("computed", "waited")
 
 
@@ -107,11 +107,11 @@ def longest_stall(lines: Iterable[str]) -> LongestStall:
     """
     own_ms = foreign_ms = 0
     for line in lines:
-        told = _TOLD.search(line)
-        if told is None:
+        logged = _LOGGED.search(line)
+        if logged is None:
             continue
-        if told.group(2) in _OWN:
-            own_ms = max(own_ms, int(told.group(1)))
+        if logged.group(2) in _OWN:
+            own_ms = max(own_ms, int(logged.group(1)))
         else:
-            foreign_ms = max(foreign_ms, int(told.group(1)))
+            foreign_ms = max(foreign_ms, int(logged.group(1)))
     return LongestStall(own_ms, foreign_ms)

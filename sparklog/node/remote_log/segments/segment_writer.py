@@ -72,7 +72,7 @@ class SegmentWriter:
         self._path: Final = path
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._figures = WrittenSegment(0, 0, 0, None, None, -1, -1, 0)
+        self._written = WrittenSegment(0, 0, 0, None, None, -1, -1, 0)
         self._is_finished = False
         self._sink: Final = _ChecksummedFile(file)
         self._parquet: Final = pq.ParquetWriter(
@@ -141,11 +141,11 @@ class SegmentWriter:
         self._parquet.close()
         self._file.flush()
         self._is_finished = True
-        return self._figures._replace(size_bytes=self._sink.size_bytes, crc32c=self._sink.crc)
+        return self._written._replace(size_bytes=self._sink.size_bytes, crc32c=self._sink.crc)
 
     def _account(self, rows: pa.RecordBatch, size_bytes: int) -> None:
         offsets = rows.column("offset").to_numpy()
-        before = self._figures
+        before = self._written
         first, last = int(offsets[0]), int(offsets[-1])
         if (np.diff(offsets) <= 0).any() or (before.last_offset is not None and first <= before.last_offset):
             raise ValueError(
@@ -154,7 +154,7 @@ class SegmentWriter:
         timestamps = rows.column("timestamp").view(pa.int64()).to_numpy()
         smallest, largest = (int(each) // _US_PER_MS for each in (timestamps.min(), timestamps.max()))
         is_first = before.first_offset is None
-        self._figures = before._replace(
+        self._written = before._replace(
             record_count=before.record_count + len(offsets),
             raw_bytes=before.raw_bytes + size_bytes,
             first_offset=first if is_first else before.first_offset,

@@ -12,13 +12,13 @@ from sparklog.node.acls.acl import Principal
 class SaslError(Exception):
     """The peer has not authenticated.
 
-    `told` is the error message for the client, which must not reveal more than the client knows; None for the
-    message of all wrong credentials.
+    `client_message` is the error message for the client, which must not reveal more than the client knows;
+    None for the message of all wrong credentials.
     """
 
-    def __init__(self, message: str, told: str | None = None) -> None:
+    def __init__(self, message: str, client_message: str | None = None) -> None:
         super().__init__(message)
-        self.told = told
+        self.client_message = client_message
 
 
 class ServerMechanism(Protocol):

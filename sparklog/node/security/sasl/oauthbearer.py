@@ -52,7 +52,7 @@ class TokenError(Exception):
         self.missing_scope = missing_scope
 
     @property
-    def told(self) -> str:
+    def client_message(self) -> str:
         """The error for the client, as in RFC 7628."""
         if self.missing_scope is None:
             return '{"status":"invalid_token"}'
@@ -69,13 +69,13 @@ class OAuthBearerVerification:
 
     def respond(self, token: bytes) -> bytes:
         if self._refusal is not None:
-            raise SaslError(str(self._refusal), self._refusal.told)
+            raise SaslError(str(self._refusal), self._refusal.client_message)
         authorization_id, bearer = _initial_response(token)
         try:
             accepted = self._accepted(bearer)
         except TokenError as error:
             self._refusal = error
-            return error.told.encode()
+            return error.client_message.encode()
         name = accepted.principal_name
         if authorization_id not in ("", name):
             raise SaslError(

@@ -19,7 +19,7 @@ Rules kept:
   authenticate there.
 
 Order for the caller: `check` for each request of a connection without a principal, before its body is read;
-`versions_told`, `handshake` and `authenticate` as they come; `expire` when the session is over.
+`versions_sent`, `handshake` and `authenticate` as they come; `expire` when the session is over.
 
 Source: Kafka's SaslServerAuthenticator, and KafkaChannel.maybeBeginServerReauthentication.
 """
@@ -78,7 +78,7 @@ class Mechanisms:
 class AuthenticateAnswer:
     token: bytes = b""
     error_code: ErrorCode = ErrorCode.none
-    told: str | None = None
+    client_message: str | None = None
     """Error message for the client,"""
     reason: str | None = None
     """and the reason for the log; None without an error."""
@@ -142,7 +142,7 @@ class Authenticator:
             ErrorCode.illegal_sasl_state, f"API {api_key} is not served in the state {state.name} of SASL"
         )
 
-    def versions_told(self) -> None:
+    def versions_sent(self) -> None:
         """Record that ApiVersions was answered without an error."""
         if self.state is SaslState.HANDSHAKE_OR_VERSIONS:
             self.state = SaslState.HANDSHAKE
@@ -180,7 +180,7 @@ class Authenticator:
         if self.state is not SaslState.AUTHENTICATE or exchange is None:
             return AuthenticateAnswer(
                 error_code=ErrorCode.illegal_sasl_state,
-                told="SaslAuthenticate request received after successful authentication",
+                client_message="SaslAuthenticate request received after successful authentication",
             )
         assert self._mechanism is not None
         try:
@@ -191,11 +191,15 @@ class Authenticator:
             self._check_principal(exchange.principal)
         except SaslError as error:
             what = "authentication" if self._previous is None else "re-authentication"
-            told = f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
-            told = error.told or f"{told}{self._mechanism}"
+            client_message = (
+                f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
+            )
+            client_message = error.client_message or f"{client_message}{self._mechanism}"
             self._fail()
             return AuthenticateAnswer(
-                error_code=ErrorCode.sasl_authentication_failed, told=told, reason=str(error)
+                error_code=ErrorCode.sasl_authentication_failed,
+                client_message=client_message,
+                reason=str(error),
             )
         self.principal = exchange.principal
         self._session_lifetime_ms = self._lifetime_ms(exchange.expires_ms, wall_clock_ms)

@@ -18,8 +18,8 @@ import ssl
 from time import perf_counter
 from typing import Final
 
+from sparklog.node.serving.closing_on_error import closing_on_error
 from sparklog.node.serving.connection import NOTED_WORK_S, Connection, ConnectionOwner
-from sparklog.node.serving.last_resort import closing_on_error
 from sparklog.node.serving.tls.tls_handshakes import TlsHandshakes
 from sparklog.node.serving.tls.tls_outbox import TlsOutbox
 from sparklog.node.serving.turns import SHARE_S
@@ -191,7 +191,7 @@ class TlsConnection(Connection):
     def _received_all(self, began_s: float) -> None:
         worked_s = perf_counter() - began_s
         if worked_s > NOTED_WORK_S:
-            self._owner.turns.spent(worked_s)
+            self._owner.fair_queue.spent(worked_s)
         if self._stream.has_output:  # responses of the protocol itself
             self.flush()
         self._handle_received()
@@ -204,7 +204,7 @@ class TlsConnection(Connection):
             self.close()
         elif self._stream.has_more and not self._is_decrypting_later:
             self._is_decrypting_later = True
-            self._owner.turns.wait(self._decrypt_more)
+            self._owner.fair_queue.wait(self._decrypt_more)
 
     def _decrypt_more(self) -> None:
         self._is_decrypting_later = False

@@ -49,7 +49,7 @@ class TlsStream:
         self._header = b""
         """and the part of the next one's header that has come."""
         self._unfed = memoryview(b"")
-        """Received and not given to OpenSSL: it has too many records."""
+        """Received bytes not yet given to OpenSSL, which gets a limited number of records at a time."""
         self.ended = False
         """Whether the other side has sent its close alert."""
 

@@ -11,7 +11,7 @@ from sparklog.node.storage.log.log_state import LogState
 from sparklog.node.storage.machine.producer_states import Duplicate
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.producers.producer_replay import apply_batch
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.node.storage.results import AppendInfo
 from sparklog.node.storage.segments.segment import MAX_RELATIVE_OFFSET
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -40,7 +40,7 @@ class LogAppends:
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
         verification: Verification | None = None,
-        marker: EndTransaction | None = None,
+        marker: EndTransactionMarker | None = None,
     ) -> AppendInfo:
         """Append a validated batch, assigning offsets and `leader_epoch`.
 

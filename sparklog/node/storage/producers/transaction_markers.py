@@ -23,7 +23,7 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
 
 
-class EndTransaction(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """A coordinator's order to a partition to end one producer's transaction."""
 
     producer_id: ProducerId
@@ -34,7 +34,7 @@ class EndTransaction(NamedTuple):
     transaction_version: int
 
 
-def marker_batch(end: EndTransaction, now_ms: TimestampMs) -> bytes:
+def marker_batch(end: EndTransactionMarker, now_ms: TimestampMs) -> bytes:
     key = _KEY.pack(_VERSION, _COMMIT if end.committed else _ABORT)
     record = SimpleRecord(key, _VALUE.pack(_VERSION, end.coordinator_epoch), timestamp_ms=now_ms)
     return build_batch(

@@ -182,6 +182,6 @@ def _is_early(elapsed_ms: int, interval_ms: int) -> bool:
 
 
 def _subscription_id(client_instance_id: UUID, subscription: Subscription) -> int:
-    told = f"{subscription.metrics} {subscription.push_interval_ms}".encode()
-    id_ = crc32(client_instance_id.bytes, crc32(told))
+    content = f"{subscription.metrics} {subscription.push_interval_ms}".encode()
+    id_ = crc32(client_instance_id.bytes, crc32(content))
     return id_ - (1 << 32) if id_ >= 1 << 31 else id_

@@ -19,7 +19,7 @@ from kio.schema.create_topics.v7.request import (
 )
 
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION, Controller
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.features import SUPPORTED_FEATURES
 from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
@@ -136,14 +136,14 @@ class Conversation:
         """The cluster as decided so far."""
         return self.controller.image
 
-    def take(self, decision: Decision) -> Decision:
+    def take(self, decision: ControllerResult) -> ControllerResult:
         """Give the machine its own records back."""
         if decision.records:
             last_offset = self.image.end_offset + len(decision.records) - 1
             self.controller.replay(decision.records, last_offset, LEADER_EPOCH)
         return decision
 
-    def say(self, request: Any) -> Decision:
+    def say(self, request: Any) -> ControllerResult:
         """Make a request and take its records in, to its last part."""
         while (decision := self.take(self.controller.handle(request, self.now_ms))).is_first_part:
             pass
@@ -164,7 +164,7 @@ class Conversation:
         """Return the broker's present epoch."""
         return self.image.brokers[broker_id].broker_epoch
 
-    def heartbeat(self, broker_id: int, **changes: Any) -> Decision:
+    def heartbeat(self, broker_id: int, **changes: Any) -> ControllerResult:
         """Say what a broker says that is caught up and well, but for `changes`."""
         fields = {
             "broker_epoch": self.epoch(broker_id),
@@ -182,7 +182,7 @@ class Conversation:
             assert not self.heartbeat(broker_id).reply.is_fenced
         return self
 
-    def create(self, *topics: Any, validate_only: bool = False) -> Decision:
+    def create(self, *topics: Any, validate_only: bool = False) -> ControllerResult:
         """Create topics."""
         return self.say(
             CreateTopicsRequest(topics=topics, timeout=timedelta(seconds=1), validate_only=validate_only)
@@ -196,7 +196,7 @@ class Conversation:
         """Return a partition."""
         return self.image.topics.by_name[name].partitions[number]
 
-    def propose(self, broker_id: int, isr: tuple[int, ...], **changes: Any) -> Decision:
+    def propose(self, broker_id: int, isr: tuple[int, ...], **changes: Any) -> ControllerResult:
         """Propose an ISR for partition 0 of topic `t` as its leader would, but for `changes`."""
         partition = self.partition()
         epochs = changes.pop("broker_epochs", {})

@@ -27,7 +27,7 @@ from sparklog.node.metadata_log.machine.voter_set import VoterKey
 from sparklog.node.metrics import controller as controller_metrics
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters
 

@@ -33,7 +33,7 @@ from kio.schema.metadata.v12.request import MetadataRequestTopic
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.node.apis.parts import TOPICS_PER_PART
@@ -58,7 +58,7 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import check_crc, iterate_headers
 from sparklog.protocol.records.builder import read_records
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters
 
@@ -696,7 +696,7 @@ def test_record_that_cannot_be_applied_is_counted_though_it_ends_the_controller(
     """The alarm is on the figure: a controller that takes it along when it ends rings nobody."""
     wait_for(lambda: figures(server) == (1, 0))
     of_no_topic = PartitionChangeRecord(topic_id=UUID(int=99), partition_id=0)
-    server.ask(lambda active: active.decide(Decision([of_no_topic], None)), DEADLINE_S)
+    server.ask(lambda active: active.decide(ControllerResult([of_no_topic], None)), DEADLINE_S)
     wait_for(lambda: server.failure is not None)
     wait_for(lambda: figures(server) == (0, 1))
 

@@ -32,7 +32,7 @@ from sparklog.node.metadata_log.machine.voter_set import VoterKey
 from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
-from tests.inside import ASKING_INSIDE, SECRET
+from tests.application_secret import CLUSTER_ADMISSION, SECRET
 
 CONFIG = BrokerConfig.from_mapping({}, racks=1)
 MAX_WAIT_MS = 200
@@ -106,7 +106,7 @@ class Voters:
         listener = await Listener.start(
             "127.0.0.1",
             0,
-            Service(apis=handlers.table(), admission=ASKING_INSIDE),
+            Service(apis=handlers.table(), admission=CLUSTER_ADMISSION),
             ListenerIdentity(name=CONTROLLER_LISTENER),
         )
         try:

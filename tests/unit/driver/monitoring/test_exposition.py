@@ -11,14 +11,14 @@ from sparklog.node.metrics import controller, network, server, storage
 from sparklog.node.metrics.catalogue import CATALOGUE
 from sparklog.node.metrics.histogram import Summary
 from sparklog.node.metrics.names import QUANTILES, Kind
-from sparklog.node.metrics.registry import Sample, figures
+from sparklog.node.metrics.registry import Sample, values_of_samples
 
 TIMES = Summary(4, 10.0, tuple(share * 10 for share in QUANTILES))
 
 
 def test_exposition_has_labels_help_and_types() -> None:
     """What cannot be asked for by topic or quantile is no use on a board."""
-    values = figures(
+    values = values_of_samples(
         [
             Sample(server.BYTES_IN.of(topic="t"), Kind.METER, 5.0),
             Sample(network.TOTAL_TIME.of(request="Produce"), Kind.HISTOGRAM, TIMES),

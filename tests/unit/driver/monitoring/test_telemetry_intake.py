@@ -15,10 +15,10 @@ from sparklog.driver.controller.api.telemetry import BROKERS, ControllerTelemetr
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import (
     EXPIRY_MS,
-    MAX_FIGURES_EACH,
     MAX_INSTANCES,
+    MAX_SAMPLES_EACH,
     ClientMetrics,
-    ClientSample,
+    ReceivedClientMetrics,
 )
 from sparklog.driver.monitoring.telemetry_intake import (
     MAX_EXPANDED_BYTES_OF_CLIENTS,
@@ -33,7 +33,7 @@ from sparklog.node.metadata.registrations import BrokerRegistration
 from sparklog.node.metrics import server
 from sparklog.node.metrics.names import Kind, MetricName
 from sparklog.node.metrics.registry import Sample
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 from sparklog.node.serving.requests import ANONYMOUS, Request
 from sparklog.node.telemetry.machine.subscriptions import UNASKED
 from sparklog.node.telemetry.otlp import MetricsEncoder
@@ -58,7 +58,7 @@ class Somebody:
         """Never closes."""
 
 
-def request(api_key: ApiKey, body: Any, principal: Principal = INSIDE) -> Request:
+def request(api_key: ApiKey, body: Any, principal: Principal = CLUSTER_PRINCIPAL) -> Request:
     """Return a request of a broker, or of whoever it is."""
     asked = Request(api_key, 0, 0, "client", body, memoryview(b""), Somebody(), "controller")
     asked.principal = principal
@@ -71,7 +71,9 @@ def subscribed(handlers: Any, id_: UUID) -> Any:
     return handlers.get_subscriptions(request(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, body))
 
 
-def push(handlers: Any, id_: UUID, subscription_id: int, principal: Principal = INSIDE) -> ErrorCode:
+def push(
+    handlers: Any, id_: UUID, subscription_id: int, principal: Principal = CLUSTER_PRINCIPAL
+) -> ErrorCode:
     """Push a figure."""
     body = PushTelemetryRequest(
         client_instance_id=id_,
@@ -184,7 +186,7 @@ def test_intake_reads_what_nodes_and_clients_push_and_survives_what_is_no_teleme
         intake.stop()
     assert brokers.latest()[0].values == {server.LEADER_COUNT.of(): 5}
     name = MetricName("client", "org.apache.kafka.producer.connection.count", None)
-    assert clients.latest()[UUID(int=4)] == ClientSample("c", 1004, {name: 4})
+    assert clients.latest()[UUID(int=4)] == ReceivedClientMetrics("c", 1004, {name: 4})
     assert threading.active_count() < 50
 
 
@@ -212,9 +214,9 @@ def test_clients_figures_are_bounded_in_number_and_age() -> None:
     """Ten thousand clients that come and go must not fill the driver's memory."""
     clients = ClientMetrics()
     for number in range(MAX_INSTANCES + 10):
-        clients.received(UUID(int=number), ClientSample(None, number, {}))
+        clients.received(UUID(int=number), ReceivedClientMetrics(None, number, {}))
     assert set(clients.latest()) == {UUID(int=number) for number in range(10, MAX_INSTANCES + 10)}
-    clients.received(UUID(int=9999), ClientSample(None, MAX_INSTANCES + EXPIRY_MS, {}))
+    clients.received(UUID(int=9999), ReceivedClientMetrics(None, MAX_INSTANCES + EXPIRY_MS, {}))
     assert len(clients.latest()) == 11
     clients.ended(UUID(int=9999))
     assert UUID(int=9999) not in clients.latest()
@@ -222,15 +224,15 @@ def test_clients_figures_are_bounded_in_number_and_age() -> None:
 
 def test_client_that_pushes_thousands_of_figures_has_so_many_kept() -> None:
     """One that makes up names would fill it alone."""
-    from sparklog.driver.monitoring.otlp_decoding import client_figures
+    from sparklog.driver.monitoring.otlp_decoding import decode_client_metrics
 
     data = MetricsData()
     metrics = data.resource_metrics.add().scope_metrics.add().metrics
-    for number in range(2 * MAX_FIGURES_EACH):
+    for number in range(2 * MAX_SAMPLES_EACH):
         metric = metrics.add()
         metric.name = f"m{number}"
         metric.gauge.data_points.add(as_int=number)
-    assert len(client_figures(data.SerializeToString(), MAX_FIGURES_EACH)) == MAX_FIGURES_EACH
+    assert len(decode_client_metrics(data.SerializeToString(), MAX_SAMPLES_EACH)) == MAX_SAMPLES_EACH
 
 
 def bomb(field: str, count: int) -> bytes:
@@ -268,7 +270,7 @@ def test_client_that_pushes_much_of_nothing_is_looked_at_no_further(field: str) 
     metrics = bomb(field, 100 * otlp_decoding.MAX_LOOKED_AT)
     sys.setprofile(count_calls)
     try:
-        otlp_decoding.client_figures(metrics, MAX_FIGURES_EACH)
+        otlp_decoding.decode_client_metrics(metrics, MAX_SAMPLES_EACH)
     finally:
         sys.setprofile(None)
     assert 0 < seen < 40 * otlp_decoding.MAX_LOOKED_AT
@@ -276,7 +278,7 @@ def test_client_that_pushes_much_of_nothing_is_looked_at_no_further(field: str) 
 
 def test_client_s_long_names_are_not_kept() -> None:
     """Names of a megabyte, five hundred of them from five hundred clients, would be the driver's memory."""
-    from sparklog.driver.monitoring.otlp_decoding import MAX_TEXT_CHARACTERS, client_figures
+    from sparklog.driver.monitoring.otlp_decoding import MAX_TEXT_CHARACTERS, decode_client_metrics
 
     data = MetricsData()
     metrics = data.resource_metrics.add().scope_metrics.add().metrics
@@ -284,7 +286,7 @@ def test_client_s_long_names_are_not_kept() -> None:
         metric = metrics.add()
         metric.name = name
         metric.gauge.data_points.add(as_int=1)
-    figures = client_figures(data.SerializeToString(), MAX_FIGURES_EACH)
+    figures = decode_client_metrics(data.SerializeToString(), MAX_SAMPLES_EACH)
     assert [name.type for name in figures] == ["short"]
 
 

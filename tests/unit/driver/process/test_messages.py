@@ -11,7 +11,7 @@ from sparklog.driver.process.machine.supervision import ShutDownBroker, StopCont
 from sparklog.driver.process.messages import (
     FROM_CHILD,
     FROM_DRIVER,
-    AskFigures,
+    AskMetrics,
     AskTab,
     ControllerState,
     FromChild,
@@ -42,7 +42,7 @@ PLACES = tuple(
         ShutDownBroker(1, "line\n\x00 \u2028 ü"),
         StopController(),
         AskTab(7, Observed(PLACES, (DriverEvent("restarted", "rack-0", ""),), None)),
-        AskFigures(8, ((0, 2), (1, 0))),
+        AskMetrics(8, ((0, 2), (1, 0))),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -74,7 +74,7 @@ def test_message_of_the_process_arrives_as_it_was_sent(message: FromChild) -> No
         b'["ShutDownBroker", {"broker_id": 1}]',
         b'["ShutDownBroker", {"broker_id": "1", "reason": ""}]',
         b'["ShutDownBroker", {"broker_id": 1, "reason": "", "more": 1}]',
-        b'["AskFigures", {"number": 1, "restarts": [[1]]}]',
+        b'["AskMetrics", {"number": 1, "restarts": [[1]]}]',
     ],
 )
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:

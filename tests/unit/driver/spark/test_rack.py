@@ -8,8 +8,8 @@ from sparklog.driver.spark.placement import Placement
 from sparklog.driver.spark.rack import BACKOFF, STEADY_S, Rack, failures_in_a_row
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment
+from tests.application_secret import SECRET
 from tests.cluster import wait_for
-from tests.inside import SECRET
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.driver.ui import questions
 from sparklog.driver.ui.pages.answers import lacking, said_of
-from sparklog.driver.ui.questions import Answer, Questions, Sample
+from sparklog.driver.ui.questions import Answer, LastAnswer, Questions
 from sparklog.node.calling.blocking import ResponseTooLargeError
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.user.client.cluster_client import ClusterClient
@@ -31,7 +31,7 @@ def test_answer_that_takes_long_holds_no_page_up(asking: Questions, monkeypatch:
     monkeypatch.setattr(questions, "ANSWER_WITHIN_S", 0.01)
     answers, looks = threading.Event(), []
 
-    def look(_: ClusterClient, before: Sample[int] | None) -> int:
+    def look(_: ClusterClient, before: LastAnswer[int] | None) -> int:
         looks.append(before)
         answers.wait(10)
         return 7

@@ -8,7 +8,7 @@ import pytest
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.driver.ui.tab_pages import TabMaker
 from sparklog.node.config import BrokerConfig
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 
 
 def test_page_that_cannot_be_made_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

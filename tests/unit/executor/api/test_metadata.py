@@ -24,7 +24,7 @@ from sparklog.node.metadata.image import (
     TopicsImage,
 )
 from sparklog.node.serving.requests import Request
-from sparklog.node.serving.turns import CoroutineDriver, Turns, is_awaitable
+from sparklog.node.serving.turns import CoroutineDriver, FairQueue, is_awaitable
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId
@@ -138,7 +138,7 @@ class Asked:
 
     def __init__(self, coroutine: Awaitable[Any]) -> None:
         self._answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        CoroutineDriver(Turns(asyncio.get_running_loop()), coroutine, self).go_on(math.inf)
+        CoroutineDriver(FairQueue(asyncio.get_running_loop()), coroutine, self).go_on(math.inf)
 
     def answer(self) -> Any:
         """Return the answer, or what becomes the answer."""

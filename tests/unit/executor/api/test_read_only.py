@@ -12,7 +12,7 @@ from sparklog.node.apis.row import Side
 from sparklog.node.apis.table import ROWS
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 from sparklog.node.serving.requests import ANONYMOUS, Api, Peer, Request
 from sparklog.protocol.codec.apis import ApiKey, request_type
 from sparklog.protocol.codec.error_counts import count_error_codes
@@ -28,7 +28,7 @@ def asked(api_key: ApiKey, body: Any, *, read_only: bool = True, inside: bool = 
     table = refusing_writes({api_key: Api(0, 99, lambda request: HANDLED)}, lambda: read_only)
     version = int(body.__version__)
     request = Request(api_key, version, 1, "c", body, memoryview(b""), cast(Peer, None), "test")
-    request.principal = INSIDE if inside else ANONYMOUS
+    request.principal = CLUSTER_PRINCIPAL if inside else ANONYMOUS
     return table[api_key].handler(request)
 
 

@@ -22,7 +22,7 @@ from sparklog.node.metadata.partition_for import partition_for
 from sparklog.node.metadata.schemas import BrokerEndpoint, RegisterBrokerRecord
 from sparklog.node.serving.listener import Listener, Service
 from sparklog.node.serving.requests import Api, Deferred, Request
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.codecs import Codec
@@ -209,7 +209,7 @@ async def test_marker_between_verification_and_append_has_the_batch_refused(brok
         answer = channel.request(produce(records(), version=11))
         await until(lambda: len(coordinator.requests) == 1, "the coordinator is asked")
         replica.require_leader()
-        replica.append_marker(EndTransaction(1, 0, False, 0, 1), 0, 0, None)
+        replica.append_marker(EndTransactionMarker(1, 0, False, 0, 1), 0, 0, None)
         coordinator.speak()
         assert rows(await answer)[0].error_code is ErrorCode.invalid_txn_state
     assert (replica.log.log_end_offset, replica.last_stable_offset) == (1, 1)

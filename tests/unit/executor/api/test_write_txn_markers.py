@@ -17,7 +17,7 @@ from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.node.calling.channel import Channel
 from sparklog.node.serving.listener import Listener, Service
 from sparklog.node.serving.requests import Api
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import read_header
@@ -181,10 +181,12 @@ class _Groups:
     """A group coordinator that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, EndTransaction]] = []
+        self.asked: list[tuple[int, EndTransactionMarker]] = []
         self.answers: list[Callable[[ErrorCode], None]] = []
 
-    def complete(self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]) -> None:
+    def complete(
+        self, partition: int, end: EndTransactionMarker, answer: Callable[[ErrorCode], None]
+    ) -> None:
         self.asked.append((partition, end))
         self.answers.append(answer)
 
@@ -206,7 +208,7 @@ async def test_markers_of_offsets_are_left_to_the_group_coordinator(brokers: Bro
     offsets = marker(7, 0, 1, 2, topic="__consumer_offsets", coordinator_epoch=3)
     waiting = channel.request(WriteTxnMarkersRequest(markers=(offsets, marker(7, 0))))
     await until(lambda: len(groups.asked) == 3, "the coordinator is asked")
-    assert groups.asked == [(number, EndTransaction(7, 1, True, 3, 2)) for number in range(3)]
+    assert groups.asked == [(number, EndTransactionMarker(7, 1, True, 3, 2)) for number in range(3)]
     codes = (NONE, ErrorCode.coordinator_load_in_progress, ErrorCode.not_enough_replicas)
     for answer, code in zip(groups.answers, codes, strict=True):
         assert not waiting.done()

@@ -77,7 +77,7 @@ def test_link_warns_of_a_lost_connection_unless_it_was_closed_for_being_idle(
         async with scripted_controller({ApiKey.ALLOCATE_PRODUCER_IDS: hold}) as listener:
             link = ControllerLink("127.0.0.1", listener.port, "broker-1")
             if may_be_idle:
-                link = link.beside("broker-1", "controller")
+                link = link.sibling("broker-1", "controller")
             running = asyncio.create_task(link.run())
             await until(lambda: link.is_connected, "the connection")
             if is_asked:

@@ -14,7 +14,7 @@ from sparklog.driver.controller.server import ControllerServer
 from sparklog.executor.broker import Broker, BrokerState
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 
 SESSION_MS: Final = 1_500
 DEADLINE_S: Final = 30.0

@@ -17,14 +17,14 @@ import pytest
 
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.loading import BUFFERS, SLICE_WORK
-from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
-from sparklog.executor.coordinators.machine.decision import (
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     Reply,
 )
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS, encode_key, encode_value
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
@@ -57,16 +57,20 @@ class Offsets:
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         raise AssertionError("there is none")
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         return ()
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         return ()
 
-    def tick(self, now: Now) -> Iterable[Decision]:
+    def tick(self, now: Now) -> Iterable[CoordinatorResult]:
         return ()
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         return None
 
 
@@ -142,7 +146,7 @@ class Loads:
         answers: list[Any] = []
         self.runtime.submit_to(
             0,
-            lambda machine, token, now: Decision(replies=[Reply(token, "answer")]),
+            lambda machine, token, now: CoordinatorResult(replies=[Reply(token, "answer")]),
             lambda error_code: error_code,
         ).bind(answers.append)
         return answers

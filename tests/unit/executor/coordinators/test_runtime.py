@@ -8,15 +8,15 @@ from typing import Any
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
-from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
-from sparklog.executor.coordinators.machine.decision import (
-    Beside,
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     Reply,
+    RunInExecutor,
 )
+from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
@@ -25,7 +25,7 @@ from sparklog.executor.verification.transaction_verifier import TransactionOfPro
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.steps import in_one_go
 from sparklog.protocol.errors import ErrorCode
 from tests.garbage import uncollected
@@ -46,7 +46,7 @@ class Numbers:
         self.failures: list[ErrorCode] = []
         self.images: list[MetadataImage] = []
         self.next_due_ms: int | None = None
-        self.due: Callable[[Now], Iterable[Decision]] = lambda now: ()
+        self.due: Callable[[Now], Iterable[CoordinatorResult]] = lambda now: ()
         self.waiting: list[Any] = []
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
@@ -66,19 +66,23 @@ class Numbers:
         if committed:
             self.numbers.update(numbers)
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         self.is_loaded = True
         return ()
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         self.images.append(image)
         return ()
 
-    def tick(self, now: Now) -> Iterable[Decision]:
+    def tick(self, now: Now) -> Iterable[CoordinatorResult]:
         self.next_due_ms = None
         yield from self.due(now)
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         self.failures.append(error)
         return None
 
@@ -117,13 +121,13 @@ class Runtime:
     async def until_active(self) -> None:
         await until(self.is_active, "the partition is loaded")
 
-    def submit(self, decide: Callable[[Numbers, Any, Now], Decision]) -> "Answer":
+    def submit(self, decide: Callable[[Numbers, Any, Now], CoordinatorResult]) -> "Answer":
         return Answer(self.runtime.submit_to(0, decide, lambda error_code: error_code))
 
     def put(self, key: str, number: int, metadata: str = "", **decision: Any) -> "Answer":
         """Write a number under a key, and answer with it."""
         return self.submit(
-            lambda machine, token, now: Decision(
+            lambda machine, token, now: CoordinatorResult(
                 [record(key, number, metadata)], [Reply(token, number)], **decision
             )
         )
@@ -131,7 +135,7 @@ class Runtime:
     def get(self, key: str) -> "Answer":
         """Answer with the number under a key."""
         return self.submit(
-            lambda machine, token, now: Decision(replies=[Reply(token, machine.numbers.get(key))])
+            lambda machine, token, now: CoordinatorResult(replies=[Reply(token, machine.numbers.get(key))])
         )
 
 
@@ -156,7 +160,7 @@ def record(key: str, number: int, metadata: str = "") -> CoordinatorRecord:
     )
 
 
-def refuse_to_decide(machine: Numbers, token: Any, now: Now) -> Decision:
+def refuse_to_decide(machine: Numbers, token: Any, now: Now) -> CoordinatorResult:
     raise RuntimeError("a mistake in the machine")
 
 
@@ -172,7 +176,9 @@ async def test_runtime_answers_what_was_written_and_loads_it_again(brokers: Brok
         3,
     ]
     tombstone = CoordinatorRecord(OffsetCommitKey(group="b", topic="t", partition=0), None)
-    deleted = runtime.submit(lambda machine, token, now: Decision([tombstone], [Reply(token, "gone")]))
+    deleted = runtime.submit(
+        lambda machine, token, now: CoordinatorResult([tombstone], [Reply(token, "gone")])
+    )
     assert await deleted.response() == "gone"
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     await until(lambda: len(runtime.machines) == 2 and runtime.is_active(), "it is loaded again")
@@ -189,7 +195,9 @@ async def test_runtime_answers_nothing_before_the_followers_have_it(brokers: Bro
     brokers.brokers[1].holds_lease = False
     await brokers.stop(1)
     written, read = runtime.put("a", 2), runtime.get("a")
-    at_once = runtime.submit(lambda machine, token, now: Decision(replies=[Reply(token, 7)], at_once=True))
+    at_once = runtime.submit(
+        lambda machine, token, now: CoordinatorResult(replies=[Reply(token, 7)], at_once=True)
+    )
     for _ in range(TURNS):
         await asyncio.sleep(0)
     assert (written.responses, read.responses, at_once.responses) == ([], [], [7])
@@ -229,7 +237,7 @@ async def test_runtime_sends_those_who_wait_elsewhere_when_another_leads(brokers
     runtime = Runtime(brokers)
     topic_id = await brokers.create_topic(TOPIC, [(0, 1)])
     await runtime.until_active()
-    waiting = runtime.submit(lambda machine, token, now: Decision())
+    waiting = runtime.submit(lambda machine, token, now: CoordinatorResult())
     await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
     assert waiting.responses == [ErrorCode.not_coordinator]
     assert runtime.get("a").responses == [ErrorCode.not_coordinator]
@@ -243,7 +251,7 @@ async def test_runtime_without_its_lease_is_silent_and_loads_anew_afterwards(bro
     await brokers.create_topic(TOPIC, [(0,)])
     await runtime.until_active()
     await runtime.put("a", 1).response()
-    waiting = runtime.submit(lambda machine, token, now: Decision())
+    waiting = runtime.submit(lambda machine, token, now: CoordinatorResult())
     broker = brokers.brokers[0]
     broker.holds_lease = False
     broker.replicas.lease.obey()
@@ -338,15 +346,17 @@ async def test_runtime_forgets_a_request_whose_connection_is_lost(brokers: Broke
     await brokers.create_topic(TOPIC, [(0,)])
     await runtime.until_active()
 
-    def wait(machine: Numbers, token: Any, now: Now) -> Decision:
+    def wait(machine: Numbers, token: Any, now: Now) -> CoordinatorResult:
         machine.waiting.append(token)
-        return Decision()
+        return CoordinatorResult()
 
     abandoned = runtime.submit(wait)
     abandoned.deferred.abandon()
     assert runtime.runtime.open_count == 0
     token = runtime.machine.waiting[0]
-    later = runtime.submit(lambda machine, own, now: Decision(replies=[Reply(token, 1), Reply(own, 2)]))
+    later = runtime.submit(
+        lambda machine, own, now: CoordinatorResult(replies=[Reply(token, 1), Reply(own, 2)])
+    )
     assert (await later.response(), abandoned.responses) == (2, [])
 
 
@@ -357,11 +367,11 @@ async def test_runtime_has_heavy_work_done_beside_the_loop(brokers: Brokers) -> 
     await brokers.create_topic(TOPIC, [(0,)])
     await runtime.until_active()
 
-    def decide(machine: Numbers, token: Any, now: Now) -> Decision:
-        def found(result: Any, now: Now) -> Decision:
-            return Decision([record("a", result)], [Reply(token, result)])
+    def decide(machine: Numbers, token: Any, now: Now) -> CoordinatorResult:
+        def found(result: Any, now: Now) -> CoordinatorResult:
+            return CoordinatorResult([record("a", result)], [Reply(token, result)])
 
-        return Decision(effects=[Beside(lambda: 6 * 7, found), "tell somebody"])
+        return CoordinatorResult(effects=[RunInExecutor(lambda: 6 * 7, found), "tell somebody"])
 
     assert await runtime.submit(decide).response() == 42
     assert (runtime.machine.numbers, runtime.carried_out) == ({"a": 42}, [("tell somebody", 0)])
@@ -374,13 +384,13 @@ async def test_runtime_tells_the_time_when_something_is_due(brokers: Brokers) ->
     await brokers.create_topic(TOPIC, [(0,)])
     await runtime.until_active()
 
-    def decide(machine: Numbers, token: Any, now: Now) -> Decision:
+    def decide(machine: Numbers, token: Any, now: Now) -> CoordinatorResult:
         machine.next_due_ms = now.monotonic_ms + 20
         machine.due = lambda later: [
-            Decision([record("a", 1)]),
-            Decision(replies=[Reply(token, later.monotonic_ms - now.monotonic_ms)]),
+            CoordinatorResult([record("a", 1)]),
+            CoordinatorResult(replies=[Reply(token, later.monotonic_ms - now.monotonic_ms)]),
         ]
-        return Decision()
+        return CoordinatorResult()
 
     assert await runtime.submit(decide).response() >= 20
     assert runtime.machine.numbers == {"a": 1}
@@ -398,7 +408,7 @@ async def test_runtime_keeps_what_a_transaction_wrote_until_its_marker(brokers: 
     assert runtime.machine.numbers == {}
     told: list[ErrorCode] = []
     for (producer_id, producer_epoch), committed in ((committing, True), (aborting, False)):
-        end = EndTransaction(
+        end = EndTransactionMarker(
             producer_id, producer_epoch, committed, coordinator_epoch=0, transaction_version=1
         )
         runtime.runtime.complete_transaction(0, end, told.append)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
-    BrokerStatus,
     FollowerFetched,
     LeaderEffect,
     ProposeIsr,
+    RegisteredBroker,
 )
 from sparklog.executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
@@ -71,7 +71,7 @@ class Node:
             high_watermark=self.high_watermark,
             min_insync_replicas=1,
             replica_lag_time_max_ms=1000,
-            brokers={broker_id: BrokerStatus(1) for broker_id in replicas},
+            brokers={broker_id: RegisteredBroker(1) for broker_id in replicas},
             own_broker_epoch=1,
             started_ms=0,
         )

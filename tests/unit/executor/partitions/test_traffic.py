@@ -1,9 +1,14 @@
 """What goes in and out, by topic and in all."""
 
-from sparklog.executor.partitions.traffic import CHOICE_INTERVAL_MS, TOPICS_TOLD, BrokerTraffic, TrafficMeters
+from sparklog.executor.partitions.traffic import (
+    CHOICE_INTERVAL_MS,
+    REPORTED_TOPICS,
+    BrokerTraffic,
+    TrafficMeters,
+)
 from sparklog.node.metrics import server
 from sparklog.node.metrics.names import Metric
-from sparklog.node.metrics.registry import figures
+from sparklog.node.metrics.registry import values_of_samples
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, fetch, produce
@@ -51,15 +56,15 @@ def test_topics_with_the_most_traffic_are_told_and_the_whole_has_all() -> None:
     """A cluster with ten thousand topics must not send ten thousand series each second."""
     traffic = BrokerTraffic()
     meters = TrafficMeters(traffic, lambda topic: True)
-    for number in range(TOPICS_TOLD + 50):
+    for number in range(REPORTED_TOPICS + 50):
         traffic.of(f"t{number}").produced(1, 10 + number)
-    figures(meters.samples(0))
-    for number in range(TOPICS_TOLD + 50):
+    values_of_samples(meters.samples(0))
+    for number in range(REPORTED_TOPICS + 50):
         traffic.of(f"t{number}").produced(1, 10 + number)
-    values = figures(meters.samples(CHOICE_INTERVAL_MS))
+    values = values_of_samples(meters.samples(CHOICE_INTERVAL_MS))
     told = {dict(name.tags)["topic"] for name in values if name.tags}
-    assert told == {f"t{number}" for number in range(50, TOPICS_TOLD + 50)}
-    assert values[server.MESSAGES_IN.of()] == 2 * (TOPICS_TOLD + 50)
+    assert told == {f"t{number}" for number in range(50, REPORTED_TOPICS + 50)}
+    assert values[server.MESSAGES_IN.of()] == 2 * (REPORTED_TOPICS + 50)
 
 
 def test_topics_that_are_gone_are_told_no_more() -> None:
@@ -68,9 +73,9 @@ def test_topics_that_are_gone_are_told_no_more() -> None:
     meters = TrafficMeters(traffic, lambda topic: topic in there)
     for topic in there:
         traffic.of(topic).produced(1, 10)
-    figures(meters.samples(0))
+    values_of_samples(meters.samples(0))
     there.remove("u")
-    values = figures(meters.samples(CHOICE_INTERVAL_MS))
+    values = values_of_samples(meters.samples(CHOICE_INTERVAL_MS))
     assert {name.tags for name in values} == {(), (("topic", "t"),)}
     assert values[server.BYTES_IN.of()] == 20
 
@@ -81,11 +86,11 @@ def test_topic_that_was_idle_before_it_was_deleted_is_forgotten() -> None:
     meters = TrafficMeters(traffic, lambda topic: topic in there)
     first = traffic.of("t")
     first.produced(1, 10)
-    figures(meters.samples(0))
-    figures(meters.samples(CHOICE_INTERVAL_MS))
+    values_of_samples(meters.samples(0))
+    values_of_samples(meters.samples(CHOICE_INTERVAL_MS))
     assert traffic.of("t") is first
     there.remove("t")
-    figures(meters.samples(2 * CHOICE_INTERVAL_MS))
+    values_of_samples(meters.samples(2 * CHOICE_INTERVAL_MS))
     assert traffic.of("t") is not first
 
 
@@ -99,7 +104,7 @@ def test_unusual_errors_count_as_failed_requests() -> None:
     topic.produce_failed(KafkaError(ErrorCode.not_enough_replicas, ""), 1)
     topic.fetched(0, ErrorCode.offset_out_of_range, by_follower=False)
     topic.fetched(0, ErrorCode.unknown_server_error, by_follower=False)
-    values = figures(TrafficMeters(traffic, lambda topic: True).samples(0))
+    values = values_of_samples(TrafficMeters(traffic, lambda topic: True).samples(0))
     assert values[server.FAILED_PRODUCE_REQUESTS.of()] == 3
     assert values[server.INVALID_SEQUENCE.of()] == 1
     assert values[server.FAILED_FETCH_REQUESTS.of()] == 1

@@ -12,7 +12,7 @@ from sparklog.executor.process.broker_task import host_name, remove_temporary, r
 from sparklog.hosting import BrokerAssignment
 from sparklog.node.config import BrokerConfig
 from sparklog.node.storage import DirectoryLockedError, LogDirectory
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 
 
 @pytest.mark.parametrize(

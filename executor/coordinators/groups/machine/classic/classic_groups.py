@@ -18,7 +18,7 @@ from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
 from sparklog.executor.coordinators.groups.machine.classic.records import loaded_group
 from sparklog.executor.coordinators.groups.machine.classic.syncing import Syncs
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
-from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
@@ -27,7 +27,7 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     SyncGroup,
 )
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from sparklog.node.metadata.delta import MetadataDelta
@@ -44,7 +44,7 @@ class ClassicGroups:
         self,
         groups: MutableMapping[str, Group],
         timers: Timers,
-        counts: GroupCounts,
+        metrics: GroupMetrics,
         *,
         kept: Callable[[str], Group | None],
         initial_rebalance_delay_ms: int,
@@ -58,19 +58,19 @@ class ClassicGroups:
         """The last record of each group; None after the load."""
         self._rebalances = Rebalances(groups, timers, initial_rebalance_delay_ms=initial_rebalance_delay_ms)
         self._joins = Joins(groups, timers, self._rebalances, max_size=max_size)
-        self._syncs = Syncs(groups, self._rebalances, counts)
+        self._syncs = Syncs(groups, self._rebalances, metrics)
         self.replays: Mapping[type[Any], Replay] = {GroupMetadataKey: self._replay}
 
-    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._joins.join(request, token, now)
 
-    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._syncs.sync(request, token, now)
 
-    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> CoordinatorResult:
         return self._syncs.heartbeat(request, token, now)
 
-    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._syncs.leave(request, token, now)
 
     def _replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
@@ -90,7 +90,7 @@ class ClassicGroups:
         else:
             self._groups[key.group] = loaded_group(key.group, value)
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         """Make the groups of their last records, and start each member's session in full."""
         loading, self._loading = self._loading or {}, None
         oversized = []
@@ -116,7 +116,7 @@ class ClassicGroups:
             response = sync_response(ErrorCode.rebalance_in_progress)
             self._rebalances.answer_sync(group, member, response, now, out)
 
-    def converted(self, group_id: str, rebalance: bool, now: Now) -> Decision | None:
+    def converted(self, group_id: str, rebalance: bool, now: Now) -> CoordinatorResult | None:
         """Start sessions of a group that a replayed record has converted from another type.
 
         With `rebalance` its members rejoin, as their assignment differs from the target.
@@ -130,11 +130,15 @@ class ClassicGroups:
             self._rebalances.prepare(group, now, out)
         return out.decision()
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         """Do nothing: clients of the classic protocol watch topics themselves."""
         return ()
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         """Rebalance a group whose assignment was not written; the waiting members are already answered."""
         for key, value in decision.records:
             group = self._groups.get(getattr(key, "group", ""))

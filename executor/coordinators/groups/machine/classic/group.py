@@ -21,7 +21,7 @@ from typing import Any, Final
 from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import subscribed_topics
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TimestampMs

@@ -31,7 +31,7 @@ from sparklog.executor.coordinators.groups.machine.classic.records import (
 from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.protocol.errors import ErrorCode
 
@@ -48,7 +48,7 @@ class Joins:
         self._rebalances = rebalances
         self._max_size = max_size
 
-    def join(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def join(self, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         """Let a member join; the group is a classic one, an empty one of another type, or does not exist."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
@@ -58,15 +58,15 @@ class Joins:
             return refuse_join(token, ErrorCode.unknown_member_id, request.member_id)
         tombstones = () if group is None else group.tombstones()
         self._timers.soon(partial(self._join_created, request, token))
-        return Decision((*tombstones, created_group(request.group_id, now.wall_ms)))
+        return CoordinatorResult((*tombstones, created_group(request.group_id, now.wall_ms)))
 
-    def _join_created(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def _join_created(self, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._join(group, request, token, now)
         return refuse_join(token, ErrorCode.coordinator_not_available)  # the group's record was not appended
 
-    def _join(self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def _join(self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         if not self._has_room(group, request.member_id):
             out = Outcome()
             self._rebalances.remove(group, request.member_id, out)
@@ -99,7 +99,7 @@ class Joins:
 
     def _add(
         self, group: ClassicGroup, request: JoinGroup, member_id: str, token: Token, now: Now
-    ) -> Decision:
+    ) -> CoordinatorResult:
         logger.info("%s: %s joins", group, member_id)
         member = ClassicMember(
             member_id,
@@ -122,7 +122,9 @@ class Joins:
         self._rebalances.prepare_or_complete(group, now, out)
         return out.decision()
 
-    def _join_known(self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def _join_known(
+        self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now
+    ) -> CoordinatorResult:
         member_id = request.member_id
         if member_id in group.pending_join_members and request.group_instance_id is None:
             return self._add(group, request, member_id, token, now)
@@ -135,7 +137,7 @@ class Joins:
             # A leader that joins a stable group requests a rebalance, for reasons of its client.
             group.state is ClassicGroupState.STABLE and is_as_before and group.leader_id != member_id
         ):
-            return Decision(
+            return CoordinatorResult(
                 replies=(Reply(token, join_response(group, member_id, leader_id=group.leader_id)),)
             )
         if group.state is ClassicGroupState.EMPTY:
@@ -157,7 +159,9 @@ class Joins:
 
     # ---- static members --------------------------------------------------------------------------------
 
-    def _join_static(self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def _join_static(
+        self, group: ClassicGroup, request: JoinGroup, token: Token, now: Now
+    ) -> CoordinatorResult:
         instance_id = request.group_instance_id
         assert instance_id is not None
         old_member_id = group.static_member_ids.get(instance_id)
@@ -196,7 +200,7 @@ class Joins:
 
     def _replace_unnoticed(
         self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, token: Token
-    ) -> Decision:
+    ) -> CoordinatorResult:
         """Write the generation with the member's new id; the replay replaces the member."""
         assert group.protocol_name is not None, "a stable group has a protocol"
         protocol_name = group.protocol_name
@@ -217,11 +221,11 @@ class Joins:
             leader_id=leader_id,
         )
         self._timers.soon(partial(self._replaced, request, member.member_id, group.leader_id, token))
-        return Decision((record,))
+        return CoordinatorResult((record,))
 
     def _replaced(
         self, request: JoinGroup, old_member_id: str, old_leader_id: str | None, token: Token, now: Now
-    ) -> Decision:
+    ) -> CoordinatorResult:
         group = self._groups.get(request.group_id)
         member_id = request.new_member_id
         if not isinstance(group, ClassicGroup) or member_id not in group.members:
@@ -241,4 +245,4 @@ class Joins:
             # An old client that learns that it leads would compute an assignment that is never distributed,
             # so it gets the id of the former leader, which no member has any more.
             response = join_response(group, member_id, leader_id=old_leader_id)
-        return Decision(replies=(Reply(token, response),))
+        return CoordinatorResult(replies=(Reply(token, response),))

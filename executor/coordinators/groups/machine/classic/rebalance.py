@@ -23,7 +23,7 @@ from sparklog.executor.coordinators.groups.machine.classic.member import Classic
 from sparklog.executor.coordinators.groups.machine.classic.records import generation_record
 from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode
@@ -45,8 +45,8 @@ def join_error(error_code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     )
 
 
-def refuse_join(token: Token, error_code: ErrorCode, member_id: str = "") -> Decision:
-    return Decision(replies=(Reply(token, join_error(error_code, member_id)),), at_once=True)
+def refuse_join(token: Token, error_code: ErrorCode, member_id: str = "") -> CoordinatorResult:
+    return CoordinatorResult(replies=(Reply(token, join_error(error_code, member_id)),), at_once=True)
 
 
 def join_response(
@@ -134,7 +134,7 @@ class Rebalances:
         group.remove(member_id)
         self.forget_session(group, member_id)
 
-    def _session_expired(self, group_id: str, member_id: str, now: Now) -> Decision | None:
+    def _session_expired(self, group_id: str, member_id: str, now: Now) -> CoordinatorResult | None:
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return None
@@ -214,7 +214,7 @@ class Rebalances:
 
     def _initial_delay_over(
         self, group_id: str, delay_ms: int, remaining_ms: int, now: Now
-    ) -> Decision | None:
+    ) -> CoordinatorResult | None:
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return None
@@ -232,7 +232,7 @@ class Rebalances:
             partial(self._joins_over, group.group_id),
         )
 
-    def _joins_over(self, group_id: str, now: Now) -> Decision | None:
+    def _joins_over(self, group_id: str, now: Now) -> CoordinatorResult | None:
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return None
@@ -279,7 +279,7 @@ class Rebalances:
         group.pending_sync_members.clear()
         self._timers.cancel(("sync", group.group_id))
 
-    def _syncs_over(self, group_id: str, generation: int, now: Now) -> Decision | None:
+    def _syncs_over(self, group_id: str, generation: int, now: Now) -> CoordinatorResult | None:
         """Remove members that received the generation and did not request their assignment."""
         group = self._groups.get(group_id)
         if (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,

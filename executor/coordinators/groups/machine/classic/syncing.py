@@ -15,7 +15,7 @@ from sparklog.executor.coordinators.groups.machine.classic.group import ClassicG
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import Rebalances, sync_response
 from sparklog.executor.coordinators.groups.machine.classic.records import assigned_generation
 from sparklog.executor.coordinators.groups.machine.group import Group
-from sparklog.executor.coordinators.groups.machine.group_counts import GroupCounts
+from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     LeaveGroup,
@@ -23,7 +23,7 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     SyncGroup,
 )
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode
 
@@ -57,12 +57,12 @@ def leave_response(members: tuple[LeavingMember, ...], error_code: ErrorCode) ->
 
 
 class Syncs:
-    def __init__(self, groups: Mapping[str, Group], rebalances: Rebalances, counts: GroupCounts) -> None:
-        self._counts = counts
+    def __init__(self, groups: Mapping[str, Group], rebalances: Rebalances, metrics: GroupMetrics) -> None:
+        self._metrics = metrics
         self._groups = groups
         self._rebalances = rebalances
 
-    def sync(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+    def sync(self, request: SyncGroup, token: Token, now: Now) -> CoordinatorResult:
         """Answer with a member's assignment, at once or when the leader has sent it."""
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup) or group.is_empty:
@@ -85,7 +85,7 @@ class Syncs:
             # response may wait for that, and the waiting member sends no heartbeats.
             self._rebalances.prolong_session(group, member, now)
             response = sync_response(ErrorCode.none, group, member.assignment)
-            return Decision(replies=(Reply(token, response),))
+            return CoordinatorResult(replies=(Reply(token, response),))
         out = Outcome()
         if member.awaiting_sync is not None:  # the client that sent the earlier one has given up
             out.reply(member.awaiting_sync, sync_response(ErrorCode.rebalance_in_progress))
@@ -99,19 +99,21 @@ class Syncs:
         if forgotten:
             logger.warning("%s: leader's assignment lacks the members %s", group, ", ".join(forgotten))
         out.records.append(assigned_generation(group, assignments))
-        self._counts.completed_rebalances += 1
+        self._metrics.completed_rebalances += 1
         for member in group.members.values():
             response = sync_response(ErrorCode.none, group, assignments.get(member.member_id, b""))
             self._rebalances.answer_sync(group, member, response, now, out)
 
-    def assignment_failed(self, group: ClassicGroup, now: Now) -> Decision:
+    def assignment_failed(self, group: ClassicGroup, now: Now) -> CoordinatorResult:
         out = Outcome()
         self._rebalances.prepare(group, now, out)
         return out.decision()
 
-    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> CoordinatorResult:
         """Prolong a session; the error code informs the member of a rebalance."""
-        return Decision(replies=(Reply(token, _HEARTBEATS[self._heartbeat(request, now)]),), at_once=True)
+        return CoordinatorResult(
+            replies=(Reply(token, _HEARTBEATS[self._heartbeat(request, now)]),), at_once=True
+        )
 
     def _heartbeat(self, request: Heartbeat, now: Now) -> ErrorCode:
         group = self._groups.get(request.group_id)
@@ -127,11 +129,11 @@ class Syncs:
             return ErrorCode.rebalance_in_progress
         return ErrorCode.none
 
-    def leave(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+    def leave(self, request: LeaveGroup, token: Token, now: Now) -> CoordinatorResult:
         """Remove members; the others rebalance."""
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
-            return Decision(
+            return CoordinatorResult(
                 replies=(Reply(token, leave_response(request.members, ErrorCode.unknown_member_id)),),
                 at_once=True,
             )
@@ -175,5 +177,5 @@ def _differs(said: str | None, known: str | None) -> bool:
     return said is not None and known is not None and said != known
 
 
-def _refuse_sync(token: Token, error_code: ErrorCode) -> Decision:
-    return Decision(replies=(Reply(token, sync_response(error_code)),), at_once=True)
+def _refuse_sync(token: Token, error_code: ErrorCode) -> CoordinatorResult:
+    return CoordinatorResult(replies=(Reply(token, sync_response(error_code)),), at_once=True)

@@ -17,6 +17,7 @@ from sparklog.executor.coordinators.groups.machine.assignors import ASSIGNORS, A
 from sparklog.executor.coordinators.groups.machine.assignors.specification import NOTHING
 from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.group_context import GroupContext
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import (
     ReportedPartitions,
@@ -27,7 +28,6 @@ from sparklog.executor.coordinators.groups.machine.consumer.regular_expressions 
     matching_topics,
     wants_refresh,
 )
-from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
 from sparklog.executor.coordinators.groups.machine.consumer.target import (
     TargetSearch,
     may_assign,
@@ -35,8 +35,13 @@ from sparklog.executor.coordinators.groups.machine.consumer.target import (
     target_search,
 )
 from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
-from sparklog.executor.coordinators.machine.decision import NOTHING as NO_DECISION
-from sparklog.executor.coordinators.machine.decision import Beside, CoordinatorRecord, Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import NOTHING as NO_DECISION
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    Now,
+    RunInExecutor,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -54,19 +59,19 @@ class Advance:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        context: GroupContext,
         group: ConsumerGroup,
         now: Now,
         may_describe: MayDescribe | None,
     ) -> None:
         """`may_describe` selects the topics that the client may describe; None for all."""
-        self._surroundings = surroundings
+        self._context = context
         self._may_describe = may_describe
-        self._settings = surroundings.settings
+        self._settings = context.settings
         self.group = group
         self._now = now
         self.records: list[CoordinatorRecord] = []
-        self.effects: list[Beside] = []
+        self.effects: list[RunInExecutor] = []
         self.group_epoch = group.group_epoch
         self.subscription_changed = False
         self._target: tuple[int, Assignment] | None = None
@@ -117,18 +122,18 @@ class Advance:
             if new:
                 subscribers[new] = subscribers.get(new, 0) + 1
         subscribed = [regex for regex, count in subscribers.items() if count > 0]
-        beside = self._surroundings.beside
-        if not beside.is_running(group.group_id, RESOLUTION) and wants_refresh(
+        executor = self._context.executor
+        if not executor.is_running(group.group_id, RESOLUTION) and wants_refresh(
             group,
             subscribed,
             brings_new=brings_new,
-            topics_created_at=self._surroundings.topics_created_at,
+            topics_created_at=self._context.topics_created_at,
             refresh_interval_ms=self._settings.keys.group_consumer_regex_refresh_interval_ms,
             wall_ms=self._now.wall_ms,
         ):
             image = self._settings.image
             self.effects.append(
-                beside.begin(
+                executor.begin(
                     group.group_id,
                     RESOLUTION,
                     partial(matching_topics, subscribed, image.topics.by_name.keys(), self._may_describe),
@@ -142,7 +147,7 @@ class Advance:
         old, new = before.subscribed_topic_regex, after.subscribed_topic_regex
         forgotten = (old,) if old and old != new and group.regex_subscribers[old] == 1 else ()
         topics = group.subscribed_topics((before,), (after,), forgotten=forgotten)
-        metadata_hash = self._surroundings.hashes.of_group(topics, self._settings.image)
+        metadata_hash = self._context.hashes.of_group(topics, self._settings.image)
         if bump or metadata_hash != group.metadata_hash:
             self.group_epoch += 1
             self.records.append(records.epoch_record(group.group_id, self.group_epoch, metadata_hash))
@@ -166,10 +171,10 @@ class Advance:
         topics = group.subscribed_topics((before,), (after,))
         partition_count = sum(len(by_name[name].partitions) for name in topics if name in by_name)
         if search.takes_long(partition_count):
-            beside = self._surroundings.beside
-            if not beside.is_running(group.group_id, ASSIGNMENT):
+            executor = self._context.executor
+            if not executor.is_running(group.group_id, ASSIGNMENT):
                 self.effects.append(
-                    beside.begin(group.group_id, ASSIGNMENT, search.find, partial(self._assigned, search))
+                    executor.begin(group.group_id, ASSIGNMENT, search.find, partial(self._assigned, search))
                 )
             return
         found = search.find()
@@ -216,25 +221,27 @@ class Advance:
         if updated != member:
             self.records.append(records.current_assignment_record(self.group.group_id, updated))
             if updated.classic is None:
-                self._surroundings.leaving.sessions.expect_revocation(self.group.group_id, updated, self._now)
+                self._context.leaving.timeouts.expect_revocation(self.group.group_id, updated, self._now)
         return updated
 
     # ---- results from outside of the loop --------------------------------------------------------------
 
-    def _assigned(self, search: TargetSearch, found: dict[str, Assignment], now: Now) -> Decision:
-        group = self._surroundings.groups.get(self.group.group_id)
+    def _assigned(self, search: TargetSearch, found: dict[str, Assignment], now: Now) -> CoordinatorResult:
+        group = self._context.groups.get(self.group.group_id)
         if not isinstance(group, ConsumerGroup) or not (
             group.assignment_epoch < search.group_epoch <= group.group_epoch
         ):
             return NO_DECISION
         logger.info("group %s: new target assignment for epoch %d", group.group_id, search.group_epoch)
-        return Decision(
+        return CoordinatorResult(
             target_records(group.group_id, search, found, group.members, group.targets, now.wall_ms)
         )
 
-    def _resolved(self, version: int, wall_ms: int, found: dict[str, frozenset[str]], now: Now) -> Decision:
+    def _resolved(
+        self, version: int, wall_ms: int, found: dict[str, frozenset[str]], now: Now
+    ) -> CoordinatorResult:
         """Record the topics of regular expressions; the group epoch rises if they have changed."""
-        group = self._surroundings.groups.get(self.group.group_id)
+        group = self._context.groups.get(self.group.group_id)
         if not isinstance(group, ConsumerGroup):
             return NO_DECISION
         made: list[CoordinatorRecord] = []
@@ -250,11 +257,11 @@ class Advance:
                 made.append(
                     records.regular_expression_record(group.group_id, regex, matching, version, wall_ms)
                 )
-        metadata_hash = self._surroundings.hashes.of_group(topics, self._settings.image)
+        metadata_hash = self._context.hashes.of_group(topics, self._settings.image)
         if changed or metadata_hash != group.metadata_hash:
             made.append(records.epoch_record(group.group_id, group.group_epoch + 1, metadata_hash))
             group.checked_in_epoch = group.group_epoch + 1
-        return Decision(made)
+        return CoordinatorResult(made)
 
 
 ASSIGNMENT = "the assignment"

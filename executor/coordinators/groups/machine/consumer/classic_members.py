@@ -25,10 +25,10 @@ from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol im
 )
 from sparklog.executor.coordinators.groups.machine.consumer.conversion import may_downgrade_replacing
 from sparklog.executor.coordinators.groups.machine.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.group_context import GroupContext
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import check_holder, find_member
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
 from sparklog.executor.coordinators.groups.machine.consumer.settings import MigrationPolicy
-from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
@@ -36,7 +36,7 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     LeavingMember,
     SyncGroup,
 )
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.executor.coordinators.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -45,15 +45,15 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicMembers:
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
-        self._settings = surroundings.settings
-        self._leaving = surroundings.leaving
-        self._sessions = surroundings.leaving.sessions
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._settings = context.settings
+        self._leaving = context.leaving
+        self._timeouts = context.leaving.timeouts
 
     # ---- JoinGroup -------------------------------------------------------------------------------------
 
-    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         """Let a member join, or take a rejoining one a step further."""
         member_id = request.member_id or request.new_member_id
         try:
@@ -85,9 +85,9 @@ class ClassicMembers:
 
     def _join(
         self, group: ConsumerGroup, request: JoinGroup, member_id: str, token: Token, now: Now
-    ) -> Decision:
+    ) -> CoordinatorResult:
         subscription = read_subscription(request.protocols[0][1])
-        advance = Advance(self._surroundings, group, now, request.may_describe)
+        advance = Advance(self._context, group, now, request.may_describe)
         try:
             before, replaced = self._find_or_create(advance, request, member_id)
             after = _joined(before, request, subscription)
@@ -119,10 +119,10 @@ class ClassicMembers:
                 )
             else:
                 timeout_ms = request.rebalance_timeout_ms
-                self._sessions.prolong(group.group_id, after.member_id, request.session_timeout_ms, now)
-                self._sessions.expect_sync(group.group_id, after.member_id, timeout_ms, now)
+                self._timeouts.prolong(group.group_id, after.member_id, request.session_timeout_ms, now)
+                self._timeouts.expect_sync(group.group_id, after.member_id, timeout_ms, now)
         except KafkaError:
-            self._surroundings.beside.abandon(advance.effects)
+            self._context.executor.abandon(advance.effects)
             raise
         response = unthrottled(
             JoinGroupResponse,
@@ -134,7 +134,7 @@ class ClassicMembers:
             member_id=after.member_id,
             members=(),
         )
-        return Decision(advance.records, (Reply(token, response),), advance.effects)
+        return CoordinatorResult(advance.records, (Reply(token, response),), advance.effects)
 
     def _find_or_create(
         self, advance: Advance, request: JoinGroup, member_id: str
@@ -155,7 +155,7 @@ class ClassicMembers:
 
     # ---- SyncGroup, Heartbeat, LeaveGroup --------------------------------------------------------------
 
-    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> CoordinatorResult:
         try:
             group = self._group(request.group_id)
             member, classic = self._find(group, request.member_id, request.group_instance_id)
@@ -170,14 +170,14 @@ class ClassicMembers:
             if group.assignment_epoch > member.member_epoch and (
                 member.state is not MemberState.UNREVOKED_PARTITIONS
             ):
-                self._sessions.expect_join(group.group_id, member, now)
+                self._timeouts.expect_join(group.group_id, member, now)
                 raise KafkaError(ErrorCode.rebalance_in_progress, "there is a newer assignment")
             owned = {topic: frozenset(numbers) for topic, numbers in member.assigned_partitions.items()}
             assignment = write_assignment(owned, self._settings.image.topics, first.metadata)
         except KafkaError as error:
             return _answer(token, sync_response(error.error_code))
-        self._sessions.synced(group.group_id, member.member_id)
-        self._sessions.prolong(group.group_id, member.member_id, classic.session_timeout_ms, now)
+        self._timeouts.synced(group.group_id, member.member_id)
+        self._timeouts.prolong(group.group_id, member.member_id, classic.session_timeout_ms, now)
         response = unthrottled(
             SyncGroupResponse,
             error_code=ErrorCode.none,
@@ -185,9 +185,9 @@ class ClassicMembers:
             protocol_name=request.protocol_name,
             assignment=assignment,
         )
-        return Decision(replies=(Reply(token, response),))
+        return CoordinatorResult(replies=(Reply(token, response),))
 
-    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> CoordinatorResult:
         """Prolong a session, and make the member rejoin if that takes it further."""
         try:
             group = self._group(request.group_id)
@@ -195,7 +195,7 @@ class ClassicMembers:
             _check_generation(member, request.generation)
         except KafkaError as error:
             return _answer(token, unthrottled(HeartbeatResponse, error_code=error.error_code))
-        self._sessions.prolong(group.group_id, member.member_id, classic.session_timeout_ms, now)
+        self._timeouts.prolong(group.group_id, member.member_id, classic.session_timeout_ms, now)
         error_code = ErrorCode.none
         if (
             member.member_epoch < group.assignment_epoch
@@ -205,10 +205,12 @@ class ClassicMembers:
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
         ):
             error_code = ErrorCode.rebalance_in_progress
-            self._sessions.expect_join(group.group_id, member, now)
-        return Decision(replies=(Reply(token, unthrottled(HeartbeatResponse, error_code=error_code)),))
+            self._timeouts.expect_join(group.group_id, member, now)
+        return CoordinatorResult(
+            replies=(Reply(token, unthrottled(HeartbeatResponse, error_code=error_code)),)
+        )
 
-    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> CoordinatorResult:
         """Remove members of either protocol, as admins do."""
         group = self._group(request.group_id)
         leaving: dict[str, ConsumerMember] = {}
@@ -227,12 +229,14 @@ class ClassicMembers:
             )
         logger.info("group %s: %s leave", group.group_id, ", ".join(leaving) or "none")
         response = unthrottled(LeaveGroupResponse, error_code=ErrorCode.none, members=tuple(responses))
-        return Decision(self._leaving.remove(group, tuple(leaving.values()), now), (Reply(token, response),))
+        return CoordinatorResult(
+            self._leaving.remove(group, tuple(leaving.values()), now), (Reply(token, response),)
+        )
 
     # ---- lookup ----------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> ConsumerGroup:
-        group = self._surroundings.groups[group_id]
+        group = self._context.groups[group_id]
         assert isinstance(group, ConsumerGroup), "the machine has asked the membership of the group's type"
         return group
 
@@ -295,6 +299,6 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def _answer(token: Token, response: object) -> Decision:
+def _answer(token: Token, response: object) -> CoordinatorResult:
     """Refuse at once: an error depends on no uncommitted record."""
-    return Decision(replies=(Reply(token, response),), at_once=True)
+    return CoordinatorResult(replies=(Reply(token, response),), at_once=True)

@@ -9,13 +9,13 @@ from sparklog.executor.coordinators.groups.machine.classic.group import ClassicG
 from sparklog.executor.coordinators.groups.machine.consumer.classic_members import ClassicMembers
 from sparklog.executor.coordinators.groups.machine.consumer.description import described_group
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.group_context import GroupContext
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import (
     ConsumerGroupHeartbeat,
     Heartbeats,
 )
 from sparklog.executor.coordinators.groups.machine.consumer.leaving import Downgraded
 from sparklog.executor.coordinators.groups.machine.consumer.replay import ConsumerReplay
-from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
 from sparklog.executor.coordinators.groups.machine.group import Group, GroupType
 from sparklog.executor.coordinators.groups.machine.membership import (
     Heartbeat,
@@ -24,7 +24,7 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     SyncGroup,
 )
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.delta import MetadataDelta
@@ -46,42 +46,46 @@ class ConsumerGroups:
     ) -> None:
         """`groups` are all of the partition; the last two are the classic protocol's (`conversion`)."""
         self._groups = groups
-        self._surroundings = Surroundings(groups, timers, config, downgraded)
-        self._replay = ConsumerReplay(groups, self._surroundings.beside.forget)
+        self._context = GroupContext(groups, timers, config, downgraded)
+        self._replay = ConsumerReplay(groups, self._context.executor.forget)
         self.replays = self._replay.replays
-        self._classic_members = ClassicMembers(self._surroundings)
-        self._heartbeats = Heartbeats(self._surroundings, release)
+        self._classic_members = ClassicMembers(self._context)
+        self._heartbeats = Heartbeats(self._context, release)
 
-    def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeat, token: Token, now: Now
+    ) -> CoordinatorResult:
         return self._heartbeats.heartbeat(request, token, now)
 
-    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._classic_members.join_group(request, token, now)
 
-    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._classic_members.sync_group(request, token, now)
 
-    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> CoordinatorResult:
         return self._classic_members.heartbeat(request, token, now)
 
-    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> CoordinatorResult:
         return self._classic_members.leave_group(request, token, now)
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
-        self._surroundings.settings.image = image
-        self._surroundings.topics_created_at = image.end_offset
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
+        self._context.settings.image = image
+        self._context.topics_created_at = image.end_offset
         for group_id in self._replay.group_ids:
             group = self._groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                self._surroundings.leaving.begin_sessions(group, now)
+                self._context.leaving.begin_sessions(group, now)
         return ()
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         """Let groups check their changed topics at the next heartbeat of a member."""
-        self._surroundings.settings.image = image
+        self._context.settings.image = image
         if delta.created_topics:
-            self._surroundings.topics_created_at = image.end_offset
-        self._surroundings.hashes.forget(delta.deleted_topics)
+            self._context.topics_created_at = image.end_offset
+        self._context.hashes.forget(delta.deleted_topics)
         changed = map(image.topics.by_id.get, delta.changed_topics)
         names = [topic.name for topic in changed if topic is not None]  # else deleted since
         for name in (*names, *delta.deleted_topics.values()):
@@ -91,10 +95,12 @@ class ConsumerGroups:
                     group.checked_in_epoch = None
         return ()
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         """Forget effects that will not run, and restart sessions of members that were not removed."""
-        self._surroundings.beside.abandon(decision.effects)
-        self._surroundings.leaving.append_failed(decision, now)
+        self._context.executor.abandon(decision.effects)
+        self._context.leaving.append_failed(decision, now)
         return None
 
     def offsets_committed(self, group: Group, member_id: str, now: Now) -> None:
@@ -102,4 +108,4 @@ class ConsumerGroups:
 
     def describe(self, group_id: str) -> DescribedGroup:
         """Return a group for the response of ConsumerGroupDescribe."""
-        return described_group(group_id, self._groups, self._surroundings.settings)
+        return described_group(group_id, self._groups, self._context.settings)

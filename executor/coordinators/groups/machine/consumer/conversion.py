@@ -34,7 +34,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import Consum
 from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
 from sparklog.executor.coordinators.groups.machine.consumer.records import group_tombstones
 from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
 from sparklog.node.metadata.image import TopicsImage
 from sparklog.protocol.errors import ErrorCode, KafkaError

@@ -21,7 +21,7 @@ from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.commits import validate_commit
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import Offset, TimestampMs
 

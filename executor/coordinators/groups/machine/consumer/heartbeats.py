@@ -27,6 +27,7 @@ from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.advance import Advance
 from sparklog.executor.coordinators.groups.machine.consumer.conversion import upgrade_records
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.executor.coordinators.groups.machine.consumer.group_context import GroupContext
 from sparklog.executor.coordinators.groups.machine.consumer.member import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
@@ -36,10 +37,9 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
 )
 from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions
 from sparklog.executor.coordinators.groups.machine.consumer.replay import replayed_alone
-from sparklog.executor.coordinators.groups.machine.consumer.surroundings import Surroundings
 from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
 from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
@@ -90,16 +90,14 @@ def heartbeat_error(error_code: ErrorCode, message: str | None = None) -> Consum
 
 
 class Heartbeats:
-    def __init__(
-        self, surroundings: Surroundings, release: Callable[[ClassicGroup, Now, Outcome], None]
-    ) -> None:
+    def __init__(self, context: GroupContext, release: Callable[[ClassicGroup, Now, Outcome], None]) -> None:
         """`release` makes the waiting members of a classic group rejoin when it is converted."""
-        self._surroundings = surroundings
-        self._settings = surroundings.settings
-        self._leaving = surroundings.leaving
+        self._context = context
+        self._settings = context.settings
+        self._leaving = context.leaving
         self._release = release
 
-    def heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+    def heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> CoordinatorResult:
         try:
             self._check(request)
             if request.member_epoch in (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH):
@@ -107,7 +105,7 @@ class Heartbeats:
             return self._join_or_stay(request, token, now)
         except KafkaError as error:
             response = heartbeat_error(error.error_code, error.message)
-            return Decision(replies=(Reply(token, response),), at_once=True)
+            return CoordinatorResult(replies=(Reply(token, response),), at_once=True)
 
     # ---- validation ------------------------------------------------------------------------------------
 
@@ -146,7 +144,7 @@ class Heartbeats:
 
     # ---- joining, and staying --------------------------------------------------------------------------
 
-    def _join_or_stay(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+    def _join_or_stay(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> CoordinatorResult:
         out = Outcome()
         group = self._find_group(request, out)
         joins = request.member_epoch == 0
@@ -158,7 +156,7 @@ class Heartbeats:
                 f"The consumer group has reached its maximum capacity of {max_size} members.",
             )
         member_id = member_id or request.new_member_id
-        advance = Advance(self._surroundings, group, now, request.may_describe)
+        advance = Advance(self._context, group, now, request.may_describe)
         try:
             if request.instance_id is None:
                 before = find_member(group, member_id, create=joins)
@@ -167,14 +165,14 @@ class Heartbeats:
                 before = self._static_member(advance, request, member_id)
             after = self._advance(advance, before, request)
         except KafkaError:
-            self._surroundings.beside.abandon(advance.effects)
+            self._context.executor.abandon(advance.effects)
             raise
         # Only when no error can follow: this decision alone answers the members waiting there.
-        former = self._surroundings.groups.get(request.group_id)
+        former = self._context.groups.get(request.group_id)
         if isinstance(former, ClassicGroup) and not former.is_empty:
             self._upgrade(former, now, out)
         timeout_ms = self._settings.session_timeout_ms(request.group_id)
-        self._leaving.sessions.prolong(request.group_id, after.member_id, timeout_ms, now)
+        self._leaving.timeouts.prolong(request.group_id, after.member_id, timeout_ms, now)
         tells = joins or request.says_everything or after.assigned_partitions != before.assigned_partitions
         response = unthrottled(
             ConsumerGroupHeartbeatResponse,
@@ -185,13 +183,13 @@ class Heartbeats:
             assignment=_assignment(after.assigned_partitions) if tells else None,
         )
         out.reply(token, response)
-        return Decision((*out.records, *advance.records), out.replies, advance.effects)
+        return CoordinatorResult((*out.records, *advance.records), out.replies, advance.effects)
 
     def _find_group(self, request: ConsumerGroupHeartbeat, out: Outcome) -> ConsumerGroup:
         """Return the group, or its future state after the replay of records that go into `out`."""
         group_id = request.group_id
         joins = request.member_epoch == 0
-        group = self._surroundings.groups.get(group_id)
+        group = self._context.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
         if group is None:
@@ -203,23 +201,23 @@ class Heartbeats:
         if group.is_empty:
             out.records.extend(group.tombstones())
             return ConsumerGroup(group_id)
-        made = upgrade_records(group, self._settings, self._surroundings.hashes)
+        made = upgrade_records(group, self._settings, self._context.hashes)
         out.records.extend((*group.tombstones(), *made))
         return replayed_alone(group_id, made)
 
     def _upgrade(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
         logger.info("%s: converted to a consumer group by a joining member", group)
         self._release(group, now, out)
-        self._surroundings.timers.soon(partial(self._upgraded, group.group_id))
+        self._context.timers.soon(partial(self._upgraded, group.group_id))
 
     def _upgraded(self, group_id: str, now: Now) -> None:
         """Start the sessions of classic members that were waiting before the conversion."""
-        group = self._surroundings.groups.get(group_id)
+        group = self._context.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             for member in group.members.values():
                 if member.classic is not None:
                     timeout_ms = member.classic.session_timeout_ms
-                    self._leaving.sessions.prolong(group_id, member.member_id, timeout_ms, now)
+                    self._leaving.timeouts.prolong(group_id, member.member_id, timeout_ms, now)
 
     def _static_member(
         self, advance: Advance, request: ConsumerGroupHeartbeat, member_id: str
@@ -266,8 +264,8 @@ class Heartbeats:
 
     # ---- leaving ---------------------------------------------------------------------------------------
 
-    def _leave(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
-        group = self._surroundings.groups.get(request.group_id)
+    def _leave(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> CoordinatorResult:
+        group = self._context.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.group_id_not_found, f"Group {request.group_id} not found.")
         if not isinstance(group, ConsumerGroup):
@@ -292,7 +290,7 @@ class Heartbeats:
         else:
             logger.info("group %s: %s leaves", group.group_id, member.member_id)
             made = self._leaving.remove(group, (member,), now)
-        return Decision(made, (Reply(token, response),))
+        return CoordinatorResult(made, (Reply(token, response),))
 
 
 def find_member(group: ConsumerGroup, member_id: str, *, create: bool = False) -> ConsumerMember:

@@ -16,18 +16,22 @@ from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.conversion import downgrade_records, may_downgrade
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from sparklog.executor.coordinators.groups.machine.consumer.member_timeouts import MemberTimeouts
 from sparklog.executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
-from sparklog.executor.coordinators.groups.machine.consumer.sessions import Sessions
 from sparklog.executor.coordinators.groups.machine.consumer.settings import Settings
 from sparklog.executor.coordinators.groups.machine.group import Group
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    Now,
+)
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.executor.coordinators.records.consumer_offsets import ConsumerGroupMemberMetadataKey
 from sparklog.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
-Downgraded = Callable[[str, bool, Now], Decision | None]
+Downgraded = Callable[[str, bool, Now], CoordinatorResult | None]
 """(group id, whether to rebalance it, now): continue a group that has become a classic one."""
 
 
@@ -45,14 +49,14 @@ class Leaving:
         self._settings = settings
         self._hashes = hashes
         self._downgraded = downgraded
-        self.sessions = Sessions(groups, timers, self._expired)
+        self.timeouts = MemberTimeouts(groups, timers, self._expired)
 
     def remove(
         self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now: Now
     ) -> list[CoordinatorRecord]:
         if not leaving:
             return []
-        self.sessions.end(group.group_id, [member.member_id for member in leaving])
+        self.timeouts.end(group.group_id, [member.member_id for member in leaving])
         if may_downgrade(group, leaving, self._settings):
             try:
                 return self.downgrade(group, leaving, None, now, rebalance=True)
@@ -95,11 +99,11 @@ class Leaving:
         made = downgrade_records(
             group, leaving, joining, self._settings.image.topics, now.wall_ms, rebalance=rebalance
         )
-        self.sessions.end(group.group_id, list(group.members))
+        self.timeouts.end(group.group_id, list(group.members))
         self._timers.soon(partial(self._downgraded, group.group_id, rebalance))
         return made
 
-    def append_failed(self, decision: Decision, now: Now) -> None:
+    def append_failed(self, decision: CoordinatorResult, now: Now) -> None:
         """Restart sessions of members whose removal was not appended."""
         for record in decision.records:
             key = record.key
@@ -112,9 +116,9 @@ class Leaving:
         """Start every member's session in full: after a load or a failed append."""
         timeout_ms = self._settings.session_timeout_ms(group.group_id)
         for member in group.members.values():
-            self.sessions.prolong(group.group_id, member.member_id, timeout_ms, now)
-            self.sessions.expect_revocation(group.group_id, member, now)
+            self.timeouts.prolong(group.group_id, member.member_id, timeout_ms, now)
+            self.timeouts.expect_revocation(group.group_id, member, now)
 
-    def _expired(self, group: ConsumerGroup, member: ConsumerMember, why: str, now: Now) -> Decision:
+    def _expired(self, group: ConsumerGroup, member: ConsumerMember, why: str, now: Now) -> CoordinatorResult:
         logger.info("group %s: %s is removed, %s", group.group_id, member.member_id, why)
-        return Decision(self.remove(group, (member,), now))
+        return CoordinatorResult(self.remove(group, (member,), now))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sparklog.executor.coordinators.groups.machine.assignors import Assignment
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

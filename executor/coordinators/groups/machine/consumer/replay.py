@@ -25,7 +25,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
 )
 from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.membership import Replay
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -48,11 +48,11 @@ class Settings:
     @image.setter
     def image(self, image: MetadataImage) -> None:
         before, self._image = self._image, image
-        if self._told_interval(image) != self._told_interval(before):
+        if self._assignment_interval(image) != self._assignment_interval(before):
             own = image.broker_configs(self._started_with.node_id)
             self.keys = with_dynamic(self._started_with, image.broker_configs(None), own)
 
-    def _told_interval(self, image: MetadataImage) -> str | None:
+    def _assignment_interval(self, image: MetadataImage) -> str | None:
         """Return the only one of the broker's group keys that can be changed while it runs."""
         of_all = image.broker_configs(None).get(_ASSIGNMENT_INTERVAL)
         return image.broker_configs(self._started_with.node_id).get(_ASSIGNMENT_INTERVAL, of_all)

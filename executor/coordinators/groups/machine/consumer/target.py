@@ -26,7 +26,7 @@ from sparklog.executor.coordinators.groups.machine.consumer.group import (
     member_topics,
 )
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.node.metadata.image import TopicsImage
 from sparklog.protocol.types import TimestampMs
 

@@ -16,7 +16,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import Controller
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.framing import decode_record, encode_record
 from sparklog.node.metadata.replay import replay_records
@@ -37,7 +37,9 @@ from tests.unit.driver.controller.conversation import CLUSTER_ID, Conversation, 
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(conversation: Conversation, election_type: int, *partitions: int, name: str = "t") -> Decision:
+def elect(
+    conversation: Conversation, election_type: int, *partitions: int, name: str = "t"
+) -> ControllerResult:
     """Ask for an election, of all partitions if none is named."""
     return conversation.say(
         ElectLeadersRequest(
@@ -138,7 +140,7 @@ def strict() -> Conversation:
     return conversation
 
 
-def gone(conversation: Conversation, *broker_ids: int) -> Decision:
+def gone(conversation: Conversation, *broker_ids: int) -> ControllerResult:
     """Let brokers' processes end, one after the other; return the last decision."""
     for broker_id in broker_ids:
         epoch = conversation.epoch(broker_id)
@@ -227,7 +229,7 @@ def test_brokers_that_fall_silent_together_leave_the_leader_in_the_isr_without_e
 ) -> None:
     """A cluster that was begun without the feature keeps the last member, so that somebody may lead again."""
     strict.take(
-        Decision([FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)], None)
+        ControllerResult([FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)], None)
     )
     strict.tick(20_000)
     assert state(strict) == leads(None, (0,))
@@ -239,7 +241,7 @@ def test_partition_without_anybody_in_sync_stays_so_when_the_feature_is_turned_o
     """Nobody can be kept in an ISR that is empty already."""
     gone(strict, 0, 1, 2)
     off = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
-    strict.take(Decision([off], None))
+    strict.take(ControllerResult([off], None))
     back(strict, 1, clean=True)
     assert state(strict) == leads(None, last_known=(2, 1))
 
@@ -543,7 +545,7 @@ def test_cluster_whose_earlier_version_kept_no_default_gets_one_and_keeps_its_el
     strict: Conversation,
 ) -> None:
     """They were chosen under the same minimum."""
-    strict.take(Decision([minimum_record("", None)], None))
+    strict.take(ControllerResult([minimum_record("", None)], None))
     gone(strict, 0, 1)
     restarted = Controller(CLUSTER_ID, strict.config, uuid4, strict.image)
     assert restarted.bootstrap().records == [minimum_record("", "2")]
@@ -584,7 +586,7 @@ def test_minimum_that_an_earlier_version_noted_for_all_brokers_is_none_that_the_
 ) -> None:
     """Else the properties of the application would say nothing any more, ever."""
     old = [minimum_record(str(CONTROLLER_ID), None), minimum_record("", "2")]
-    strict.take(Decision(old, None))
+    strict.take(ControllerResult(old, None))
     gone(strict, 0, 1)
     smaller = BrokerConfig.from_mapping({"min.insync.replicas": "1"})
     restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
@@ -627,7 +629,7 @@ def test_leaderless_partition_without_the_feature_keeps_its_last_member() -> Non
     """Without KIP-966 the ISR never becomes empty."""
     conversation = Conversation().start(0)
     off = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
-    conversation.take(Decision([off], None))
+    conversation.take(ControllerResult([off], None))
     conversation.create(creatable("t", assignments={0: (0,)}))
     assert gone(conversation, 0).records[0] == PartitionChangeRecord(
         partition_id=0, topic_id=conversation.topic_id(), leader=NO_LEADER

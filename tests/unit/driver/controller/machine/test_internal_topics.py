@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.schemas import (
     ConfigRecord,
     MetadataRecord,
@@ -45,7 +45,7 @@ def with_topic(*leaders: int, policy: str | None = None) -> Conversation:
         )
         for number, leader in enumerate(leaders)
     ]
-    conversation.take(Decision(records, None))
+    conversation.take(ControllerResult(records, None))
     return conversation
 
 

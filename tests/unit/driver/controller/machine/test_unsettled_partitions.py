@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode
@@ -31,7 +31,7 @@ def conversation() -> Conversation:
     return conversation
 
 
-def gone(conversation: Conversation, broker_id: int) -> Decision:
+def gone(conversation: Conversation, broker_id: int) -> ControllerResult:
     """Let a broker's process end; return what is decided at once."""
     epoch = conversation.epoch(broker_id)
     return conversation.take(conversation.controller.broker_gone(broker_id, epoch))
@@ -45,7 +45,7 @@ def count_in_sync(conversation: Conversation, broker_id: int) -> int:
     return sum(broker_id in partition.isr for partition in partitions(conversation))
 
 
-def next_decision(conversation: Conversation) -> Decision:
+def next_decision(conversation: Conversation) -> ControllerResult:
     """Let the controller go on with what nobody asks for."""
     return conversation.take(conversation.controller.tick(conversation.now_ms))
 
@@ -223,7 +223,7 @@ def test_dead_brokers_partitions_have_new_leaders_before_any_is_led_by_its_prefe
     assert {partition.leader for partition in partitions(conversation)} == {0}
 
 
-def directory_fails(conversation: Conversation) -> Decision:
+def directory_fails(conversation: Conversation) -> ControllerResult:
     """The directory of broker 0 fails that has its replicas, and another is left; return what is decided."""
     conversation.say(registration(0, directories=(directory_of(0), directory_of(8))))
     beat = heartbeat(0, conversation.epoch(0), conversation.image.offset or 0)
@@ -288,7 +288,7 @@ def test_last_one_with_a_log_is_waited_for_and_not_a_failed_directory(
     """With eligible leader replicas (KIP-966) and without: what the other one has is all there is."""
     conversation = Conversation(partitions_per_decision=1, min_insync_replicas="2").start(0, 1, 2)
     feature = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=feature_level)
-    conversation.take(Decision([feature], None))
+    conversation.take(ControllerResult([feature], None))
     conversation.create(creatable("t", assignments={0: (0, 2), 1: (0, 1), 2: (0, 1)}))
     directory_fails(conversation)
     gone(conversation, 1)
@@ -302,7 +302,7 @@ def test_broker_without_a_directory_left_loses_its_replicas_a_part_at_a_time(
     """It is fenced at once, and eligible to lead nothing afterwards: whatever it had is gone."""
     beat = replace(heartbeat(0, conversation.epoch(0), 0), offline_log_dirs=(directory_of(0),))
     sizes: list[int] = []
-    decision: Decision | None = None
+    decision: ControllerResult | None = None
     while decision is None or decision.is_first_part:
         decision = conversation.take(conversation.controller.handle(beat, conversation.now_ms))
         sizes.append(len(decision.records))

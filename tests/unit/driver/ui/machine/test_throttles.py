@@ -1,14 +1,14 @@
 """Throttling is two events: it began, it ended."""
 
-from sparklog.driver.ui.machine.status import BrokerFigures, Event, RequestFigures
+from sparklog.driver.ui.machine.status import ApiStatusMetrics, BrokerStatusMetrics, Event
 from sparklog.driver.ui.machine.throttles import Throttles
 
 
-def figures(throttle_ms_per_s: float) -> dict[int, BrokerFigures]:
-    produce = RequestFigures(
+def figures(throttle_ms_per_s: float) -> dict[int, BrokerStatusMetrics]:
+    produce = ApiStatusMetrics(
         api="Produce", requests_per_s=5.0, p99_ms=None, throttle_ms_per_s=throttle_ms_per_s
     )
-    return {1: BrokerFigures(requests=(produce,))}
+    return {1: BrokerStatusMetrics(requests=(produce,))}
 
 
 def test_throttling_that_lasts_is_one_event_and_its_end_another() -> None:

@@ -1,7 +1,7 @@
 """The tier's part of the overview, from what brokers report."""
 
 from sparklog.driver.monitoring.received_metrics import ReceivedMetrics
-from sparklog.driver.ui.machine.broker_figures import MAX_AGE_MS
+from sparklog.driver.ui.machine.broker_status_metrics import MAX_AGE_MS
 from sparklog.driver.ui.machine.status import TieredTopic, TierErrorStatus, TierStatus
 from sparklog.driver.ui.machine.tier_figures import TierReader
 from sparklog.node.metrics import remote_log

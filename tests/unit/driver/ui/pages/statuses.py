@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from sparklog.driver.ui.machine.status import (
-    BrokerFigures,
-    BrokerState,
+    ApiStatusMetrics,
+    BrokerAvailability,
     BrokerStatus,
+    BrokerStatusMetrics,
     BrokerTask,
     ControllerStatus,
     Event,
     PartitionsStatus,
     PartitionTrouble,
     QueryStatus,
-    RequestFigures,
     SourceStatus,
     Status,
     TopicSummary,
@@ -22,13 +22,13 @@ from sparklog.driver.ui.machine.status import (
 
 EVIL = "<img src=x onerror=alert(1)>&\"'"
 
-FIGURES = BrokerFigures(
+FIGURES = BrokerStatusMetrics(
     bytes_in_per_s=1_500_000.0,
     bytes_out_per_s=3_000_000.0,
     records_in_per_s=12_345.6,
     requests=(
-        RequestFigures(api="Produce", requests_per_s=250.0, p99_ms=12.5),
-        RequestFigures(api="FetchConsumer", requests_per_s=40.0, p99_ms=501.0),
+        ApiStatusMetrics(api="Produce", requests_per_s=250.0, p99_ms=12.5),
+        ApiStatusMetrics(api="FetchConsumer", requests_per_s=40.0, p99_ms=501.0),
     ),
     log_size_bytes=3 * 2**30,
     free_bytes=90 * 2**30,
@@ -40,7 +40,7 @@ def broker(node_id: int) -> BrokerStatus:
     """Return a broker that serves."""
     return BrokerStatus(
         node_id=node_id,
-        state=BrokerState.SERVING,
+        state=BrokerAvailability.SERVING,
         rack=f"rack-{node_id}",
         listener=f"127.0.0.1:{9092 + node_id}",
         broker_epoch=5,
@@ -74,7 +74,11 @@ STATUS = Status(
             VoterStatus(node_id=1, is_voter=True, log_end_offset=None, lag=None, last_fetch_age_ms=None),
         ),
     ),
-    brokers=(broker(0), replace(broker(1), state=BrokerState.FENCED, figures=None, task=None), broker(2)),
+    brokers=(
+        broker(0),
+        replace(broker(1), state=BrokerAvailability.FENCED, figures=None, task=None),
+        broker(2),
+    ),
     partitions=PartitionsStatus(
         count=12,
         offline=1,

@@ -4,7 +4,7 @@ import re
 
 from sparklog.driver.ui.machine.history import POINTS, Series
 from sparklog.driver.ui.pages.charts import chart
-from sparklog.driver.ui.pages.figures import count
+from sparklog.driver.ui.pages.number_formats import count
 
 
 def lines(drawn: str) -> list[list[tuple[float, float]]]:

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from html.parser import HTMLParser
 
+from sparklog.driver.ui.machine.chart_samples import chart_samples
 from sparklog.driver.ui.machine.history import History
-from sparklog.driver.ui.machine.samples import chart_figures
 from sparklog.driver.ui.machine.status import (
     PartitionsStatus,
     TieredTopic,
@@ -20,7 +20,7 @@ from tests.unit.driver.ui.pages.statuses import EVIL, FIGURES, STATUS
 
 def shown() -> Shown:
     history = History()
-    history.sample(chart_figures(STATUS))
+    history.sample(chart_samples(STATUS))
     return Shown(STATUS, history.charts)
 
 

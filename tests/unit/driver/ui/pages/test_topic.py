@@ -9,7 +9,7 @@ from sparklog.driver.ui.machine.topic_settings import Setting
 from sparklog.driver.ui.pages.html import UI_ROOT_MARK
 from sparklog.driver.ui.pages.sections.partitions import trouble_badge
 from sparklog.driver.ui.pages.topic import (
-    PartitionFigures,
+    PartitionMetrics,
     partitions_of_page,
     topic_page,
     unknown_topic_page,
@@ -28,7 +28,7 @@ def test_page_of_a_wide_topic_has_its_hundred_partitions_and_links_to_the_others
     """Ten thousand partitions on one page would hold up browser and driver."""
     wide = topic(10_000)
     assert partitions_of_page(wide, 3) == list(range(200, 300))
-    page = topic_page(wide, 3, min_insync_replicas=2, figures={}, settings=(), remark=None)
+    page = topic_page(wide, 3, min_insync_replicas=2, metrics={}, settings=(), remark=None)
     assert page.count("<tr>") == 1 + 100
     for number in (1, 2, 4, 100):
         assert f'href="{UI_ROOT_MARK}/log/topic/?name=a&amp;page={number}"' in page
@@ -38,7 +38,7 @@ def test_page_that_does_not_exist_is_the_nearest_one() -> None:
     """Addresses are typed, and partitions are fewer after a topic was made anew."""
     small = topic(5)
     assert partitions_of_page(small, 0) == partitions_of_page(small, 99) == list(range(5))
-    page = topic_page(small, 99, min_insync_replicas=2, figures={}, settings=(), remark=None)
+    page = topic_page(small, 99, min_insync_replicas=2, metrics={}, settings=(), remark=None)
     assert "Page " not in page
 
 
@@ -50,7 +50,7 @@ def test_partition_shows_what_its_leader_says_and_what_is_committed() -> None:
         ),
         1,
         min_insync_replicas=1,
-        figures={0: PartitionFigures(5, 1_234, 2_048, 10.0)},
+        metrics={0: PartitionMetrics(5, 1_234, 2_048, 10.0)},
         settings=[Setting("retention.ms", EVIL, is_own=True)],
         remark=None,
     )

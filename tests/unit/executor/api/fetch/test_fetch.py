@@ -426,8 +426,8 @@ def test_session_tells_what_was_appended_while_a_long_request_was_read(tmp_path:
         await channel.request(produce(topic_id, batch()))
         first, second = rows(in_one_go(steps))
         assert (first.high_watermark, offsets_of(first), offsets_of(second)) == (1, [], [0])
-        told = {row.partition_index: row for row in rows(ask({}, session_epoch=2, **session))}
-        assert offsets_of(told[0]) == [1]
+        sent = {row.partition_index: row for row in rows(ask({}, session_epoch=2, **session))}
+        assert offsets_of(sent[0]) == [1]
 
     scenario(tmp_path)
 
@@ -440,10 +440,10 @@ async def test_session_serves_partitions_in_turn_when_the_answer_is_full(brokers
     response = await channel.request(fetch(topic_id, {0: 0, 1: 0}, session_epoch=0))
     await fill(channel, topic_id, 2, partitions=2)
     session = {"session_id": response.session_id, "max_bytes": 10}
-    told = rows(await channel.request(fetch(topic_id, {}, session_epoch=1, **session)))
-    assert [row.partition_index for row in told if len(row.records)] == [0]
-    told = rows(await channel.request(fetch(topic_id, {0: 1}, session_epoch=2, **session)))
-    assert [row.partition_index for row in told if len(row.records)] == [1]
+    sent = rows(await channel.request(fetch(topic_id, {}, session_epoch=1, **session)))
+    assert [row.partition_index for row in sent if len(row.records)] == [0]
+    sent = rows(await channel.request(fetch(topic_id, {0: 1}, session_epoch=2, **session)))
+    assert [row.partition_index for row in sent if len(row.records)] == [1]
 
 
 @with_brokers(count=1)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat
-from sparklog.executor.coordinators.machine.decision import Beside, Decision
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, RunInExecutor
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.node.metadata.schemas import ResourceType
@@ -44,24 +44,24 @@ class ConsumerConversation(GroupConversation):
     """See the module. A member keeps what it is told, as a client does, and reports it."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **keys: str) -> None:
-        self.waiting: list[Beside] = []
-        """What is being done beside the loop, while `runs_beside` is False."""
-        self.runs_beside = True
+        self.waiting: list[RunInExecutor] = []
+        """What is being done beside the loop, while `runs_at_once` is False."""
+        self.runs_at_once = True
         self._tokens = 0
         self.epochs: dict[str, int] = {}
         self.owned: dict[str, Partitions] = {}
         super().__init__(image_of({"t": 4} if topics is None else topics), **keys)
 
-    def carry_out(self, decisions: Iterable[Decision]) -> None:
+    def carry_out(self, decisions: Iterable[CoordinatorResult]) -> None:
         for decision in decisions:
             failing = self.append_error if decision.records else None
             super().carry_out((decision,))
             if failing is None:
                 self.waiting += decision.effects
-        if self.runs_beside:
-            self.finish_beside()
+        if self.runs_at_once:
+            self.finish_in_executor()
 
-    def finish_beside(self) -> None:
+    def finish_in_executor(self) -> None:
         """Have what is done beside the loop come to its end."""
         waiting, self.waiting = self.waiting, []
         for effect in waiting:

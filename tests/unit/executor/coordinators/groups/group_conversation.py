@@ -21,9 +21,9 @@ from sparklog.executor.coordinators.groups.machine.offsets import (
     OffsetCommit,
     OffsetFetch,
 )
-from sparklog.executor.coordinators.machine.decision import (
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     Reply,
@@ -80,7 +80,7 @@ class GroupConversation:
         self.carry_out(self.machine.loaded(self.image, self.now))
         self._tick()
 
-    def submit(self, decide: Callable[[GroupMachine, Any, Now], Decision], token: Any) -> Any:
+    def submit(self, decide: Callable[[GroupMachine, Any, Now], CoordinatorResult], token: Any) -> Any:
         """Have a request decided; return its answer, None while it waits."""
         self.carry_out([decide(self.machine, token, self.now)])
         self._tick()
@@ -98,7 +98,7 @@ class GroupConversation:
             self._tick()
         self.now_ms = end_ms
 
-    def carry_out(self, decisions: Iterable[Decision]) -> None:
+    def carry_out(self, decisions: Iterable[CoordinatorResult]) -> None:
         for decision in decisions:
             if decision.records and self.append_error is not None:
                 error, self.append_error = self.append_error, None
@@ -220,13 +220,13 @@ class GroupConversation:
             group_id, member_id, instance, generation, api_version, ((topic, topic_id, (row,)),), **fields
         )
 
-        def decide(machine: GroupMachine, token: Any, now: Now) -> Decision:
+        def decide(machine: GroupMachine, token: Any, now: Now) -> CoordinatorResult:
             if producer is None:
                 records, errors = machine.commit_offsets(request, now)
             else:
                 records, errors = machine.offsets.commit_in_transaction(request, now)
             ((_, ((_, error_code),)),) = errors
-            return Decision(records, (Reply(token, error_code),), producer=producer)
+            return CoordinatorResult(records, (Reply(token, error_code),), producer=producer)
 
         error: ErrorCode = self.submit(decide, token)
         return error

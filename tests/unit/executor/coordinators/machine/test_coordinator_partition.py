@@ -7,18 +7,18 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    Now,
+    ProducerStamp,
+    Reply,
+)
 from sparklog.executor.coordinators.machine.coordinator_partition import (
     MAX_OPEN_TOKENS,
     MAX_WAITING_FOR_OTHERS,
     CoordinatorPartition,
     CoordinatorState,
-)
-from sparklog.executor.coordinators.machine.decision import (
-    CoordinatorRecord,
-    Decision,
-    Now,
-    ProducerStamp,
-    Reply,
 )
 from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey
 from sparklog.node.metadata.delta import MetadataDelta
@@ -43,11 +43,11 @@ class Machine:
         self.replayed: list[str] = []
         self.ended: list[tuple[ProducerStamp, bool]] = []
         self.failed: list[ErrorCode] = []
-        self.follow_up: Decision | None = None
+        self.follow_up: CoordinatorResult | None = None
         self.poison: str | None = None
         self.next_due_ms: int | None = None
-        self.due: Callable[[Now], Iterable[Decision]] = lambda now: ()
-        self.changed: Callable[[], Iterable[Decision]] = lambda: ()
+        self.due: Callable[[Now], Iterable[CoordinatorResult]] = lambda now: ()
+        self.changed: Callable[[], Iterable[CoordinatorResult]] = lambda: ()
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
         assert isinstance(record.key, TransactionLogKey)
@@ -58,16 +58,20 @@ class Machine:
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         self.ended.append((producer, committed))
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         return ()
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         return self.changed()
 
-    def tick(self, now: Now) -> Iterable[Decision]:
+    def tick(self, now: Now) -> Iterable[CoordinatorResult]:
         return self.due(now)
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         self.failed.append(error)
         return self.follow_up
 
@@ -81,10 +85,10 @@ class Log:
         self.error: Exception | None = None
         self.commits_at_once = False
         self.told: list[Any] = []
-        self.on_told: Callable[[], None] = lambda: None
+        self.on_sent: Callable[[], None] = lambda: None
         self.broken_count = 0
 
-    def append(self, decision: Decision, now: Now) -> int:
+    def append(self, decision: CoordinatorResult, now: Now) -> int:
         if self.error is not None:
             raise self.error
         self.appended += [key.transactional_id for key, _ in decision.records]  # type: ignore[attr-defined]
@@ -114,7 +118,7 @@ class Asked:
 
     def answer(self, response: Any) -> None:
         self.log.told.append((self.name, response))
-        self.log.on_told()
+        self.log.on_sent()
 
     def refuse(self, error_code: ErrorCode) -> None:
         self.answer(error_code)
@@ -135,7 +139,9 @@ class Scene:
     def asked(self, name: object) -> Asked:
         return Asked(name, self.log)
 
-    def submit(self, name: object, decide: Callable[[Any, Any, Now], Decision], **fields: Any) -> None:
+    def submit(
+        self, name: object, decide: Callable[[Any, Any, Now], CoordinatorResult], **fields: Any
+    ) -> None:
         self.partition.submit(self.asked(name), decide, self.now, **fields)
 
     def decide(self, name: str, *ids: str, **fields: Any) -> None:
@@ -147,15 +153,15 @@ class Scene:
         self.partition.tick(self.now)
 
 
-def write(*ids: str, token: Asked | None = None, **fields: Any) -> Decision:
+def write(*ids: str, token: Asked | None = None, **fields: Any) -> CoordinatorResult:
     """Write under these ids, and answer the token with the last one."""
     records = [CoordinatorRecord(TransactionLogKey(transactional_id=each), None) for each in ids]
     replies = [] if token is None else [Reply(token, ids[-1] if ids else None)]
-    return Decision(records, replies, **fields)
+    return CoordinatorResult(records, replies, **fields)
 
 
-def fail(error: Exception) -> Callable[[Any, Any, Now], Decision]:
-    def decide(machine: Any, token: Any, now: Now) -> Decision:
+def fail(error: Exception) -> Callable[[Any, Any, Now], CoordinatorResult]:
+    def decide(machine: Any, token: Any, now: Now) -> CoordinatorResult:
         raise error
 
     return decide
@@ -181,7 +187,7 @@ def test_partition_whose_append_commits_at_once_replays_before_it_answers() -> N
     scene = Scene()
     scene.log.commits_at_once = True
     replayed_then: list[list[str]] = []
-    scene.log.on_told = lambda: replayed_then.append(list(scene.machine.replayed))
+    scene.log.on_sent = lambda: replayed_then.append(list(scene.machine.replayed))
     scene.decide("1", "a")
     assert (scene.log.told, replayed_then) == ([("1", "a")], [["a"]])
 
@@ -192,7 +198,7 @@ def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine
     scene.log.commits_at_once = True
     order: list[str] = []
 
-    def changed() -> Iterator[Decision]:
+    def changed() -> Iterator[CoordinatorResult]:
         for each in ("a", "b"):
             yield write(each, token=scene.asked(each))
             order.append(f"decided {each}")
@@ -203,9 +209,9 @@ def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine
             order.append("asked again")
 
     scene.machine.changed = changed
-    scene.log.on_told = ask_again
+    scene.log.on_sent = ask_again
     for token in ("a", "b"):
-        scene.submit(token, lambda machine, token, now: Decision())
+        scene.submit(token, lambda machine, token, now: CoordinatorResult())
     scene.partition.metadata_changed(EMPTY_IMAGE, MetadataDelta(), scene.now)
     assert order == ["decided a", "decided b", "asked again"]
     assert sorted(scene.log.told) == [("a", "a"), ("again", "c"), ("b", "b")]
@@ -214,8 +220,8 @@ def test_partition_asked_again_by_whom_it_answers_does_not_interrupt_the_machine
 def test_partition_that_cannot_append_changes_nothing_and_says_why() -> None:
     """The machine puts right what is volatile, and may answer others that waited for it."""
     scene = Scene()
-    scene.submit("waits", lambda machine, token, now: Decision())
-    scene.machine.follow_up = Decision(replies=[Reply(scene.asked("waits"), "no more")])
+    scene.submit("waits", lambda machine, token, now: CoordinatorResult())
+    scene.machine.follow_up = CoordinatorResult(replies=[Reply(scene.asked("waits"), "no more")])
     scene.log.error = KafkaError(ErrorCode.not_enough_replicas, "one of three")
     scene.decide("1", "a")
     assert scene.machine.replayed == []
@@ -284,17 +290,17 @@ def test_partition_one_of_whose_answers_goes_wrong_gives_the_others() -> None:
     scene = Scene()
 
     def fail_once() -> None:
-        scene.log.on_told = lambda: None
+        scene.log.on_sent = lambda: None
         raise RuntimeError("the connection breaks")
 
     scene.decide("a", "1")
     scene.decide("b", "2")
-    scene.log.on_told = fail_once
+    scene.log.on_sent = fail_once
     scene.partition.committed(2)
     assert scene.log.told == [("a", "1"), ("b", "2")]
     scene.decide("c", "3")
     scene.decide("d", "4")
-    scene.log.on_told = fail_once
+    scene.log.on_sent = fail_once
     scene.partition.close()
     refusals = [("c", ErrorCode.not_coordinator), ("d", ErrorCode.not_coordinator)]
     assert scene.log.told[2:] == refusals
@@ -357,11 +363,13 @@ def test_partition_answers_writes_that_take_too_long_and_still_carries_their_eff
 def test_partition_answers_nobody_twice_and_nobody_who_is_gone() -> None:
     """The machine may name a request that has been answered, or whose connection is lost."""
     scene = Scene()
-    scene.submit("gone", lambda machine, token, now: Decision())
+    scene.submit("gone", lambda machine, token, now: CoordinatorResult())
     scene.partition.abandon(scene.asked("gone"))
     scene.decide("1")
     scene.partition.decide(
-        lambda machine: [Decision(replies=[Reply(scene.asked("gone"), 1), Reply(scene.asked("1"), 2)])],
+        lambda machine: [
+            CoordinatorResult(replies=[Reply(scene.asked("gone"), 1), Reply(scene.asked("1"), 2)])
+        ],
         scene.now,
     )
     assert (scene.log.told, scene.partition.open_count) == ([("1", None)], 0)
@@ -371,7 +379,7 @@ def test_partition_with_too_many_requests_that_wait_takes_no_more() -> None:
     """Memory is bounded, whatever clients do."""
     scene = Scene()
     for token in range(MAX_OPEN_TOKENS):
-        scene.submit(token, lambda machine, token, now: Decision())
+        scene.submit(token, lambda machine, token, now: CoordinatorResult())
     scene.decide("1")
     assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
 
@@ -380,7 +388,7 @@ def test_requests_that_wait_for_other_clients_leave_room_for_those_that_do_not()
     """Members who join wait for as long as they like; the heartbeats and commits of others must not."""
     scene = Scene()
     for token in range(MAX_WAITING_FOR_OTHERS + 1):
-        scene.submit(token, lambda machine, token, now: Decision(), waits_for_others=True)
+        scene.submit(token, lambda machine, token, now: CoordinatorResult(), waits_for_others=True)
     scene.decide("1")
     refused, answered = scene.log.told
     assert refused == (MAX_WAITING_FOR_OTHERS, ErrorCode.coordinator_not_available)
@@ -409,7 +417,7 @@ def test_partition_whose_machine_has_always_something_due_is_left_alone_for_a_wh
     scene = Scene()
     scene.machine.next_due_ms = 0
 
-    def raises(now: Now) -> Iterable[Decision]:
+    def raises(now: Now) -> Iterable[CoordinatorResult]:
         raise RuntimeError("a mistake")
 
     scene.machine.due = raises

@@ -7,16 +7,16 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparklog.executor.coordinators.machine.coordinator_partition import (
-    CoordinatorPartition,
-    CoordinatorState,
-)
-from sparklog.executor.coordinators.machine.decision import (
+from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
-    Decision,
+    CoordinatorResult,
     Now,
     ProducerStamp,
     Reply,
+)
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    CoordinatorPartition,
+    CoordinatorState,
 )
 from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey
 from sparklog.node.metadata.delta import MetadataDelta
@@ -40,16 +40,20 @@ class Counting:
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         raise AssertionError("there is none")
 
-    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         return ()
 
-    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+    def metadata_changed(
+        self, image: MetadataImage, delta: MetadataDelta, now: Now
+    ) -> Iterable[CoordinatorResult]:
         return ()
 
-    def tick(self, now: Now) -> Iterable[Decision]:
+    def tick(self, now: Now) -> Iterable[CoordinatorResult]:
         return ()
 
-    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+    def append_failed(
+        self, decision: CoordinatorResult, error: ErrorCode, now: Now
+    ) -> CoordinatorResult | None:
         return None
 
 
@@ -87,7 +91,7 @@ class PartitionStories(RuleBasedStateMachine):
 
     # --- the port -------------------------------------------------------------------------------
 
-    def append(self, decision: Decision, now: Now) -> int:
+    def append(self, decision: CoordinatorResult, now: Now) -> int:
         if self.fails:
             raise KafkaError(ErrorCode.not_enough_replicas, "for now")
         self.log += decision.records
@@ -117,7 +121,7 @@ class PartitionStories(RuleBasedStateMachine):
         token = len(self.answers)
         self.answers[token] = []
 
-        def decide(machine: Counting, token: Any, now: Now) -> Decision:
+        def decide(machine: Counting, token: Any, now: Now) -> CoordinatorResult:
             after = machine.count + count
             replies = [] if is_parked else [Reply(token, after)]
             if answers_parked:
@@ -126,7 +130,7 @@ class PartitionStories(RuleBasedStateMachine):
             if is_parked:
                 self.parked.append(token)
             records = [CoordinatorRecord(TransactionLogKey(transactional_id="t"), None)] * count
-            return Decision(records, replies, effects=[after])
+            return CoordinatorResult(records, replies, effects=[after])
 
         self.partition.submit(Asked(token, self), decide, self.now)
 

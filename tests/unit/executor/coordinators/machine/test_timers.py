@@ -1,6 +1,6 @@
 """Timers of a machine."""
 
-from sparklog.executor.coordinators.machine.decision import Decision, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now
 from sparklog.executor.coordinators.machine.timers import Timers
 
 
@@ -55,7 +55,7 @@ def test_timers_that_come_and_go_take_no_memory() -> None:
     """A partition that rebalances for years must not grow."""
     timers = Timers()
 
-    def nothing(now: Now) -> Decision | None:
+    def nothing(now: Now) -> CoordinatorResult | None:
         return None
 
     timers.schedule("stays", 10**9, nothing)

@@ -4,7 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sparklog.executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    Now,
+    ProducerStamp,
+)
 from sparklog.executor.coordinators.records.transaction_state import TransactionLogKey
 from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
@@ -145,11 +150,11 @@ class Partition:
         self.next_producer_id += 1
         return self.next_producer_id
 
-    def _carry_out_all(self, decisions: Iterable[Decision]) -> None:
+    def _carry_out_all(self, decisions: Iterable[CoordinatorResult]) -> None:
         for decision in decisions:
             self._carry_out(decision)
 
-    def _answer_to(self, decision: Decision) -> Any:
+    def _answer_to(self, decision: CoordinatorResult) -> Any:
         """Carry out what a request decided; return what it is answered.
 
         Raises:
@@ -160,7 +165,7 @@ class Partition:
             raise NotAppendedError
         return response
 
-    def _carry_out(self, decision: Decision) -> Any:
+    def _carry_out(self, decision: CoordinatorResult) -> Any:
         if decision.records and not self.appends:
             assert self.machine.append_failed(decision, ErrorCode.coordinator_not_available, self.now) is None
             return None

@@ -12,7 +12,7 @@ from kio.schema.write_txn_markers.v2.response import (
 )
 
 from sparklog.executor.control.broker_connections import BrokerConnections
-from sparklog.executor.coordinators.machine.decision import Now, ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import Now, ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.marker_sender import COMPLETED_AT_ONCE, MarkerSender
 from sparklog.node.endpoints import Endpoint

@@ -25,7 +25,7 @@ from kio.schema.init_producer_id.v5 import InitProducerIdRequest
 from kio.schema.list_transactions.v2 import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import TransactionState as Listed
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.transactions.api import add_partitions_to_txn
 from sparklog.node.calling.channel import Channel
 from sparklog.node.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord

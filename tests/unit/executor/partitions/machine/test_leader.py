@@ -10,7 +10,6 @@ from sparklog.executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokersChanged,
-    BrokerStatus,
     FailWaitingAppends,
     FollowerFetched,
     IsrProposalAnswered,
@@ -18,6 +17,7 @@ from sparklog.executor.partitions.machine.events import (
     MinInsyncReplicasChanged,
     PartitionChanged,
     ProposeIsr,
+    RegisteredBroker,
     Ticked,
 )
 from sparklog.executor.partitions.machine.leader import PartitionLeader
@@ -26,7 +26,7 @@ from sparklog.node.storage.machine.epoch_checks import check_leader_epoch, fetch
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 LAG_MS = 1000
-BROKERS = {1: BrokerStatus(11), 2: BrokerStatus(12), 3: BrokerStatus(13)}
+BROKERS = {1: RegisteredBroker(11), 2: RegisteredBroker(12), 3: RegisteredBroker(13)}
 
 
 def leader(**changes: Any) -> PartitionLeader:
@@ -66,9 +66,9 @@ def refused(proposal: ProposeIsr, error_code: ErrorCode) -> IsrProposalAnswered:
     return IsrProposalAnswered(proposal, error_code, frozenset(), 0, 0, 0)
 
 
-def without(brokers: Mapping[int, BrokerStatus], broker_id: int) -> dict[int, BrokerStatus]:
+def without(brokers: Mapping[int, RegisteredBroker], broker_id: int) -> dict[int, RegisteredBroker]:
     """`broker_id` is fenced."""
-    return {**brokers, broker_id: BrokerStatus(brokers[broker_id].broker_epoch, fenced=True)}
+    return {**brokers, broker_id: RegisteredBroker(brokers[broker_id].broker_epoch, fenced=True)}
 
 
 def test_leader_append_waits_for_every_member_of_the_isr() -> None:
@@ -190,7 +190,7 @@ def test_isr_joiner_under_a_broker_epoch_not_yet_known_is_not_proposed() -> None
     """A restarted broker joins as the incarnation that the metadata knows (KIP-903)."""
     machine = leader(isr=frozenset({1, 2}))
     assert machine.handle(fetched(3, 10, broker_epoch=14)) == []
-    brokers = {**BROKERS, 3: BrokerStatus(14)}
+    brokers = {**BROKERS, 3: RegisteredBroker(14)}
     assert machine.handle(BrokersChanged(brokers, 5)) == [proposed(7, (1, 11), (2, None), (3, 14))]
 
 
@@ -339,7 +339,7 @@ def test_follower_whose_directory_failed_joins_and_is_waited_for_only_when_it_ha
 ) -> None:
     """What it had fetched is gone. Leader and controller would add it and take it out again in turns."""
     failed, left = UUID(int=1001), UUID(int=1002)
-    brokers = {**BROKERS, 3: BrokerStatus(13, log_directories=(failed, left))}
+    brokers = {**BROKERS, 3: RegisteredBroker(13, log_directories=(failed, left))}
     machine = leader(brokers=brokers, directories=(None, None, failed))
     machine.handle(fetched(2, 10))
     machine.handle(fetched(3, 10))
@@ -347,7 +347,7 @@ def test_follower_whose_directory_failed_joins_and_is_waited_for_only_when_it_ha
     assert machine.handle(fetched(2, 12, 2)) == []
     lies_in: UUID | None = failed
     if told_by == "the broker has one directory less":
-        brokers = {**BROKERS, 3: BrokerStatus(13, log_directories=(left,))}
+        brokers = {**BROKERS, 3: RegisteredBroker(13, log_directories=(left,))}
         assert machine.handle(BrokersChanged(brokers, 3)) == []
     else:
         lies_in = LOST_DIRECTORY
@@ -374,7 +374,11 @@ def test_low_watermark_is_the_least_of_live_replicas_and_unknown_until_heard_of(
     assert machine.low_watermark(8) == 7
     machine.handle(BrokersChanged(without(BROKERS, 3), 2))
     assert machine.low_watermark(8) == 6
-    leaving = {**BROKERS, 2: BrokerStatus(12, fenced=True), 3: BrokerStatus(13, in_controlled_shutdown=True)}
+    leaving = {
+        **BROKERS,
+        2: RegisteredBroker(12, fenced=True),
+        3: RegisteredBroker(13, in_controlled_shutdown=True),
+    }
     machine.handle(BrokersChanged(leaving, 3))
     assert machine.low_watermark(8) == 7, "who is shutting down still serves and is waited for"
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from sparklog.node.apis.inside import only_inside
+from sparklog.node.apis.cluster_actions import cluster_actions
 from sparklog.node.apis.listeners import listener_apis, listener_guards, offered
 from sparklog.node.apis.row import ApiRow, Side
 from sparklog.node.apis.table import CLIENT_VERSIONS, FORWARDED_APIS, ROWS, by_api_key
@@ -254,7 +254,7 @@ def test_quorum_listener_offers_what_candidates_and_leaders_ask() -> None:
 @pytest.mark.parametrize("side", Side)
 def test_reserved_requests_of_each_side_are_those_that_could_take_the_cluster_over(side: Side) -> None:
     """A row that lost its reservation would let strangers register as brokers."""
-    assert set(only_inside(side, BrokerConfig())) == RESERVED[side]
+    assert set(cluster_actions(side, BrokerConfig())) == RESERVED[side]
 
 
 def test_rows_say_what_large_requests_cost_and_how_they_are_divided() -> None:

@@ -19,7 +19,7 @@ from sparklog.node.calling.channel import Channel
 from sparklog.node.serving.requests import Api, Deferred, Request
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from tests.inside import SECRET
+from tests.application_secret import SECRET
 from tests.unit.sparklog.node.serving.serving import (
     HEARTBEAT_ONLY,
     BytesRegion,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sparklog.node.config import BROKER_KEYS, TOPIC_KEYS
 from sparklog.node.config.broker import BROKER_ATTRIBUTES
-from sparklog.node.config.keys.kept_broker_keys import KEPT_DYNAMIC_KEYS
-from sparklog.node.config.keys.kept_group_keys import KEPT_GROUP_KEYS, WITHOUT_EFFECT
+from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS, WITHOUT_EFFECT
 from sparklog.node.config.topic import STORED_ONLY, TOPIC_ATTRIBUTES, TOPIC_SYNONYMS
 
 REPOSITORY = Path(__file__).parents[5]
@@ -46,6 +46,6 @@ def test_every_broker_key_is_read_or_the_default_of_a_topic_key_that_is() -> Non
 
 def test_broker_keys_without_an_effect_say_so_and_are_no_others() -> None:
     """A key is obeyed or kept, never both, and whoever looks a kept one up is told that it does nothing."""
-    kept = {**KEPT_GROUP_KEYS, **KEPT_DYNAMIC_KEYS}
+    kept = {**IGNORED_GROUP_KEYS, **IGNORED_DYNAMIC_KEYS}
     assert kept.keys().isdisjoint(BROKER_KEYS)
     assert all(key.documentation.startswith(WITHOUT_EFFECT) for key in kept.values())

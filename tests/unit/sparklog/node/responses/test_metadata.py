@@ -30,7 +30,7 @@ from sparklog.node.responses.authorized_operations import (
 )
 from sparklog.node.responses.describe_cluster import ControllerNode, describe_cluster_response
 from sparklog.node.responses.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.node.responses.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.node.responses.metadata import advertised_leaders, metadata_response, topics_to_create
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.frames import LENGTH, decode_response, encode_response_frame, request_codec
 from sparklog.protocol.codec.steps import in_one_go
@@ -140,11 +140,11 @@ def test_metadata_response_lists_a_just_fenced_broker_where_it_was() -> None:
 def test_leaders_told_are_those_of_the_topics_asked_for() -> None:
     """They decide whether an answer can be given yet."""
     image = image_of(partition(leader=2), partition(leader=None), partition(leader=3))
-    assert in_one_go(leaders_told(image, asking("flights"))) == {2, 3}
-    assert in_one_go(leaders_told(image, asking(PLANES, FLIGHTS))) == {1, 2, 3}
-    assert in_one_go(leaders_told(image, ALL_TOPICS)) == {1, 2, 3}
-    assert in_one_go(leaders_told(image, asking("none"))) == set()
-    assert in_one_go(leaders_told(image, asking())) == set()
+    assert in_one_go(advertised_leaders(image, asking("flights"))) == {2, 3}
+    assert in_one_go(advertised_leaders(image, asking(PLANES, FLIGHTS))) == {1, 2, 3}
+    assert in_one_go(advertised_leaders(image, ALL_TOPICS)) == {1, 2, 3}
+    assert in_one_go(advertised_leaders(image, asking("none"))) == set()
+    assert in_one_go(advertised_leaders(image, asking())) == set()
 
 
 def test_metadata_response_without_a_controller_names_the_first_live_broker() -> None:

@@ -120,10 +120,10 @@ def test_answer_of_an_image_with_another_leader_is_made_anew() -> None:
 
     async def scenario() -> None:
         whole = WholeMetadata(LISTENER, cluster_id="c")
-        assert whole.leaders_told(an_image(leader=0), EVERYTHING) == {0}
+        assert whole.advertised_leaders(an_image(leader=0), EVERYTHING) == {0}
         older = await ask(whole, an_image(leader=0))
         newer = await ask(whole, an_image(leader=1))
-        assert whole.leaders_told(an_image(leader=1), EVERYTHING) == {1}
+        assert whole.advertised_leaders(an_image(leader=1), EVERYTHING) == {1}
         for body, leader in ((older, 0), (newer, 1)):
             response, _ = decode_entity(response_type(ApiKey.METADATA, 13), memoryview(body), 0)
             assert {partition.leader_id for partition in response.topics[0].partitions} == {leader}

@@ -15,7 +15,7 @@ from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from sparklog.node.acls.acl import Principal
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.calling.channel import Channel
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 from sparklog.node.security.sasl.mechanism import ServerMechanism
 from sparklog.node.security.sasl.scram import (
     MIN_ITERATIONS,
@@ -29,7 +29,7 @@ from sparklog.node.serving.authentication import Authentication
 from sparklog.node.serving.machine.authenticator import Mechanisms
 from sparklog.node.serving.requests import ANONYMOUS
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from tests.inside import ASKING_INSIDE, SECRET
+from tests.application_secret import CLUSTER_ADMISSION, SECRET
 from tests.unit.sparklog.node.serving.serving import Heard, RawClient, heartbeat, run, serving, until
 
 ANN = Principal("User", "ann")
@@ -228,16 +228,16 @@ def test_those_inside_are_known_on_any_listener() -> None:
     heard = Heard()
 
     async def scenario() -> None:
-        async with serving(heard.apis, admission=ASKING_INSIDE) as listener:
+        async with serving(heard.apis, admission=CLUSTER_ADMISSION) as listener:
             anybody = await Channel.connect("127.0.0.1", listener.port, "test")
-            inside = await Channel.connect("127.0.0.1", listener.port, "test", login=SECRET.login)
-            for channel in (anybody, inside):
+            member = await Channel.connect("127.0.0.1", listener.port, "test", login=SECRET.login)
+            for channel in (anybody, member):
                 await channel.request(heartbeat())
                 channel.close()
 
     run(scenario())
-    assert heard.principals == [ANONYMOUS, INSIDE]
-    assert heard.principals[1] is INSIDE
+    assert heard.principals == [ANONYMOUS, CLUSTER_PRINCIPAL]
+    assert heard.principals[1] is CLUSTER_PRINCIPAL
 
 
 def test_bare_tokens_of_the_oldest_handshake_are_served() -> None:

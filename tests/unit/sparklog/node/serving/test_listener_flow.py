@@ -233,7 +233,7 @@ def test_connection_twice_in_line_for_a_turn_handles_all_it_receives_in_the_firs
             client.send(heartbeat(0))
             await until(lambda: bool(waiting))
             for _ in range(50):
-                listener.turns.wait(lambda: listener.turns.spent(TURN_S))
+                listener.fair_queue.wait(lambda: listener.fair_queue.spent(TURN_S))
             await asyncio.sleep(0)
             client.send(*(heartbeat(number) for number in range(1, 400)))
             for _ in range(4):

@@ -11,7 +11,7 @@ from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 from sparklog.node.calling.channel import Channel
-from sparklog.node.limits import inside_reserve
+from sparklog.node.limits import reserved_connections
 from sparklog.node.limits.connection_quotas import (
     ConnectionLimits,
     ConnectionQuotas,
@@ -22,11 +22,17 @@ from sparklog.node.limits.request_memory import RequestMemory
 from sparklog.node.rates import QuotaWindows, SampledRate
 from sparklog.node.serving.admission import OPEN, Admission
 from sparklog.node.serving.authentication import Authentication
-from sparklog.node.serving.listener import InsidePolicy, Listener, ListenerBounds, ListenerIdentity, Service
+from sparklog.node.serving.listener import (
+    ClusterConnections,
+    Listener,
+    ListenerBounds,
+    ListenerIdentity,
+    Service,
+)
 from sparklog.node.serving.machine.authenticator import Mechanisms
 from sparklog.node.serving.socket_settings import SocketSettings
 from sparklog.protocol.errors import ErrorCode
-from tests.inside import ASKING_INSIDE, SECRET
+from tests.application_secret import CLUSTER_ADMISSION, SECRET
 from tests.unit.sparklog.node.serving.open_sockets import (
     backlog,
     bound_to,
@@ -333,11 +339,14 @@ def test_brokers_come_to_the_driver_when_clients_have_used_up_its_connections() 
     async def scenario() -> None:
         quotas = ConnectionQuotas(ConnectionLimits(max_connections=1))
         async with serving(
-            HEARTBEAT_ONLY, quotas=quotas, admission=ASKING_INSIDE, inside=InsidePolicy.KEEPS_ROOM
+            HEARTBEAT_ONLY,
+            quotas=quotas,
+            admission=CLUSTER_ADMISSION,
+            cluster_connections=ClusterConnections.RESERVED,
         ) as listener:
             clients = [await RawClient.connect(listener)]
             await until(lambda: listener.connection_count == 1)
-            with patch.object(inside_reserve, "MAX_WAITING", 2):
+            with patch.object(reserved_connections, "MAX_WAITING", 2):
                 clients += [await RawClient.connect(listener) for _ in range(2)]
                 await until(lambda: listener.connection_count == 3)
                 broker = await Channel.connect("127.0.0.1", listener.port, "broker", login=SECRET.login)
@@ -357,8 +366,10 @@ def test_stranger_beyond_the_bound_is_closed_in_time() -> None:
 
     async def scenario() -> None:
         quotas = ConnectionQuotas(ConnectionLimits(max_connections=0))
-        with patch.object(inside_reserve, "LOGIN_S", 0.05):
-            async with serving(HEARTBEAT_ONLY, quotas=quotas, inside=InsidePolicy.KEEPS_ROOM) as listener:
+        with patch.object(reserved_connections, "LOGIN_S", 0.05):
+            async with serving(
+                HEARTBEAT_ONLY, quotas=quotas, cluster_connections=ClusterConnections.RESERVED
+            ) as listener:
                 assert await (await RawClient.connect(listener)).closed_by_server()
                 assert listener.connection_count == 0
 
@@ -369,8 +380,13 @@ def test_listener_of_the_inside_has_few_who_have_not_logged_in_and_none_for_long
     """Strangers who say nothing took every connection there may be, those of clients included."""
 
     async def scenario() -> None:
-        with patch.object(inside_reserve, "MAX_WAITING", 2), patch.object(inside_reserve, "LOGIN_S", 0.5):
-            async with serving(HEARTBEAT_ONLY, admission=ASKING_INSIDE, inside=InsidePolicy.ONLY) as listener:
+        with (
+            patch.object(reserved_connections, "MAX_WAITING", 2),
+            patch.object(reserved_connections, "LOGIN_S", 0.5),
+        ):
+            async with serving(
+                HEARTBEAT_ONLY, admission=CLUSTER_ADMISSION, cluster_connections=ClusterConnections.ONLY
+            ) as listener:
                 broker = await Channel.connect("127.0.0.1", listener.port, "broker", login=SECRET.login)
                 assert await broker.request(heartbeat(5)) == heartbeat_response(5)
                 silent = [await RawClient.connect(listener) for _ in range(3)]
@@ -393,7 +409,7 @@ def test_stranger_who_announces_what_he_never_sends_makes_way_for_who_says_who_h
     async def scenario() -> None:
         strangers_only = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
         async with serving(HEARTBEAT_ONLY, admission=strangers_only) as listener:
-            listener.strangers_memory = RequestMemory(100 << 10, makes_room=True)
+            listener.unauthenticated_memory = RequestMemory(100 << 10, makes_room=True)
             silent = [await RawClient.connect(listener) for _ in range(3)]
             for held, each in zip((1, 2, 2), silent, strict=True):
                 each.writer.write(struct.pack(">i", 50 << 10) + b"some")
@@ -415,7 +431,7 @@ def test_strangers_share_a_little_memory_and_who_waits_for_it_holds_next_to_none
     async def scenario() -> None:
         strangers_only = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
         async with serving(HEARTBEAT_ONLY, admission=strangers_only) as listener:
-            listener.strangers_memory = RequestMemory(500 << 10)
+            listener.unauthenticated_memory = RequestMemory(500 << 10)
             begun = struct.pack(">i", 500 << 10) + bytes(400 << 10)
             first, *waiting = [await RawClient.connect(listener) for _ in range(4)]
             first.writer.write(begun)
@@ -441,7 +457,7 @@ def test_login_in_pieces_does_not_wait_for_strangers_who_hold_all_their_memory()
     async def scenario() -> None:
         strangers_only = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
         async with serving(HEARTBEAT_ONLY, admission=strangers_only) as listener:
-            listener.strangers_memory = RequestMemory(1)
+            listener.unauthenticated_memory = RequestMemory(1)
             holding, login = [await RawClient.connect(listener) for _ in range(2)]
             holding.writer.write(struct.pack(">i", 100 << 10) + bytes(200))
             await until(lambda: any(each._claim.size_bytes for each in listener._connections))

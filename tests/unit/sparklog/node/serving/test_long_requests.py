@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparklog.node.serving.requests import Api, Deferred, Request, Response
-from sparklog.node.serving.turns import MAX_LONG_REQUESTS, CoroutineDriver, Turns, held
+from sparklog.node.serving.turns import MAX_LONG_REQUESTS, CoroutineDriver, FairQueue, held
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -47,8 +47,8 @@ class Stepping:
 class Ending:
     """A request that is driven by itself, and tells what its coroutine returns."""
 
-    def __init__(self, turns: Turns, steps: Awaitable[int], done: list[int]) -> None:
-        self.driver = CoroutineDriver(turns, steps, self)
+    def __init__(self, fair_queue: FairQueue, steps: Awaitable[int], done: list[int]) -> None:
+        self.driver = CoroutineDriver(fair_queue, steps, self)
         self._done = done
 
     def pause(self) -> None:
@@ -226,7 +226,7 @@ def test_long_requests_beyond_the_limit_wait_until_one_of_the_first_is_answered(
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        turns = Turns(loop)
+        fair_queue = FairQueue(loop)
         endings = [False] * 3 * MAX_LONG_REQUESTS
         steps_taken = [0] * len(endings)
         done: list[int] = []
@@ -237,7 +237,7 @@ def test_long_requests_beyond_the_limit_wait_until_one_of_the_first_is_answered(
                 await turn()
             return number
 
-        works = [Ending(turns, steps(number), done).driver for number in range(len(endings))]
+        works = [Ending(fair_queue, steps(number), done).driver for number in range(len(endings))]
         for work in works:
             work.begin_later()
         first = range(MAX_LONG_REQUESTS)
@@ -262,7 +262,7 @@ def test_long_requests_that_wait_for_futures_leave_their_room_to_others() -> Non
     """A transaction's first batch waits for an answer of its coordinator, which may have this listener."""
 
     async def scenario() -> None:
-        turns = Turns(asyncio.get_running_loop())
+        fair_queue = FairQueue(asyncio.get_running_loop())
         verified = asyncio.get_running_loop().create_future()
         began: list[int] = []
         done: list[int] = []
@@ -279,12 +279,12 @@ def test_long_requests_that_wait_for_futures_leave_their_room_to_others() -> Non
             verified.set_result(None)
             return -1
 
-        works = [Ending(turns, produce(number), done).driver for number in range(4)]
+        works = [Ending(fair_queue, produce(number), done).driver for number in range(4)]
         for work in works:
             work.begin_later()
         await until(lambda: len(began) == len(works))
         works[0].abandon()
-        Ending(turns, verify(), done).driver.begin_later()
+        Ending(fair_queue, verify(), done).driver.begin_later()
         await until(lambda: len(done) == len(works))
         assert sorted(done) == [-1, 1, 2, 3]
 

@@ -12,7 +12,7 @@ from kio.schema.produce.v13 import response as produce_response
 
 from sparklog.node.metrics import network
 from sparklog.node.metrics.names import COUNT, QUANTILES, MetricName
-from sparklog.node.metrics.registry import figures
+from sparklog.node.metrics.registry import values_of_samples
 from sparklog.node.serving.request_metrics import RequestMetrics, api_name, kind_of_fetch
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.codec.apis import ApiKey, request_type
@@ -22,7 +22,7 @@ from sparklog.protocol.errors import ErrorCode
 
 def values_of(metrics: RequestMetrics) -> dict[MetricName, float]:
     """Return every figure."""
-    return figures(metrics.samples(0))
+    return values_of_samples(metrics.samples(0))
 
 
 def test_request_that_never_waited_is_local_time_alone_and_one_that_waited_both() -> None:

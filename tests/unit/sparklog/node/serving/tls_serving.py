@@ -7,7 +7,7 @@ from typing import Any
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.listener_tls import listener_tls
 from sparklog.node.endpoints import SecurityProtocol
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.serving.tls.tls_handshakes import ServerTls
 from tests.certificates import Authority, Certified
 

@@ -17,7 +17,7 @@ from random import Random
 from threading import Thread
 from typing import Any, NamedTuple
 
-from sparklog.node.storage.files import is_disk_error, may_pass
+from sparklog.node.storage.files import is_disk_error, is_transient
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import EpochEndOffset
@@ -412,7 +412,7 @@ class LogUnderThreads:
             try:
                 work()
             except KafkaError as error:
-                allowed = (self.disk_failed and is_disk_error(error)) or (self.closed and may_pass(error))
+                allowed = (self.disk_failed and is_disk_error(error)) or (self.closed and is_transient(error))
                 if not allowed:
                     raise
 

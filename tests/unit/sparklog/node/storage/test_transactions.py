@@ -8,7 +8,7 @@ from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.node.storage.producers.transaction_markers import (
-    EndTransaction,
+    EndTransactionMarker,
     TransactionMarker,
     marker_batch,
     read_marker,
@@ -39,7 +39,7 @@ def write(log: Log, producer_id: int, sequence: int, *, epoch: int = 0, count: i
 
 def end(log: Log, producer_id: int, *, epoch: int = 1, committed: bool = True, coordinator: int = 0) -> int:
     """End a producer's transaction; return the marker's offset."""
-    marker = EndTransaction(producer_id, epoch, committed, coordinator, 2)
+    marker = EndTransactionMarker(producer_id, epoch, committed, coordinator, 2)
     batch = marker_batch(marker, START_MS)
     return log.append_as_leader(batch, read_header(batch), 0, START_MS, marker=marker).base_offset
 
@@ -54,14 +54,14 @@ def headers(log: Log) -> list[BatchHeader]:
 
 def test_marker_has_kafkas_bytes() -> None:
     """Consumers, followers and Kafka's own tools read them."""
-    batch = marker_batch(EndTransaction(5, 3, True, 9, 2), START_MS)
+    batch = marker_batch(EndTransactionMarker(5, 3, True, 9, 2), START_MS)
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 3, -1)
     assert (header.is_control, header.is_transactional, header.record_count) == (True, True, 1)
     (record,) = read_records(batch, header)
     assert (record.key, record.value) == (b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x09")
     assert read_marker(header, batch) == TransactionMarker(aborted=False, coordinator_epoch=9)
-    batch = marker_batch(EndTransaction(5, 3, False, 9, 2), START_MS)
+    batch = marker_batch(EndTransactionMarker(5, 3, False, 9, 2), START_MS)
     assert read_marker(read_header(batch), batch) == TransactionMarker(aborted=True, coordinator_epoch=9)
 
 

@@ -3,11 +3,11 @@
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from sparklog.driver.monitoring.otlp_decoding import node_figures
+from sparklog.driver.monitoring.otlp_decoding import decode_node_metrics
 from sparklog.node.metrics.catalogue import CATALOGUE
 from sparklog.node.metrics.histogram import SECONDS, Histogram, Summary
 from sparklog.node.metrics.names import QUANTILES, Kind, Metric
-from sparklog.node.metrics.registry import Sample, figures
+from sparklog.node.metrics.registry import Sample, values_of_samples
 from sparklog.node.telemetry.otlp import MetricsEncoder
 
 SUMMARY = Summary(7, 1.5, tuple(share * 100 for share in QUANTILES))
@@ -25,7 +25,7 @@ def test_every_metric_of_the_catalogue_arrives_as_it_was_sent() -> None:
     samples = [sample(metric, number) for metric in CATALOGUE for number in range(3)]
     encoder = MetricsEncoder(1_000)
     for now_ms in (2_000, 3_000):  # the second time from what the encoder has kept
-        assert node_figures(encoder.encode(samples, now_ms)) == figures(samples)
+        assert decode_node_metrics(encoder.encode(samples, now_ms)) == values_of_samples(samples)
 
 
 def test_metrics_are_what_the_library_takes_for_sums_gauges_and_summaries() -> None:
@@ -61,4 +61,4 @@ def test_histogram_that_is_empty_arrives_as_zeros(metric: Metric) -> None:
     """Zeros are left out of protobuf by others, and must be found all the same."""
     name = metric.of(request="Produce")
     samples = [Sample(name, Kind.HISTOGRAM, Histogram(SECONDS).read(0))]
-    assert node_figures(MetricsEncoder(0).encode(samples, 1)) == figures(samples)
+    assert decode_node_metrics(MetricsEncoder(0).encode(samples, 1)) == values_of_samples(samples)

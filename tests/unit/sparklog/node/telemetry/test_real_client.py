@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from confluent_kafka import Producer
 from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseBroker
 
-from sparklog.driver.monitoring.otlp_decoding import client_figures
+from sparklog.driver.monitoring.otlp_decoding import decode_client_metrics
 from sparklog.node.apis.table import CLIENT_VERSIONS
 from sparklog.node.serving.listener import Listener, Service
 from sparklog.node.serving.requests import Api, Request
@@ -38,7 +38,7 @@ def test_producer_of_librdkafka_pushes_what_it_is_asked_for_and_once_more_when_i
         def take(request: Request) -> None:
             body = request.body
             metrics = bytes(decompress(Codec(body.compression_type), bytes(body.metrics), MAX_BYTES))
-            pushes.append((body.client_instance_id, body.terminating, client_figures(metrics, 100)))
+            pushes.append((body.client_instance_id, body.terminating, decode_client_metrics(metrics, 100)))
 
         handlers = TelemetryHandlers(instances, take)
 

@@ -5,7 +5,7 @@ from kio.schema.end_txn.v5.request import EndTxnRequest
 from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
 from sparklog.user.client.topics import Leader
 from tests.unit.sparklog.user.client.brokers import Brokers, with_client
 
@@ -18,8 +18,8 @@ def test_coordinator_that_the_metadata_did_not_know_is_asked_where_the_answer_sa
         client.find_brokers()
         brokers.away = set()
         request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
-        answer = Coordinators(client).ask(
-            CoordinatorKind.TRANSACTION, "t", request, lambda answer: answer.error_code, doing="ending"
+        answer = CoordinatorClient(client).ask(
+            CoordinatorType.TRANSACTION, "t", request, lambda answer: answer.error_code, doing="ending"
         )
         assert answer.producer_id == 1
 
@@ -31,8 +31,8 @@ def test_coordinators_of_a_group_and_of_transactional_ids_are_looked_for_at_once
 
     def use(brokers: Brokers, client: ClusterClient) -> None:
         brokers.questions_at_once = 2
-        found = Coordinators(client)
-        keys = {CoordinatorKind.TRANSACTION: ["t", "u"], CoordinatorKind.GROUP: ["g"]}
+        found = CoordinatorClient(client)
+        keys = {CoordinatorType.TRANSACTION: ["t", "u"], CoordinatorType.GROUP: ["g"]}
         found.find(keys)
         brokers.questions_at_once = 100
         found.find(keys)
@@ -48,10 +48,10 @@ def test_coordinator_of_a_new_name_is_who_leads_its_partition_and_nobody_is_aske
         brokers.questions_at_once = 100
         for partition, broker_id in enumerate((2, 1, 0)):
             brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, partition)] = Leader(broker_id, 1)
-        found = Coordinators(client)
-        found.expect({CoordinatorKind.TRANSACTION: ["t", "u"]})
+        found = CoordinatorClient(client)
+        found.expect({CoordinatorType.TRANSACTION: ["t", "u"]})
         # Java's hash codes of these are 116 and 117.
-        assert [found.broker_of(CoordinatorKind.TRANSACTION, name) for name in ("t", "u")] == [0, 2]
+        assert [found.broker_of(CoordinatorType.TRANSACTION, name) for name in ("t", "u")] == [0, 2]
 
     with_client(use)
 
@@ -61,17 +61,17 @@ def test_coordinator_that_leads_no_more_is_asked_for() -> None:
 
     def use(brokers: Brokers, client: ClusterClient) -> None:
         brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, 0)] = Leader(1, 1)
-        found = Coordinators(client)
-        found.expect({CoordinatorKind.TRANSACTION: ["t"]})
+        found = CoordinatorClient(client)
+        found.expect({CoordinatorType.TRANSACTION: ["t"]})
         request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
         answer = found.ask(
-            CoordinatorKind.TRANSACTION, "t", request, lambda answer: answer.error_code, doing="ending"
+            CoordinatorType.TRANSACTION, "t", request, lambda answer: answer.error_code, doing="ending"
         )
         assert answer.producer_id == 1
-        assert found.broker_of(CoordinatorKind.TRANSACTION, "t") == 0
+        assert found.broker_of(CoordinatorType.TRANSACTION, "t") == 0
         brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, 0)] = Leader(2, 2)
-        found.expect({CoordinatorKind.TRANSACTION: ["u"]})
-        assert found.broker_of(CoordinatorKind.TRANSACTION, "u") == 2, "leaders are looked for anew"
+        found.expect({CoordinatorType.TRANSACTION: ["u"]})
+        assert found.broker_of(CoordinatorType.TRANSACTION, "u") == 2, "leaders are looked for anew"
 
     with_client(use)
 
@@ -83,8 +83,8 @@ def test_coordinator_whose_address_is_not_known_is_asked_for() -> None:
         brokers.away = {1}
         client.find_brokers()
         brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, 0)] = Leader(1, 1)
-        found = Coordinators(client)
-        found.expect({CoordinatorKind.TRANSACTION: ["t"]})
-        assert found.broker_of(CoordinatorKind.TRANSACTION, "t") == 0, "as whoever was asked says"
+        found = CoordinatorClient(client)
+        found.expect({CoordinatorType.TRANSACTION: ["t"]})
+        assert found.broker_of(CoordinatorType.TRANSACTION, "t") == 0, "as whoever was asked says"
 
     with_client(use)

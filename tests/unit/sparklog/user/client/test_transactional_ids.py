@@ -14,7 +14,7 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.described_transactions import DescribeTransactionsResponse, TransactionState
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, TopicPartition
-from sparklog.user.client.coordinators import Coordinators
+from sparklog.user.client.coordinators import CoordinatorClient
 from sparklog.user.client.topics import Leader
 from sparklog.user.client.transactional_ids import Transactions
 from tests.unit.sparklog.user.client.brokers import Brokers, with_brokers
@@ -97,7 +97,7 @@ def test_transaction_that_cannot_be_told_of_is_not_taken_for_ended() -> None:
     def use(brokers: Brokers) -> None:
         brokers.leaders[ONLY] = Leader(COORDINATOR, 1)
         with brokers.client() as client, pytest.raises(KafkaError, match=r"sink\.a could not be described"):
-            Transactions(client, Coordinators(client)).described("sink.", ("Ongoing",))
+            Transactions(client, CoordinatorClient(client)).described("sink.", ("Ongoing",))
 
     with_brokers(use, Failing())
 
@@ -108,7 +108,7 @@ def test_listing_by_who_has_not_heard_that_a_coordinator_is_another_is_made_agai
     def use(brokers: Brokers) -> None:
         brokers.leaders[ONLY] = Leader(1, 1)
         with brokers.client() as client:
-            found = Transactions(client, Coordinators(client)).described("sink.", ("Ongoing",))
+            found = Transactions(client, CoordinatorClient(client)).described("sink.", ("Ongoing",))
         assert [each.transactional_id for each in found] == ["sink.a"]
 
     with_brokers(use, CoordinatingBrokers())

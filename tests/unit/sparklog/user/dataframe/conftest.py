@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.user.dataframe.warned_once import warn_once
+from sparklog.user.dataframe.warn_once import warn_once
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from sparklog.node.apis.table import CLIENT_VERSIONS
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
 from sparklog.node.serving.requests import Api, Request, Response
-from sparklog.node.storage.producers.transaction_markers import EndTransaction
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.records.batch import read_header
 from sparklog.spark_versions import ReadAllAvailable
@@ -97,7 +97,7 @@ def write(replica: Replica, producer_id: int, value: bytes, sequence: int = 0) -
 def end(replica: Replica, producer_id: int, *, committed: bool) -> None:
     """End a transaction."""
     replica.require_leader()
-    replica.append_marker(EndTransaction(producer_id, 1, committed, 0, 2), 0, 0, None)
+    replica.append_marker(EndTransactionMarker(producer_id, 1, committed, 0, 2), 0, 0, None)
 
 
 def values(reader: Any, *bounds: Any) -> list[bytes]:

@@ -7,8 +7,8 @@ import pytest
 
 from sparklog.protocol.records.codecs import Codec
 from sparklog.protocol.types import TopicPartition
+from sparklog.user.dataframe.delivery_guarantee import ApplicationVersion, DeliveryGuarantee
 from sparklog.user.dataframe.errors import DataSourceOptionError
-from sparklog.user.dataframe.guarantee import ApplicationVersion, DeliveryGuarantee
 from sparklog.user.dataframe.offset_limits import (
     EARLIEST,
     LATEST,

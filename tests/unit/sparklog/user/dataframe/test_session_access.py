@@ -11,7 +11,12 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.listener_sasl import listener_authentication
 from sparklog.node.config.listener_security.listener_tls import listener_tls
 from sparklog.node.config.listener_security.session_access import session_access
-from sparklog.node.security.inside import INSIDE_MECHANISM, SESSION, SESSION_MECHANISM, ApplicationSecret
+from sparklog.node.security.application_secret import (
+    CLUSTER_MECHANISM,
+    SESSION,
+    SESSION_MECHANISM,
+    ApplicationSecret,
+)
 from sparklog.node.security.sasl.mechanism import SaslError
 from sparklog.node.security.sasl.password_login import PasswordLogin
 from sparklog.node.security.session_access import SessionAccess
@@ -124,12 +129,12 @@ def test_secret_of_sessions_makes_nobody_driver_or_broker() -> None:
     exchange = session("a:1")
     assert exchange.name == SESSION_MECHANISM
     begin = SECRET.verifications({"a:1"})
-    inside, of_sessions = begin[INSIDE_MECHANISM](), begin[SESSION_MECHANISM]()
+    of_cluster, of_sessions = begin[CLUSTER_MECHANISM](), begin[SESSION_MECHANISM]()
     first = exchange.first()
-    proof = exchange.respond(inside.respond(first))
+    proof = exchange.respond(of_cluster.respond(first))
     assert proof is not None
     with pytest.raises(SaslError, match="wrong password"):
-        inside.respond(proof)
+        of_cluster.respond(proof)
     again = session("a:1")
     proof = again.respond(of_sessions.respond(again.first()))
     assert proof is not None and again.respond(of_sessions.respond(proof)) is None

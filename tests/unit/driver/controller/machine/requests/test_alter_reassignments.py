@@ -14,7 +14,7 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules, change_partition
 from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.node.apis.leadership import ALTER_PARTITION_REASSIGNMENTS
@@ -37,14 +37,14 @@ def request(
     )
 
 
-def reassign(conversation: Conversation, target: tuple[int, ...] | None, **fields: Any) -> Decision:
+def reassign(conversation: Conversation, target: tuple[int, ...] | None, **fields: Any) -> ControllerResult:
     """Ask for it, and have it."""
     decision = conversation.say(request(target, **fields))
     assert error_of(decision) is ErrorCode.none, decision.reply
     return decision
 
 
-def error_of(decision: Decision) -> ErrorCode:
+def error_of(decision: ControllerResult) -> ErrorCode:
     """Return the error of the only partition."""
     assert decision.reply.error_code is ErrorCode.none
     return ErrorCode(decision.reply.responses[0].partitions[0].error_code)

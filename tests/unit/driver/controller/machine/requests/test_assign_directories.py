@@ -10,7 +10,7 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
     TopicData,
 )
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.node.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ from sparklog.protocol.types import TopicIdPartition
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
 
 
-def assign(conversation: Conversation, broker_id: int, directory: UUID, **changes: Any) -> Decision:
+def assign(conversation: Conversation, broker_id: int, directory: UUID, **changes: Any) -> ControllerResult:
     """Say that a broker's replica of partition 0 of topic `t` lies in a directory."""
     fields = {"broker_epoch": conversation.epoch(broker_id), "topic_id": conversation.topic_id()} | changes
     return conversation.say(
@@ -40,7 +40,7 @@ def assign(conversation: Conversation, broker_id: int, directory: UUID, **change
     )
 
 
-def error_of(decision: Decision) -> ErrorCode:
+def error_of(decision: ControllerResult) -> ErrorCode:
     """Return the answer for the one partition that was asked about."""
     error_code: ErrorCode = decision.reply.directories[0].topics[0].partitions[0].error_code
     return error_code

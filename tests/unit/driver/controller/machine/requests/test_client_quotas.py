@@ -7,7 +7,7 @@ import pytest
 from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
 from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.schemas import ClientQuotaRecord, QuotaEntityData
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation
@@ -34,12 +34,12 @@ def entry(entity: Entity, *quotas: tuple[str, float | None]) -> EntryData:
     )
 
 
-def alter(conversation: Conversation, *entries: EntryData, validate_only: bool = False) -> Decision:
+def alter(conversation: Conversation, *entries: EntryData, validate_only: bool = False) -> ControllerResult:
     """Change quotas."""
     return conversation.say(AlterClientQuotasRequest(entries=entries, validate_only=validate_only))
 
 
-def outcomes(decision: Decision) -> list[tuple[ErrorCode, str | None]]:
+def outcomes(decision: ControllerResult) -> list[tuple[ErrorCode, str | None]]:
     """Return what became of each entity."""
     return [(answer.error_code, answer.error_message) for answer in decision.reply.entries]
 

@@ -10,7 +10,7 @@ from kio.schema.alter_configs.v2.request import AlterConfigsResource as LegacyRe
 from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.schemas import ConfigRecord, ResourceType
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable
@@ -28,7 +28,7 @@ def conversation() -> Conversation:
 
 def alter(
     conversation: Conversation, *configs: tuple[str, int, str | None], name: str = "t", **fields: Any
-) -> Decision:
+) -> ControllerResult:
     """Change keys of a topic."""
     resource = AlterConfigsResource(
         resource_type=fields.pop("resource_type", 2),
@@ -299,7 +299,7 @@ GROUP = 32
 
 def alter_group(
     conversation: Conversation, *configs: tuple[str, int, str | None], name: str = "g"
-) -> Decision:
+) -> ControllerResult:
     return alter(conversation, *configs, name=name, resource_type=GROUP)
 
 

@@ -8,7 +8,7 @@ from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
 from kio.schema.init_producer_id.v6 import InitProducerIdRequest
 
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.requests.producer_ids import NO_BROKER_EPOCH, PRODUCER_ID_BLOCK_SIZE
 from sparklog.node.metadata.schemas import ProducerIdsRecord
 from sparklog.protocol.errors import ErrorCode
@@ -17,13 +17,13 @@ from tests.unit.driver.controller.conversation import Conversation
 LAST_PRODUCER_ID = 2**63 - 1
 
 
-def allocate(conversation: Conversation, broker_id: int, broker_epoch: int | None = None) -> Decision:
+def allocate(conversation: Conversation, broker_id: int, broker_epoch: int | None = None) -> ControllerResult:
     """Ask for a block."""
     epoch = conversation.epoch(broker_id) if broker_epoch is None else broker_epoch
     return conversation.say(AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch))
 
 
-def init(conversation: Conversation, **fields: Any) -> Decision:
+def init(conversation: Conversation, **fields: Any) -> ControllerResult:
     """Ask for one id, as an idempotent producer does, but for `fields`."""
     asked = {"transactional_id": None, "transaction_timeout": timedelta(minutes=1), **fields}
     return conversation.say(InitProducerIdRequest(**asked))
@@ -32,7 +32,7 @@ def init(conversation: Conversation, **fields: Any) -> Decision:
 def handed_out(conversation: Conversation, next_producer_id: int) -> None:
     """Have all ids below `next_producer_id` handed out."""
     record = ProducerIdsRecord(broker_id=0, broker_epoch=0, next_producer_id=next_producer_id)
-    conversation.take(Decision([record], None))
+    conversation.take(ControllerResult([record], None))
 
 
 def test_blocks_never_overlap() -> None:

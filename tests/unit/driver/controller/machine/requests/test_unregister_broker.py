@@ -2,13 +2,13 @@
 
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.schemas import PartitionChangeRecord, UnregisterBrokerRecord
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable, registration
 
 
-def unregister(conversation: Conversation, broker_id: int) -> Decision:
+def unregister(conversation: Conversation, broker_id: int) -> ControllerResult:
     return conversation.say(UnregisterBrokerRequest(broker_id=broker_id))
 
 

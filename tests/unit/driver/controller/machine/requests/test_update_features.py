@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 
-from sparklog.driver.controller.machine.decision import Decision
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE as ELR
 from sparklog.node.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode
@@ -15,7 +15,7 @@ from tests.unit.driver.controller.conversation import Conversation, creatable
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-def update(conversation: Conversation, *updates: tuple[str, int, int], **fields: Any) -> Decision:
+def update(conversation: Conversation, *updates: tuple[str, int, int], **fields: Any) -> ControllerResult:
     return conversation.say(
         UpdateFeaturesRequest(
             timeout=timedelta(seconds=1),

@@ -24,7 +24,7 @@ from sparklog.executor.coordinators.groups.api.offset_delete import OffsetDelete
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
-from sparklog.executor.coordinators.machine.decision import Decision
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult
 from sparklog.node.apis.table import CLIENT_VERSIONS
 from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.node.serving.requests import Deferred, Request
@@ -78,10 +78,10 @@ class Groups(GroupConversation):
             ApiKey.DELETE_GROUPS: DeleteGroupsHandler(self).handle,
         }
 
-    def carry_out(self, decisions: Iterable[Decision]) -> None:
+    def carry_out(self, decisions: Iterable[CoordinatorResult]) -> None:
         super().carry_out(map(self._noted, decisions))
 
-    def _noted(self, decision: Decision) -> Decision:
+    def _noted(self, decision: CoordinatorResult) -> CoordinatorResult:
         if decision.records:
             self.batch_sizes.append(len(decision.records))
         return decision

@@ -4,7 +4,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.executor.coordinators.groups.machine.group_machine import ACTIONS_AT_ONCE
-from sparklog.executor.coordinators.machine.decision import NOTHING, Now
+from sparklog.executor.coordinators.machine.coordinator_machine import NOTHING, Now
 from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataValue
 from tests.unit.executor.coordinators.groups.group_conversation import (
     CONSUMER_METADATA,

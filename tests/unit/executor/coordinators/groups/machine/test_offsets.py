@@ -11,7 +11,11 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
-from sparklog.executor.coordinators.machine.decision import NOTHING, Decision, ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    NOTHING,
+    CoordinatorResult,
+    ProducerStamp,
+)
 from sparklog.executor.coordinators.records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -533,8 +537,8 @@ class _Batches(GroupConversation):
 
     largest_bytes = 0
 
-    def carry_out(self, decisions: Iterable[Decision]) -> None:
-        def noted() -> Iterator[Decision]:
+    def carry_out(self, decisions: Iterable[CoordinatorResult]) -> None:
+        def noted() -> Iterator[CoordinatorResult]:
             for decision in decisions:
                 batch = 0
                 for key, value in decision.records:

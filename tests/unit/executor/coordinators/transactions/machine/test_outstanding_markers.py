@@ -19,7 +19,7 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import (
     BACKOFF,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.executor.coordinators.machine.decision import NOTHING, Now, ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import NOTHING, Now, ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import (
     MarkersWritten,
     ProducerOutcome,

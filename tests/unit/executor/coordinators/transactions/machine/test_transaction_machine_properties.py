@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.metadata import (
     EXHAUSTED_EPOCH,
     TransactionMetadata,

@@ -5,7 +5,7 @@ import pytest
 from sparklog.node.acls.acl import Principal
 from sparklog.node.acls.machine.authorizer import AuthorizerSettings
 from sparklog.node.config import BrokerConfig, ConfigError
-from sparklog.node.security.inside import INSIDE
+from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 
 STANDARD = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 
@@ -19,10 +19,10 @@ def test_authorizer_is_asked_only_where_one_is_named() -> None:
         "allow.everyone.if.no.acl.found": "true",
     }
     assert BrokerConfig.from_mapping(given).authorizer == AuthorizerSettings(
-        frozenset({Principal("User", "ann"), Principal("User", "CN=bob,O=us"), INSIDE}), True
+        frozenset({Principal("User", "ann"), Principal("User", "CN=bob,O=us"), CLUSTER_PRINCIPAL}), True
     )
     assert BrokerConfig.from_mapping(STANDARD).with_identity(1, None).authorizer == AuthorizerSettings(
-        frozenset({INSIDE})
+        frozenset({CLUSTER_PRINCIPAL})
     )
 
 

@@ -9,7 +9,7 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.certificate_renewal import CertificateRenewal
 from sparklog.node.config.listener_security.listener_tls import listener_tls
 from sparklog.node.endpoints import SecurityProtocol
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.serving.listener import Listener
 from tests.certificates import Authority, server_keys
 from tests.unit.sparklog.node.serving.serving import HEARTBEAT_ONLY, RawClient, run, serving

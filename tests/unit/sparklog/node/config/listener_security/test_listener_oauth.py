@@ -19,8 +19,8 @@ from sparklog.node.security.sasl.mechanism import ClientMechanism, Login
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.authentication import Authentication
 from sparklog.protocol.errors import ErrorCode, KafkaError
+from tests.application_secret import SECRET
 from tests.identity_provider import IdentityProvider
-from tests.inside import SECRET
 from tests.unit.sparklog.node.serving.serving import Heard, heartbeat, run, serving
 
 PROVIDER = IdentityProvider()

@@ -7,7 +7,7 @@ import pytest
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.listener_tls import listener_tls
 from sparklog.node.endpoints import SecurityProtocol
-from sparklog.node.security.inside import ApplicationSecret
+from sparklog.node.security.application_secret import ApplicationSecret
 from tests.certificates import Authority
 
 SECRET = ApplicationSecret.new()
@@ -23,6 +23,6 @@ def test_trust_store_of_a_listener_for_the_inside_alone_is_told_to_be_unread(
         keys |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Authority().pem}
     with caplog.at_level(logging.WARNING):
         assert listener_tls(BrokerConfig.from_mapping(keys), "SSL", SecurityProtocol.SSL, SECRET) is not None
-    told = [record.getMessage() for record in caplog.records]
-    assert [line.startswith("Listener SSL has no ssl.keystore") for line in told] == [True] * trusts
-    assert all("its ssl.truststore is ignored" in line for line in told)
+    client_message = [record.getMessage() for record in caplog.records]
+    assert [line.startswith("Listener SSL has no ssl.keystore") for line in client_message] == [True] * trusts
+    assert all("its ssl.truststore is ignored" in line for line in client_message)

@@ -67,7 +67,7 @@ def test_token_with_other_claims_is_refused(
     """What is signed is not yet good: it has to be for this cluster, by its provider, and now."""
     with pytest.raises(TokenError, match=reason) as refused:
         taken(**settings).accepted(PROVIDER.token(**claims))
-    assert refused.value.told == '{"status":"invalid_token"}'
+    assert refused.value.client_message == '{"status":"invalid_token"}'
 
 
 def test_token_with_what_is_expected_is_taken() -> None:

@@ -32,14 +32,14 @@ def test_client_with_a_good_token_is_who_it_says_until_it_expires() -> None:
 def test_client_with_another_token_is_told_and_refused() -> None:
     """RFC 7628: the server says what is wrong, the client takes note, and only then it is refused."""
     server, client = OAuthBearerVerification(accepted), OAuthBearerLogin("bad", {})
-    told = server.respond(client.first())
-    assert told == b'{"status":"invalid_token"}' and server.principal is None
-    last = client.respond(told)
+    client_message = server.respond(client.first())
+    assert client_message == b'{"status":"invalid_token"}' and server.principal is None
+    last = client.respond(client_message)
     assert last == b"\x01"
     for again in (last, client.first(), b"n,,\x01auth=Bearer good\x01\x01"):
         with pytest.raises(SaslError, match="it is not good") as refused:
             server.respond(again)
-        assert refused.value.told == told.decode() and server.principal is None
+        assert refused.value.client_message == client_message.decode() and server.principal is None
     with pytest.raises(SaslError, match="invalid_token"):
         client.respond(b"")
 
@@ -70,7 +70,7 @@ def test_malformed_first_message_is_refused(message: bytes) -> None:
     server = OAuthBearerVerification(accepted)
     with pytest.raises(SaslError) as refused:
         server.respond(message)
-    assert refused.value.told is None and server.principal is None
+    assert refused.value.client_message is None and server.principal is None
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_client_that_asks_to_be_somebody_else_is_refused() -> None:
     OAuthBearerVerification(accepted).respond(b"n,a=ann,\x01auth=bearer good\x01\x01")
     with pytest.raises(SaslError) as refused:
         OAuthBearerVerification(accepted).respond(b"n,a=bob=2C,\x01auth=Bearer good\x01\x01")
-    assert refused.value.told == (
+    assert refused.value.client_message == (
         "Authentication failed: Client requested an authorization id (bob,) that is different from the "
         "token's principal name (ann)"
     )

@@ -19,7 +19,7 @@ def test_right_password_is_its_users() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "client_message"),
     [
         (b"\0ann\0wrong", "Authentication failed: Invalid username or password"),
         (b"\0eve\0s3cret", "Authentication failed: Invalid username or password"),
@@ -33,12 +33,12 @@ def test_right_password_is_its_users() -> None:
         ),
     ],
 )
-def test_anybody_else_is_refused_in_kafkas_words(token: bytes, told: str) -> None:
+def test_anybody_else_is_refused_in_kafkas_words(token: bytes, client_message: str) -> None:
     """They do not tell whether there is such a user, and no text shows a password."""
     server = PlainVerification(USERS)
     with pytest.raises(SaslError) as refusal:
         server.respond(token)
-    assert refusal.value.told == told
+    assert refusal.value.client_message == client_message
     assert server.principal is None
     assert "s3cret" not in str(refusal.value) and "wrong" not in str(refusal.value)
 

@@ -83,7 +83,7 @@ def test_who_does_not_know_the_password_is_refused(login: ScramLogin, message: s
     server = verification()
     with pytest.raises(SaslError, match=message) as refusal:
         converse(login, server)
-    assert refusal.value.told is None
+    assert refusal.value.client_message is None
     assert server.principal is None
 
 
@@ -159,7 +159,7 @@ def test_other_authorization_id_than_the_user_is_refused_in_kafkas_words() -> No
     assert verification().respond(b"n,a=ann,n=ann,r=x")
     with pytest.raises(SaslError) as refusal:
         verification().respond(b"n,a=bob,n=ann,r=x")
-    assert refusal.value.told == (
+    assert refusal.value.client_message == (
         "Authentication failed: Client requested an authorization id that is different from username"
     )
 

@@ -98,11 +98,11 @@ def test_api_versions_is_answered_once_and_then_only_the_handshake() -> None:
     machine = authenticator()
     machine.check(ApiKey.API_VERSIONS)  # refused: in a version that is not there, it is asked for again
     machine.check(ApiKey.API_VERSIONS)
-    machine.versions_told()
+    machine.versions_sent()
     assert served(machine) == {ApiKey.SASL_HANDSHAKE}
     assert machine.handshake("KNOCK", 1, 0) is NONE
     machine.authenticate(b"ann", 0)
-    machine.versions_told()  # a client that has logged in may ask as often as it likes
+    machine.versions_sent()  # a client that has logged in may ask as often as it likes
     assert (machine.principal, machine.state) == (ANN, SaslState.COMPLETE)
 
 
@@ -128,8 +128,8 @@ def test_failure_tells_the_client_no_more_than_that_it_is_one() -> None:
     machine.handshake("KNOCK", 1, 0)
     assert machine.authenticate(b"no", 0) == AuthenticateAnswer(
         error_code=ErrorCode.sasl_authentication_failed,
-        told="Authentication failed during authentication due to invalid credentials with SASL mechanism "
-        "KNOCK",
+        client_message="Authentication failed during authentication due to invalid credentials with SASL "
+        "mechanism KNOCK",
         reason="it says no",
     )
     assert (machine.principal, served(machine)) == (None, set())
@@ -176,7 +176,7 @@ def test_session_with_an_end_is_renewed_by_the_same_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "name", "told"),
+    ("mechanism", "name", "client_message"),
     [
         ("KNOCK", "bob", "Cannot change principals during re-authentication from User.ann: User.bob"),
         (
@@ -187,12 +187,15 @@ def test_session_with_an_end_is_renewed_by_the_same_user() -> None:
         ),
     ],
 )
-def test_renewal_as_somebody_else_is_the_end(mechanism: str, name: str, told: str) -> None:
+def test_renewal_as_somebody_else_is_the_end(mechanism: str, name: str, client_message: str) -> None:
     """Whatever was decided for the connection was decided for the first."""
     machine = authenticated("ann", KNOCK=60_000)
     assert machine.handshake(mechanism, 1, 0) is NONE
     answer = machine.authenticate(name.encode(), 0)
-    assert (answer.error_code, answer.told) == (ErrorCode.sasl_authentication_failed, told)
+    assert (answer.error_code, answer.client_message) == (
+        ErrorCode.sasl_authentication_failed,
+        client_message,
+    )
     assert (machine.principal, served(machine)) == (None, set())
 
 

@@ -16,10 +16,10 @@ from sparklog.node.serving.listener import Listener
 from sparklog.node.serving.requests import Api, Request
 from sparklog.node.serving.tls import tls_connection, tls_handshakes
 from sparklog.node.serving.tls.tls_stream import RECORDS_AT_ONCE, SLICE_BYTES, TlsStream
-from sparklog.node.serving.turns import Turns
+from sparklog.node.serving.turns import FairQueue
 from sparklog.protocol.codec.apis import ApiKey
+from tests.application_secret import SECRET
 from tests.certificates import Authority
-from tests.inside import SECRET
 from tests.key_updates import ClientRecords
 from tests.unit.sparklog.node.serving.serving import (
     HEARTBEAT_ONLY,
@@ -268,7 +268,7 @@ def test_time_that_decrypting_takes_is_the_connections_own(monkeypatch: pytest.M
     """Else whoever sends what is dear to decrypt has more of the loop than others."""
     monkeypatch.setattr(tls_connection, "NOTED_WORK_S", -1.0)
     spent: list[float] = []
-    monkeypatch.setattr(Turns, "spent", lambda self, worked_s: spent.append(worked_s))
+    monkeypatch.setattr(FairQueue, "spent", lambda self, worked_s: spent.append(worked_s))
 
     async def scenario() -> None:
         async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:

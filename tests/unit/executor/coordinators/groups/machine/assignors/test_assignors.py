@@ -37,13 +37,13 @@ def plain(assigned: Mapping[str, Assignment]) -> dict[str, dict[UUID, set[int]]]
 @st.composite
 def groups(draw: st.DrawFn, *, homogeneous: bool = False) -> GroupSpecification:
     """A group with some earlier assignment, in which a topic may have grown, gone or been left since."""
-    counts = {topic: draw(st.integers(1, 7)) for topic in TOPICS}
+    metrics = {topic: draw(st.integers(1, 7)) for topic in TOPICS}
     names = [f"m{index}" for index in range(draw(st.integers(1, 7)))]
     subscription = st.frozensets(st.sampled_from(TOPICS))
     common = draw(subscription)
     earlier: dict[str, dict[UUID, set[int]]] = {name: {} for name in names}
     for topic in TOPICS:
-        for partition in range(draw(st.integers(0, counts[topic]))):
+        for partition in range(draw(st.integers(0, metrics[topic]))):
             owner = draw(st.sampled_from([*names, None]))
             if owner is not None:
                 earlier[owner].setdefault(topic, set()).add(partition)
@@ -56,7 +56,7 @@ def groups(draw: st.DrawFn, *, homogeneous: bool = False) -> GroupSpecification:
             )
             for name in names
         },
-        counts,
+        metrics,
     )
 
 

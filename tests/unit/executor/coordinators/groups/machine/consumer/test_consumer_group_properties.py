@@ -108,7 +108,7 @@ class Story:
             (self.wait, 6),
             (self.fail_an_append, 1),
             (self.take_over, 1),
-            (self.switch_beside, 2),
+            (self.switch_executor, 2),
         )
         action = self.random.choices([one for one, _ in steps], [weight for _, weight in steps])[0]
         action()
@@ -181,10 +181,10 @@ class Story:
         self.talk.append_error = None
         self.talk.restart()
 
-    def switch_beside(self) -> None:
-        self.talk.runs_beside = not self.talk.runs_beside
-        if self.talk.runs_beside:
-            self.talk.finish_beside()
+    def switch_executor(self) -> None:
+        self.talk.runs_at_once = not self.talk.runs_at_once
+        if self.talk.runs_at_once:
+            self.talk.finish_in_executor()
 
     # ---- what always holds -----------------------------------------------------------------------------
 
@@ -235,8 +235,8 @@ class Story:
     def calm_down(self) -> None:
         """From now on nothing fails and nobody is slow: who is dead is found dead, and all else is read."""
         self.talk.append_error = None
-        self.talk.runs_beside = True
-        self.talk.finish_beside()
+        self.talk.runs_at_once = True
+        self.talk.finish_in_executor()
         for _ in range(60):
             self.talk.pass_time(1_100)
             for client in self.clients:

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
-from sparklog.executor.coordinators.machine.decision import ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupMetadataKey,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -367,14 +367,14 @@ def test_assignor_is_the_one_that_most_members_name() -> None:
 
 def test_big_group_is_assigned_beside_the_loop_and_goes_on_meanwhile() -> None:
     talk = ConsumerConversation({"t": 3_000})
-    talk.runs_beside = False
+    talk.runs_at_once = False
 
     assert partitions_of(talk.enter("a").assignment) == {}
     assert len(talk.waiting) == 1
     talk.beat("a")
     assert len(talk.waiting) == 1, "it is being found already"
 
-    talk.finish_beside()
+    talk.finish_in_executor()
     assert len(partitions_of(talk.beat("a").assignment)["t"]) == 3_000
 
 
@@ -387,7 +387,7 @@ def test_group_that_subscribes_to_very_much_is_assigned_beside_the_loop() -> Non
         talk.send(f"m{number}", 0, **joining)
         talk.pass_time(1_000)
     assert talk.group.assignment_epoch == talk.group.group_epoch
-    talk.runs_beside = False
+    talk.runs_at_once = False
     talk.send("m26", 0, **joining)
     assert len(talk.waiting) == 1
 
@@ -399,23 +399,23 @@ def test_big_group_that_changed_while_it_was_assigned_is_assigned_again() -> Non
         talk.enter(member_id)
         talk.pass_time(1_000)
     talk.settle_members(*"abc")
-    talk.runs_beside = False
+    talk.runs_at_once = False
     talk.change_topics({"t": 3_003})
     talk.beat("a")
 
     talk.send("b", -1)
-    talk.finish_beside()
+    talk.finish_in_executor()
 
     assert talk.group.assignment_epoch == talk.group.group_epoch - 1
     assert set(talk.group.targets) == {"a", "c"}
-    talk.runs_beside = True
+    talk.runs_at_once = True
     shares = talk.settle_members("a", "c", rounds=8)
     assert sum(len(owned["t"]) for owned in shares.values()) == 3_003
 
 
 def test_big_group_whose_search_failed_to_be_written_down_asks_again() -> None:
     talk = ConsumerConversation({"t": 3_000})
-    talk.runs_beside = False
+    talk.runs_at_once = False
     talk.append_error = ErrorCode.not_enough_replicas
     talk.enter("a")
     assert talk.waiting == []

@@ -348,7 +348,7 @@ def test_group_that_changes_over_before_its_first_generation_tells_no_member_epo
     talk = MigratingConversation()
     talk.join("a", protocols=(("range", subscription(topic="missing")),), needs_known_member_id=False)
     assert "a" not in talk.answers
-    talk.runs_beside = False
+    talk.runs_at_once = False
 
     # There is nothing to assign, and what its expression means is found out later: its epoch need not rise.
     answer = talk.enter("c", subscribed_topic_regex="t.*")

@@ -26,14 +26,14 @@ def test_regular_expression_means_all_topics_whose_whole_name_it_matches() -> No
 
 def test_regular_expression_is_resolved_beside_the_loop_and_the_member_is_in_the_group_meanwhile() -> None:
     talk = ConsumerConversation({"ta": 1})
-    talk.runs_beside = False
+    talk.runs_at_once = False
 
     answer = talk.enter("a", subscribed_topic_regex="t.*")
 
     assert (answer.error_code, answer.member_epoch) == (ErrorCode.none, 1)
     talk.enter("b", subscribed_topic_regex="u.*")
     assert len(talk.waiting) == 1, "one at a time for a group"
-    talk.finish_beside()
+    talk.finish_in_executor()
     assert resolved(talk) == {"t.*": {"ta"}}
 
 
@@ -167,14 +167,14 @@ def test_member_that_goes_from_an_expression_to_names_gives_up_what_only_it_mean
 
 def test_result_for_a_group_that_has_gone_is_dropped() -> None:
     talk = ConsumerConversation({"ta": 1})
-    talk.runs_beside = False
+    talk.runs_at_once = False
     talk.enter("a", subscribed_topic_regex="t.*")
     talk.send("a", -1)
     _, tombstones, _ = talk.machine.delete_group(GROUP)
     for record in tombstones:
         talk.machine.replay(record, None)
 
-    talk.finish_beside()
+    talk.finish_in_executor()
 
     assert talk.machine.groups.get(GROUP) is None
 

@@ -1,0 +1,39 @@
+"""Which brokers' directories a host has."""
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+from sparklog.node.storage import LogDirectory, MetaProperties
+from sparklog.node.storage.directory.directory_search import search_directories
+
+
+def formatted(path: Path, changed_s: float) -> str:
+    """Make a broker's directory, in which something was written last at that time."""
+    directory = LogDirectory.open(path)
+    directory.format(MetaProperties(cluster_id="c" * 22, node_id=1, directory_id=UUID(int=1)))
+    directory.close()
+    for entry in path.iterdir():
+        os.utime(entry, (changed_s, changed_s))
+    return str(path)
+
+
+def test_directories_are_found_with_the_time_of_their_last_change(tmp_path: Path) -> None:
+    """Of a broker with several the latest counts; a directory that was never formatted is nobody's."""
+    (tmp_path / "blank").mkdir()
+    first, second = formatted(tmp_path / "first", 100.0), formatted(tmp_path / "second", 200.0)
+    assert search_directories(
+        {
+            1: [first, second],
+            2: [str(tmp_path / "missing"), first],
+            3: [str(tmp_path / "blank")],
+            4: [str(tmp_path / "missing")],
+            5: [],
+        }
+    ) == {1: 200.0, 2: 100.0}
+
+
+def test_file_in_the_place_of_a_directory_is_not_found(tmp_path: Path) -> None:
+    """Whatever lies there: the broker itself will say what is wrong with it."""
+    (tmp_path / "file").touch()
+    assert search_directories({1: [str(tmp_path / "file")]}) == {}
