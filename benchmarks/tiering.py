@@ -7,6 +7,7 @@ broker whose disk is replaced by an empty one is missing in ISRs. `benchmarks.re
 """
 
 import argparse
+import re
 import shutil
 import statistics
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import psutil
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
@@ -123,10 +125,17 @@ def _partial_file(cluster: ClusterUnderTest, topic: str) -> Iterator[None]:
         thread.join()
 
 
-def _back_s(cluster: ClusterUnderTest, disks: Path, broker: int) -> float:
+def _disk(process: psutil.Process) -> Path:
+    """Return the directory in which a broker has its logs, by what it has open."""
+    opened = [Path(each.path) for each in process.open_files()]
+    (disk,) = {path.parents[1] for path in opened if re.fullmatch(f"{TIERED}-\\d+", path.parent.name)}
+    return disk
+
+
+def _back_s(cluster: ClusterUnderTest, broker: int) -> float:
     """Take a broker's disk away, kill it, and return after how many seconds it is in every ISR again."""
-    disk = disks / f"broker-{broker}"
     process = cluster.brokers()[broker]
+    disk = _disk(process)
     taken = disk.rename(disk.with_name("taken"))
     process.kill()
     began_s = time.monotonic()
@@ -161,14 +170,12 @@ def main() -> int:
     options = parser.parse_args()
     records = int(RECORDS * options.scale)
     with tempfile.TemporaryDirectory(prefix="benchmark-tiering-") as directory:
-        store, disks = Path(directory) / "store", Path(directory) / "disks"
-        disks.mkdir()
-        settings = {**SETTINGS, "sparklog.remote.uri": store.as_uri(), "log.dirs": str(disks)}
+        settings = {**SETTINGS, "sparklog.remote.uri": Path(directory).as_uri()}
         with sparklog_cluster(settings=settings) as cluster:
-            return _measure(cluster, disks, records, options.seconds)
+            return _measure(cluster, records, options.seconds)
 
 
-def _measure(cluster: ClusterUnderTest, disks: Path, records: int, seconds: float) -> int:
+def _measure(cluster: ClusterUnderTest, records: int, seconds: float) -> int:
     cluster.create_topic(LOCAL, PARTITIONS, NOT_TIERED)
     cluster.create_topic(TIERED, PARTITIONS, LOCAL_FEW)
     cluster.create_topic(WRITTEN_TO, 1, NOT_TIERED)
@@ -193,7 +200,7 @@ def _measure(cluster: ClusterUnderTest, disks: Path, records: int, seconds: floa
     latency = statistics.mean(p99s_ms[TIERED]) / statistics.mean(p99s_ms[LOCAL])
     cluster.delete_topic(LOCAL)
     _wait_until_copied(cluster)
-    back_s = _back_s(cluster, disks, broker=0)
+    back_s = _back_s(cluster, broker=0)
     print(f"CPU with copies / without: {cpu:.2f}, asked for is at most {CPU_BAR}")
     print(f"p99 beside copies / beside none: {latency:.2f}, asked for is at most {LATENCY_BAR}")
     print(f"a broker with an empty disk in every ISR: {back_s:.1f} s, asked for is at most {BACK_BAR_S:.0f}")
