@@ -16,16 +16,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import psutil
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from kio.schema.list_offsets.v10.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
 from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
+from sparklog.node.calling.blocking import BlockingChannel
 
 ROUNDS: Final = 3
 RECORDS: Final = 100_000
@@ -49,6 +52,7 @@ LATENCY_BAR: Final = 1.5
 BACK_BAR_S: Final = 10.0
 TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.1
+_LATEST: Final = -1
 _LATEST_TIERED: Final = -5
 
 
@@ -57,7 +61,9 @@ class Writer:
 
     def __init__(self, cluster: ClusterUnderTest) -> None:
         self._noise = np.random.default_rng(7).bytes(1 << 20)
-        self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 262_144})
+        self._producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 262_144, "log_level": 0}
+        )
         self._written = 0
 
     def write(self, topic: str, records: int) -> None:
@@ -78,22 +84,31 @@ class Writer:
 
 
 def _wait_until_copied(cluster: ClusterUnderTest) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    partitions = [TopicPartition(TIERED, number) for number in range(PARTITIONS)]
-
-    def offsets(spec: OffsetSpec) -> list[int]:
-        answers = admin.list_offsets(dict.fromkeys(partitions, spec))
-        return [answers[partition].result(30).offset for partition in partitions]
-
-    ends = offsets(OffsetSpec.latest())
     deadline_s = time.monotonic() + TIMEOUT_S
-    while any(
-        tiered + 1 < end
-        for tiered, end in zip(offsets(OffsetSpec.for_timestamp(_LATEST_TIERED)), ends, strict=True)
-    ):
+    ends = _offsets(cluster, _LATEST)
+    while any(tiered + 1 < end for tiered, end in zip(_offsets(cluster, _LATEST_TIERED), ends, strict=True)):
         if time.monotonic() > deadline_s:
             raise RuntimeError(f"not copied up to {ends} in {TIMEOUT_S:.0f} s")
         time.sleep(POLL_S)
+
+
+def _offsets(cluster: ClusterUnderTest, timestamp: int) -> list[int]:
+    """Return what leaders answer to ListOffsets; librdkafka asks for no tiered offsets."""
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(TIERED, timeout=10)
+    found = []
+    for number, partition in sorted(metadata.topics[TIERED].partitions.items()):
+        leader = metadata.brokers[partition.leader]
+        asked = ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=(ListOffsetsTopic(name=TIERED, partitions=(asked,)),),
+            timeout=timedelta(seconds=10),
+        )
+        with BlockingChannel(leader.host, leader.port, "benchmark", timeout_s=10) as channel:
+            (topic,) = channel.request(request).topics
+        found.append(int(topic.partitions[0].offset))
+    return found
 
 
 def _cpu_s_per_gb(cluster: ClusterUnderTest, writer: Writer, topic: str, records: int) -> float:
