@@ -4,7 +4,8 @@ from typing import Final
 
 from sparklog.node.exponential_backoff import ExponentialBackoff
 
-_BACKOFF: Final = ExponentialBackoff(first_ms=200, max_ms=30_000)
+_BACKOFF: Final = ExponentialBackoff(first_ms=200, max_ms=10_000)
+"""Copies lag by the last pause once a store is back; the partitions of a broker share its requests."""
 
 
 class Retries:
