@@ -31,6 +31,7 @@ from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.log_rows import log_rows
 from sparklog.node.remote_log.segments.merge import merge_segments
 from sparklog.node.remote_log.segments.segment_writer import WrittenSegment, write_segment
+from sparklog.node.storage.machine.producer_states import without_open_transactions
 from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
 from sparklog.protocol.types import Offset
 
@@ -108,7 +109,9 @@ class SegmentCopies:
         producers = await self._threads.run(lambda: replica.log.producers_at(effect.end_offset, now_ms))
         if not producers.producers:
             return None
-        content = await self._threads.run(lambda: encode_snapshot(producers.producers))
+        # What is copied lies below the last stable offset: a marker that lies above may never come here.
+        decided = without_open_transactions(producers.producers)
+        content = await self._threads.run(lambda: encode_snapshot(decided))
         await self._store.create(effect.producers_name, content)
         return effect.producers_name
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from sparklog.node.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file, storage_errors
 from sparklog.node.storage.log.log_state import LogState
 from sparklog.node.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
-from sparklog.node.storage.machine.producer_states import ProducerStates
+from sparklog.node.storage.machine.producer_states import ProducerStates, without_open_transactions
 from sparklog.node.storage.producers.producer_loading import ProducerLoading
 from sparklog.node.storage.producers.producer_snapshots import (
     CorruptSnapshotError,
     decode_snapshot,
+    encode_snapshot,
     snapshot_offsets,
 )
 from sparklog.node.storage.segments.cut_files import keep_copy
@@ -129,8 +130,8 @@ class LogTruncation:
         """Empty the log; it goes on at `end_offset`, and all of it below is in the tier.
 
         `leader_epochs` are those of the tier's records with their first offsets, `producers` the content of a
-        producer snapshot as of `end_offset` (None: there are no producers). `loading` may be set as by
-        `truncate_to`.
+        producer snapshot as of `end_offset` (None: there are no producers). Transactions that are open there
+        are decided, and are not taken over. `loading` may be set as by `truncate_to`.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE: not a producer snapshot; nothing was changed. KAFKA_STORAGE_ERROR.
@@ -138,7 +139,7 @@ class LogTruncation:
         assert log_start_offset <= end_offset, f"the tier cannot have [{log_start_offset}, {end_offset})"
         states = self._decoded(producers, end_offset, now_ms)
         epochs = _epochs_within(leader_epochs, log_start_offset, end_offset)
-        self._begin_again(log_start_offset, end_offset, epochs, states, producers)
+        self._begin_again(log_start_offset, end_offset, epochs, states)
 
     def take_tier_state(
         self,
@@ -166,11 +167,14 @@ class LogTruncation:
         if producers is None:
             return ProducerStates()
         try:
-            states = decode_snapshot(producers, now_ms)
+            decoded = decode_snapshot(producers, now_ms)
         except CorruptSnapshotError as error:
             name = self._state.topic_partition
             message = f"{name}: the tier's producer snapshot at {offset} cannot be read: {error}"
             raise KafkaError(ErrorCode.corrupt_message, message) from error
+        states = ProducerStates()
+        # Snapshots of earlier versions have transactions whose markers lie above the tier's end.
+        states.restore(without_open_transactions(decoded.producers))
         states.end_offset = offset if states.producers else 0
         return states
 
@@ -180,7 +184,6 @@ class LogTruncation:
         end_offset: Offset,
         epochs: Sequence[EpochEntry],
         producers: ProducerStates,
-        snapshot: bytes | None = None,
     ) -> None:
         """Empty the files; the log goes on at `end_offset`, with the state that its records below leave."""
         state = self._state
@@ -191,7 +194,8 @@ class LogTruncation:
             state.snapshots.forget_all()
             for offset in snapshot_offsets(state.directory):
                 offset_file(state.directory, offset, PRODUCER_SNAPSHOT_SUFFIX).unlink()
-            if snapshot is not None:
+            if producers.producers:
+                snapshot = encode_snapshot(producers.producers)
                 offset_file(state.directory, end_offset, PRODUCER_SNAPSHOT_SUFFIX).write_bytes(snapshot)
             state.log_start_offset, state.log_end_offset = log_start_offset, end_offset
             state.producers = producers

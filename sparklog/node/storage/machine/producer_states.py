@@ -366,6 +366,23 @@ class ProducerStates:
             yield count
 
 
+def without_open_transactions(
+    producers: Mapping[ProducerId, ProducerState],
+) -> dict[ProducerId, ProducerState]:
+    """Return the producers as of an offset below which every transaction is decided.
+
+    The last stable offset had passed it, so that the markers lie above. If these are lost with the log, no
+    other will come: epochs and sequences are kept, the transactions are not.
+    """
+    decided = {}
+    for producer_id, state in producers.items():
+        decided[producer_id] = state
+        if state.transaction_first_offset is not None:
+            decided[producer_id] = state.copy(state.generation)
+            decided[producer_id].transaction_first_offset = None
+    return decided
+
+
 def _fenced(producer_id: ProducerId, producer_epoch: ProducerEpoch, known_epoch: ProducerEpoch) -> KafkaError:
     return KafkaError(
         ErrorCode.invalid_producer_epoch,

@@ -9,12 +9,15 @@ from uuid import UUID
 import pytest
 
 from sparklog.executor.partitions.replica import Replica
-from sparklog.node.clocks import monotonic_ms
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, ResourceType, TopicRecord
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Metric
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
+from sparklog.node.storage.producers.producer_snapshots import decode_snapshot
+from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, until
 from tests.unit.executor.requests import batch, delete_records, produce, rows
@@ -93,6 +96,37 @@ def test_leader_with_an_empty_log_goes_on_where_its_tier_ends(tmp_path: Path) ->
             assert await append(brokers, topic_id, last) == count
             assert await fill(brokers, topic_id, 1) == 5
             await until(lambda: is_copied(brokers, topic_id, count + 10), "what follows is copied")
+
+    asyncio.run(play())
+
+
+def test_copy_that_ends_inside_a_decided_transaction_names_no_open_one(tmp_path: Path) -> None:
+    """Its marker is lost with all disks, and the last stable offset would wait for it for ever."""
+    config = {"sparklog.remote.max.lag.ms": "600000"}
+    marker = EndTransactionMarker(7, 0, committed=True, coordinator_epoch=0, transaction_version=1)
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path, **config) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            replica, now_ms, wall_ms = brokers.replica(0, topic_id), monotonic_ms(), wall_clock_ms()
+            for sequence in range(0, 20, 5):
+                producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+                sent = batch(5, b"v" * 1000, transactional=True, **producer)
+                verification = replica.log.producers.begin_verification(
+                    7, 0, sequence, wall_ms, supports_epoch_bump=False
+                )
+                replica.append(sent, read_header(sent), now_ms, wall_ms, None, verification)
+            replica.append_marker(marker, now_ms, wall_ms, None)
+            end_offset = replica.log.segments.all[-1].base_offset
+            assert 0 < end_offset < 20
+            await until(lambda: is_copied(brokers, topic_id, end_offset), "closed segments are copied")
+            manifest = manifest_of(brokers, 0, topic_id)
+            assert manifest is not None
+            assert manifest.producers is not None
+            snapshot = (bucket_of(tmp_path) / manifest.producers).read_bytes()
+            (state,) = decode_snapshot(snapshot, wall_clock_ms()).producers.values()
+            assert state.transaction_first_offset is None
+            assert state.batches[-1].last_offset == end_offset - 1
 
     asyncio.run(play())
 

@@ -10,6 +10,7 @@ from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import EpochEntry
+from sparklog.node.storage.machine.producer_states import ProducerState
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
 from sparklog.node.storage.results import (
@@ -19,7 +20,7 @@ from sparklog.node.storage.results import (
 )
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import read_header
-from tests.unit.sparklog.node.storage.batches import START_MS, make_batch
+from tests.unit.sparklog.node.storage.batches import START_MS, make_batch, make_marker
 
 TIERED = LogConfig(
     segment_bytes=2000,
@@ -273,6 +274,33 @@ def test_adopted_log_goes_on_at_the_tiers_end_with_epochs_and_producers(tmp_path
     assert log.epochs.entries == (EpochEntry(0, 2), EpochEntry(4, 6), EpochEntry(5, 8))
     log.close()
     other.close()
+
+
+@pytest.mark.parametrize("is_filled", [False, True], ids=["adopted", "filled"])
+def test_transactions_that_are_open_in_the_tiers_snapshot_are_decided(
+    tmp_path: Path, is_filled: bool
+) -> None:
+    """Their markers were lost with all disks: readers of committed records would wait for ever."""
+    state = ProducerState(0, START_MS)
+    state.transaction_first_offset = 3
+    producers = encode_snapshot({7: state})
+    log = open_log(tmp_path)
+    if is_filled:
+        log.append_as_follower(make_batch(8), START_MS)
+        log.take_tier_state(leader_epochs=[(0, 0)], producers=producers, now_ms=START_MS)
+    else:
+        log.adopt(
+            leader_epochs=[(0, 0)], producers=producers, log_start_offset=0, end_offset=8, now_ms=START_MS
+        )
+    for stop in (PreviousStop.CLEAN, PreviousStop.KILLED):
+        assert log.last_stable_offset(8) == 8
+        assert log.producers.producers[7].producer_epoch == 0
+        log.flush()
+        log.close(clean=stop is PreviousStop.CLEAN)
+        log = open_log(tmp_path, stop=stop, recovery_point=8)
+    log.append_as_follower(make_marker(base_offset=8, producer_id=7, producer_epoch=0, commit=True), START_MS)
+    assert log.last_stable_offset(9) == 9
+    log.close()
 
 
 def test_adoption_leaves_out_epochs_beyond_the_tiers_end(tmp_path: Path) -> None:
