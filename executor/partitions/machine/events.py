@@ -137,7 +137,7 @@ class MinInsyncReplicasChanged:
 class LogRestarted:
     """The leader's log begins again, empty, at `log_end_offset`: all below is in the partition's tier.
 
-    Only before anything was served in this leader epoch.
+    Only while nothing is served. The end may lie below the high watermark, which moves back to it.
     """
 
     log_end_offset: Offset

@@ -7,7 +7,8 @@ epoch anyway before anything is known about them.
 Rules it keeps
 - The high watermark passes an offset only when every replica of the maximal ISR has it (KIP-497): the
   committed ISR and the joiners of a pending proposal. A pending removal still counts the old ISR.
-  It moves only while the committed ISR has at least min.insync.replicas members, and never back.
+  It moves only while the committed ISR has at least min.insync.replicas members, and back only with a log
+  that restarts where its tier ends.
 - A smaller ISR is acted on when the metadata log has it, a larger one as soon as the controller says so.
 - An ISR exists only when the controller has committed it: a proposal names the partition epoch it
   replaces, one is pending at a time, and an answer that was overtaken by metadata is ignored.
@@ -197,9 +198,13 @@ class PartitionLeader:
                 return self._after_isr_change(event.now_ms, was_under)
 
     def _log_restarted(self, event: LogRestarted) -> list[LeaderEffect]:
-        assert event.log_end_offset >= self.high_watermark
-        # A tier has committed records only, so that no follower need have them for this to be committed.
+        # A tier has committed records only, so that no follower need have them for this to be committed. It
+        # may end below the high watermark of a log that an unclean election has chosen: that log's records
+        # are gone, as after a truncation.
         self.log_end_offset = self.leader_epoch_start_offset = event.log_end_offset
+        for broker_id in self.followers:
+            # What they have fetched was of the log before.
+            self.followers[broker_id] = self._unknown_progress(broker_id, event.now_ms)
         if event.log_end_offset == self.high_watermark:
             return []
         self.high_watermark = event.log_end_offset
@@ -311,12 +316,14 @@ class PartitionLeader:
         self.replicas = replicas
         self.replication_factor = sum(broker_id not in adding for broker_id in replicas)
         self.followers = {
-            broker_id: self.followers.get(broker_id)
-            # A follower in sync gets the usual time to fetch; others must fetch first.
-            or FollowerProgress(last_caught_up_ms=now_ms if broker_id in self.isr else None)
+            broker_id: self.followers.get(broker_id) or self._unknown_progress(broker_id, now_ms)
             for broker_id in replicas
             if broker_id != self.broker_id
         }
+
+    def _unknown_progress(self, broker_id: BrokerId, now_ms: int) -> FollowerProgress:
+        # A follower in sync gets the usual time to fetch; others must fetch first.
+        return FollowerProgress(last_caught_up_ms=now_ms if broker_id in self.isr else None)
 
     def _learn_directories(
         self, brokers: Mapping[BrokerId, RegisteredBroker], directories: Mapping[BrokerId, UUID | None]

@@ -469,3 +469,16 @@ def test_leader_whose_log_restarts_at_the_tiers_end_waits_for_no_follower() -> N
     assert machine.handle(Appended(510, 1)) == []
     machine.handle(fetched(2, 510))
     assert machine.handle(fetched(3, 510)) == [AdvanceHighWatermark(510)]
+
+
+def test_leader_whose_log_restarts_below_its_high_watermark_commits_from_there() -> None:
+    """After unclean elections the tier's history may be the newer one, and the shorter."""
+    machine = leader(leader_epoch_start_offset=1000, high_watermark=1000)
+    machine.handle(fetched(2, 1000))
+    machine.handle(fetched(3, 1000))
+    assert machine.handle(LogRestarted(350, 0)) == [AdvanceHighWatermark(350)]
+    assert (machine.high_watermark, machine.log_end_offset, machine.leader_epoch_start_offset) == (350,) * 3
+    # What followers had of the former log is no evidence of these records.
+    assert machine.handle(Appended(360, 1)) == []
+    machine.handle(fetched(2, 360, 2))
+    assert machine.handle(fetched(3, 360, 2)) == [AdvanceHighWatermark(360)]
