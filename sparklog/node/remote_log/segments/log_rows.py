@@ -27,7 +27,7 @@ def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
 
     Raises:
         KafkaError: as `Log.read` raises it; CORRUPT_MESSAGE: a batch is damaged; KAFKA_STORAGE_ERROR: bytes
-            were truncated while they were read.
+            were truncated while they were read, or the log ends below `end`.
     """
     topic, partition = log.topic_partition
     aborted = AbortedBatches(log.aborted_transactions(start, end))
@@ -37,13 +37,13 @@ def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
         if read.region is None:  # `end` may be inside the next batch
             read = log.read(position, max_bytes=1, up_to_offset=log.log_end_offset)
         if read.region is None:
+            # Nothing may follow where compaction has left nothing (`Log.skip_to`), but not where a log ends.
+            if log.log_end_offset < end:
+                raise _truncated(log, position)
             return
         data = read.region.read()
         if len(data) < len(read.region):
-            raise KafkaError(
-                ErrorCode.kafka_storage_error,
-                f"{log.topic_partition}: the log was truncated while offsets from {position} on were read",
-            )
+            raise _truncated(log, position)
         for visible in aborted.visible(data):
             yield from decode_batches(
                 visible,
@@ -55,3 +55,10 @@ def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
                 saturate_timestamps=True,
             )
         position = next_fetch_offset(data, position)
+
+
+def _truncated(log: Log, position: Offset) -> KafkaError:
+    return KafkaError(
+        ErrorCode.kafka_storage_error,
+        f"{log.topic_partition}: the log was truncated while offsets from {position} on were read",
+    )

@@ -106,6 +106,22 @@ def test_range_without_records_has_no_rows(log: Log) -> None:
     assert offsets_of(log, 3, 3) == []
 
 
+def test_end_that_compaction_has_left_empty_has_no_rows(log: Log) -> None:
+    """The log's end is known, though no batch reaches to it."""
+    append(log, make_batch(3))
+    log.skip_to(9, START_MS)
+    assert offsets_of(log, 0, 9) == [0, 1, 2]
+    assert offsets_of(log, 3, 9) == []
+
+
+def test_log_that_ends_before_the_range_is_an_error(log: Log) -> None:
+    """It was truncated meanwhile: the rest would count as copied, and be deleted here."""
+    append(log, make_batch(3))
+    with pytest.raises(KafkaError, match=r"flights-3: the log was truncated .* from 3 on") as refused:
+        offsets_of(log, 0, 5)
+    assert refused.value.error_code is ErrorCode.kafka_storage_error
+
+
 def test_timestamp_that_no_column_holds_is_kept_at_the_end_of_the_range(log: Log) -> None:
     """A record with a nonsensical time must not keep its partition from being copied forever."""
     records = [
