@@ -103,4 +103,10 @@ class TierBuilding:
         self.built_count += 1
         has_moved = self._built_ends.get(following) != manifest.end_offset
         self._built_ends[following] = manifest.end_offset
+        # Before it counts as a replica: after a power cut no batch says where the log begins.
+        try:
+            await asyncio.to_thread(replica.log.flush)
+        except KafkaError as error:
+            replica.fail_if_storage(error)
+            raise
         return has_moved

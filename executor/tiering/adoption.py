@@ -58,6 +58,7 @@ class TierAdoption:
                 end_offset=manifest.end_offset,
                 now_ms=wall_clock_ms(),
             )
+            await self._threads.run(replica.log.flush)
         replica.restart_at_log_end()
         logger.info(
             "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d",

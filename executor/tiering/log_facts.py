@@ -20,5 +20,6 @@ def facts_of(replica: Replica) -> LogFacts:
             for segment, end_offset in zip(segments, ends, strict=True)
         ),
         leader_epochs=tuple(log.epochs.entries),
+        log_start_is_guessed=log.log_start_is_guessed,
         cleaned_offset=log.cleaned_offset,
     )

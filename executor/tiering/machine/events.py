@@ -37,6 +37,8 @@ class LogFacts:
     segments: tuple[LocalSegment, ...]
     leader_epochs: tuple[EpochEntry, ...]
     """From the log start on, not from the local one."""
+    log_start_is_guessed: bool = False
+    """Whether a recovery without evidence has set the log start: the manifest's counts."""
     cleaned_offset: Offset | None = None
     """Compaction has removed all that it may below it; None for a log that was never cleaned."""
 

@@ -43,9 +43,11 @@ def reconciled(manifest: Manifest, log: LogFacts) -> Manifest:
 def next_log_start(manifest: Manifest, log: LogFacts, retained_start_offset: Offset) -> LogStart:
     """Return the log start for the manifest: by retention, by the log, and by what neither has.
 
-    Records between the tier's end and the first local segment are nowhere: the log begins behind them.
+    Records between the tier's end and the first local segment are nowhere: the log begins behind them. A
+    start that recovery has guessed deletes nothing.
     """
-    offset = max(manifest.log_start_offset, log.log_start_offset, retained_start_offset)
+    logs_start = manifest.log_start_offset if log.log_start_is_guessed else log.log_start_offset
+    offset = max(manifest.log_start_offset, logs_start, retained_start_offset)
     is_urgent = retained_start_offset == offset > log.log_start_offset
     if log.local_log_start_offset > max(manifest.end_offset, log.log_start_offset):
         offset, is_urgent = max(offset, log.local_log_start_offset), True

@@ -32,6 +32,9 @@ LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 OFFSET_GAPS_MARKER: Final = "offset-gaps"
 """An empty file of ours: offsets may be missing between this log's batches (compaction). Without it a gap
 is damage. It is created before the log is compacted."""
+REBUILT_EPOCHS_MARKER: Final = "rebuilt-epochs"
+"""An empty file of ours: the epochs of a tiered log were rebuilt from its batches, and do not say where the
+tier's part of it begins. It is created before they are written."""
 PARTITION_METADATA: Final = "partition.metadata"
 LONGEST_NAME_BYTES: Final = 255
 """Length limit of a file name on common file systems."""

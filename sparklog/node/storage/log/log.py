@@ -20,6 +20,7 @@ from uuid import UUID, uuid4
 from sparklog.node.storage.checkpoints import read_topic_id, write_topic_id
 from sparklog.node.storage.files import (
     PARTITION_METADATA,
+    REBUILT_EPOCHS_MARKER,
     directory_name,
     is_future_name,
     partition_of,
@@ -158,6 +159,11 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         return self._state.log_start_offset
 
     @property
+    def log_start_is_guessed(self) -> bool:
+        """Whether the tier knows better where the log starts: recovery has found no certain start."""
+        return self._state.log_start_is_guessed
+
+    @property
     def local_log_start_offset(self) -> Offset:
         """The first offset that may be read here: the log start offset, or above it if the log is tiered."""
         return self._state.local_log_start_offset
@@ -255,8 +261,11 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         if offset <= state.log_start_offset:
             return False
         state.log_start_offset = offset
+        state.log_start_is_guessed = False
         if state.epochs.truncate_from_start(offset):
             state.write_epochs()
+            with storage_errors(f"remove {state.directory / REBUILT_EPOCHS_MARKER}"):
+                (state.directory / REBUILT_EPOCHS_MARKER).unlink(missing_ok=True)
         return True
 
     def delete_old_segments(

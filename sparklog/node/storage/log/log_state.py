@@ -31,6 +31,8 @@ class LogState:
         """Producer state to load after the last truncation."""
         self.snapshots = UnwrittenSnapshots(directory)
         self.log_start_offset = loaded.log_start_offset
+        self.log_start_is_guessed = loaded.log_start_is_guessed
+        """Whether nothing has confirmed the start of a tiered log since a stop of the machine."""
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         """All data below is fsynced."""

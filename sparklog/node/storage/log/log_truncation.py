@@ -6,7 +6,12 @@ off the loop (`producer_loading`). For the thread that changes the log.
 
 from collections.abc import Iterable, Sequence
 
-from sparklog.node.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file, storage_errors
+from sparklog.node.storage.files import (
+    PRODUCER_SNAPSHOT_SUFFIX,
+    REBUILT_EPOCHS_MARKER,
+    offset_file,
+    storage_errors,
+)
 from sparklog.node.storage.log.log_state import LogState
 from sparklog.node.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
 from sparklog.node.storage.machine.producer_states import ProducerStates, without_open_transactions
@@ -131,7 +136,8 @@ class LogTruncation:
 
         `leader_epochs` are those of the tier's records with their first offsets, `producers` the content of a
         producer snapshot as of `end_offset` (None: there are no producers). Transactions that are open there
-        are decided, and are not taken over. `loading` may be set as by `truncate_to`.
+        are decided, and are not taken over. `loading` may be set as by `truncate_to`. The caller flushes the
+        log before it serves: no batch says later where it begins.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE: not a producer snapshot; nothing was changed. KAFKA_STORAGE_ERROR.
@@ -197,10 +203,14 @@ class LogTruncation:
             if producers.producers:
                 snapshot = encode_snapshot(producers.producers)
                 offset_file(state.directory, end_offset, PRODUCER_SNAPSHOT_SUFFIX).write_bytes(snapshot)
+                # A kill leaves the file; the next flush writes it again, and fsyncs it.
+                state.snapshots.add(end_offset, producers.capture())
             state.log_start_offset, state.log_end_offset = log_start_offset, end_offset
+            state.log_start_is_guessed = False
             state.producers = producers
             state.epochs.replace(epochs)
             state.write_epochs()
+            (state.directory / REBUILT_EPOCHS_MARKER).unlink(missing_ok=True)
         if state.is_checkpointed_too_high:
             self._begin_loading()
 

@@ -147,12 +147,15 @@ def tiered_start(
 
     `checkpointed_start` is the log start offset in the checkpoint (None without an entry: a log that begins
     with its files has none), `epochs_start` the first offset of the epochs' file, which is cut when the start
-    moves. After a stop of the machine both may be of an earlier time: the later one counts, and only if the
-    log `is_tiered` by its configuration.
+    moves; None if the file says nothing of the tier's part. After a stop of the machine both may be of an
+    earlier time: the later one counts, and only if the log `is_tiered` by its configuration. Nothing is known
+    then of a log whose files were not fsynced: it starts at 0 until its leader has read what the tier has.
 
     >>> tiered_start(PreviousStop.CLEAN, 100, checkpointed_start=20, epochs_start=20, is_tiered=False)
     20
     >>> tiered_start(PreviousStop.CLEAN, 100, checkpointed_start=None, epochs_start=20, is_tiered=True)
+    >>> tiered_start(PreviousStop.UNKNOWN, 100, checkpointed_start=None, epochs_start=None, is_tiered=True)
+    0
     """
     start: Offset | None
     match stop:
@@ -164,7 +167,7 @@ def tiered_start(
             start = checkpointed_start if epochs_start is None else epochs_start
         case PreviousStop.UNKNOWN:
             known = [each for each in (checkpointed_start, epochs_start) if each is not None]
-            start = max(known) if known and is_tiered else None
+            start = max(known, default=0) if is_tiered else None
     return start if start is not None and start < first_local_offset else None
 
 

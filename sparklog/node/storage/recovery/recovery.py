@@ -19,6 +19,7 @@ from sparklog.node.storage.files import (
     LOG_SUFFIX,
     OFFSET_GAPS_MARKER,
     PRODUCER_SNAPSHOT_SUFFIX,
+    REBUILT_EPOCHS_MARKER,
     SEGMENT_SUFFIXES,
     offset_file,
     offset_of,
@@ -54,6 +55,8 @@ class LoadedLog(NamedTuple):
     epochs: LeaderEpochs
     producers: ProducerStates
     log_start_offset: Offset
+    log_start_is_guessed: bool
+    """Whether the start of a tiered log is what files that were not fsynced say, if any do."""
     log_end_offset: Offset
     recovery_point: Offset
     may_have_gaps: bool
@@ -85,6 +88,12 @@ def load_log(
     # Kafka has no such marker, but records which logs it has cleaned.
     may_have_gaps = config.compacts or cleaned_offset is not None or (directory / OFFSET_GAPS_MARKER).exists()
     checkpointed = _read_epochs(directory)
+    is_rebuilt = (directory / REBUILT_EPOCHS_MARKER).exists()
+    epochs_start = (
+        checkpointed.entries[0].start_offset
+        if checkpointed is not None and checkpointed.entries and not is_rebuilt
+        else None
+    )
     checkpointed_start = log_start_offset
     log_start_offset = log_start_offset or 0
     scan = _Scan(
@@ -110,9 +119,9 @@ def load_log(
             # The log has lost nothing, so the checkpoint is of a deleted log of the same name.
             logger.warning("%s ends before its checkpointed start %d", directory, log_start_offset)
             log_start_offset = segments[0].base_offset
-    elif stop is PreviousStop.KILLED and checkpointed is not None and checkpointed.entries:
+    elif stop is PreviousStop.KILLED and epochs_start is not None:
         # The start is where the epochs begin: they are cut when it moves.
-        log_start_offset = min(log_start_offset, checkpointed.entries[0].start_offset)
+        log_start_offset = min(log_start_offset, epochs_start)
     if not segments:
         segments = [Segment.create(directory, log_start_offset, config, now_ms=now_ms)]
     segments[-1].synced = False
@@ -122,13 +131,15 @@ def load_log(
         stop,
         segments[0].base_offset,
         checkpointed_start=checkpointed_start,
-        epochs_start=checkpointed.entries[0].start_offset if checkpointed and checkpointed.entries else None,
+        epochs_start=epochs_start,
         is_tiered=config.remote_storage_enable,
     )
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if first_of_tier is not None:
         log_start_offset = first_of_tier
     epochs = _settled_epochs(scan, checkpointed, segments, log_start_offset, log_end_offset)
+    if first_of_tier is not None and epochs.entries and epochs.entries[0].start_offset > first_of_tier:
+        (directory / REBUILT_EPOCHS_MARKER).touch()
     if checkpointed is None or epochs.entries != checkpointed.entries or scan.checked_from is not None:
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, epochs.entries, sync=False)
     _remove_stray_snapshots(directory, segments, log_end_offset)
@@ -153,6 +164,11 @@ def load_log(
         epochs=epochs,
         producers=producers,
         log_start_offset=log_start_offset,
+        log_start_is_guessed=config.remote_storage_enable
+        and (
+            stop is PreviousStop.UNKNOWN
+            or (stop is PreviousStop.KILLED and checkpointed_start is None and epochs_start is None)
+        ),
         log_end_offset=log_end_offset,
         recovery_point=log_end_offset if is_flushed else min(recovery_point, log_end_offset),
         may_have_gaps=may_have_gaps,

@@ -65,6 +65,7 @@ async def test_replaced_follower_begins_where_the_tier_ends(brokers: Brokers) ->
     log = follower.log
     assert (log.log_start_offset, log.local_log_start_offset, follower.high_watermark) == (0, 12, 14)
     assert log.epochs.entries == leader.log.epochs.entries
+    assert log.recovery_point >= 12, "a power cut must not leave an empty log"
     assert tier.reads == 1
     await until(lambda: brokers.proposals == [(0, 1)], "the follower joins the ISR")
     await brokers.elect(topic_id, 0, leader=1, isr=[1])

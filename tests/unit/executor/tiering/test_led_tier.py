@@ -93,6 +93,7 @@ def test_leader_with_an_empty_log_goes_on_where_its_tier_ends(tmp_path: Path) ->
             log = replica.log
             assert (log.log_start_offset, log.local_log_start_offset) == (0, count + 5)
             assert (log.log_end_offset, replica.high_watermark) == (count + 5, count + 5)
+            assert log.recovery_point == count + 5, "a power cut must not leave an empty log"
             assert await append(brokers, topic_id, last) == count
             assert await fill(brokers, topic_id, 1) == 5
             await until(lambda: is_copied(brokers, topic_id, count + 10), "what follows is copied")

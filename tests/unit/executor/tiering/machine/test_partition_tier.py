@@ -504,3 +504,16 @@ def test_log_start_that_has_moved_during_a_copy_comes_with_its_swap() -> None:
     (swap,) = driven.handle(written(copy))
     assert isinstance(swap, SwapManifest)
     assert (swap.manifest.log_start_offset, swap.manifest.leader_epochs) == (5, (EpochStart(0, 5),))
+
+
+def test_log_start_that_recovery_has_guessed_deletes_nothing_in_the_tier() -> None:
+    """After a power cut files that were not fsynced may say that the log begins with its first segment."""
+    driven = Driven(leader_epoch=3)
+    driven.log = replace(
+        ROLLED, log_start_offset=20, local_log_start_offset=20, segments=(LocalSegment(20, 25, 100),)
+    )
+    driven.log = replace(driven.log, log_start_is_guessed=True)
+    driven.tick()
+    (claim,) = driven.handle(ManifestRead(manifest_of(2, 10, 20), "v2"))
+    assert isinstance(claim, SwapManifest)
+    assert (claim.manifest.log_start_offset, len(claim.manifest.segments)) == (0, 2)

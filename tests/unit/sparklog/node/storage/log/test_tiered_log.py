@@ -7,6 +7,7 @@ import pytest
 from sparklog.node.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT
 from sparklog.node.storage.directory.directory_checkpoints import log_start_offset_to_keep
 from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import LEADER_EPOCH_CHECKPOINT
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import EpochEntry
@@ -204,6 +205,28 @@ def test_start_in_the_tier_survives_a_kill_before_its_checkpoint(tmp_path: Path)
     log.delete_files_due(START_MS)
     local = log.local_log_start_offset
     assert reopened(tmp_path, log, PreviousStop.KILLED, None) == (0, local)
+
+
+@pytest.mark.parametrize("with_records", [False, True], ids=["empty", "with records"])
+def test_log_of_which_nothing_was_fsynced_starts_below_its_files(tmp_path: Path, with_records: bool) -> None:
+    """A leader with a later start deletes the tier's part; the tier says afterwards where it begins."""
+    log = open_log(tmp_path)
+    log.adopt(leader_epochs=[(3, 5)], producers=None, log_start_offset=5, end_offset=9, now_ms=START_MS)
+    if with_records:
+        fill(log, 1, leader_epoch=4)
+    log.close(clean=False)
+    (tmp_path / "t-0" / LEADER_EPOCH_CHECKPOINT).write_bytes(b"")
+    log = open_log(tmp_path, stop=PreviousStop.UNKNOWN)
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 9)
+    assert log.log_start_is_guessed
+    log.advance_log_start_offset(5)
+    assert not log.log_start_is_guessed
+    # The epochs, which begin with the batches now, are no evidence of a later start.
+    for stop in (PreviousStop.KILLED, PreviousStop.CLEAN, PreviousStop.UNKNOWN):
+        log.close(clean=stop is PreviousStop.CLEAN)
+        log = open_log(tmp_path, stop=stop, log_start_offset=5)
+        assert (log.log_start_offset, log.local_log_start_offset) == (5, 9)
+    log.close()
 
 
 def test_start_in_the_tier_is_checkpointed_while_files_of_deleted_segments_remain(tmp_path: Path) -> None:
