@@ -109,7 +109,7 @@ class SegmentCopies:
         producers = await self._threads.run(lambda: replica.log.producers_at(effect.end_offset, now_ms))
         if not producers.producers:
             return None
-        # What is copied lies below the last stable offset: a marker that lies above may never come here.
+        # Copies end at or below the last stable offset: a marker that lies above may never come here.
         decided = without_open_transactions(producers.producers)
         content = await self._threads.run(lambda: encode_snapshot(decided))
         await self._store.create(effect.producers_name, content)

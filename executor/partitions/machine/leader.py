@@ -203,7 +203,7 @@ class PartitionLeader:
         # are gone, as after a truncation.
         self.log_end_offset = self.leader_epoch_start_offset = event.log_end_offset
         for broker_id in self.followers:
-            # What they have fetched was of the log before.
+            # Their positions are those of the former log.
             self.followers[broker_id] = self._unknown_progress(broker_id, event.now_ms)
         if event.log_end_offset == self.high_watermark:
             return []
