@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.tiering.bring_back_marker import BringBackMarker, remove_marker, write_marker
 from sparklog.executor.tiering.copy_threads import CopyThreads
 from sparklog.executor.tiering.machine.events import AdoptTier
 from sparklog.node.clocks import wall_clock_ms
@@ -60,6 +61,7 @@ class TierAdoption:
             )
             await self._threads.run(replica.log.flush)
         replica.restart_at_log_end()
+        await self._threads.run(partial(remove_marker, replica.log.directory))
         logger.info(
             "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d",
             replica,
@@ -71,9 +73,12 @@ class TierAdoption:
     async def _bring_back(self, replica: Replica, manifest: Manifest, producers: bytes | None) -> None:
         """Make the tier's records the local log.
 
-        A crash leaves a shorter log than the tier's, which is adopted again.
+        A crash leaves a shorter log than the tier's, with a marker, and the tier is adopted again.
         """
         log = replica.log
+        assert replica.leader_epoch is not None
+        marker = BringBackMarker(replica.leader_epoch, manifest.end_offset)
+        await self._threads.run(partial(write_marker, log.directory, marker))
         log.truncate_fully_and_start_at(manifest.log_start_offset)
         replica.load_producers()
         while log.loading is not None:  # noqa: ASYNC110  (only of a log that a truncation has cut before)

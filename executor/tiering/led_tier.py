@@ -17,6 +17,7 @@ from typing import Final
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.suspension import Suspension
 from sparklog.executor.tiering.adoption import TierAdoption
+from sparklog.executor.tiering.bring_back_marker import read_marker
 from sparklog.executor.tiering.log_facts import facts_of
 from sparklog.executor.tiering.machine.events import (
     AdoptionFailed,
@@ -102,6 +103,7 @@ class LedTier:
         self._tasks: set[asyncio.Task[None]] = set()
         self._copy_stopped = threading.Event()
         self._is_ended = False
+        self._marker = read_marker(replica.log.directory)
         self._error: TierError | None = None
         self._summed: tuple[Manifest | None, int] = (None, 0)
         """The manifest whose objects were last summed up, and their bytes."""
@@ -185,7 +187,9 @@ class LedTier:
     def _handle(self, event: TierEvent) -> None:
         if self._is_ended or self.replica.offline:
             return
-        facts = facts_of(self.replica)
+        if isinstance(event, TierAdopted | AdoptionFailed):
+            self._marker = read_marker(self.replica.log.directory)
+        facts = facts_of(self.replica, self._marker)
         effects = self._machine.handle(event, facts, now_ms=monotonic_ms(), wall_ms=wall_clock_ms())
         # None again while the log and a manifest that was just read have different histories.
         self.replica.tier = self if self._machine.manifest is not None else None

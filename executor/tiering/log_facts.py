@@ -1,11 +1,12 @@
 """The facts of a led log by which the tier's machine decides."""
 
 from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.tiering.bring_back_marker import BringBackMarker
 from sparklog.executor.tiering.machine.events import LocalSegment, LogFacts
 
 
-def facts_of(replica: Replica) -> LogFacts:
-    """Return the state of a replica's log as it is now."""
+def facts_of(replica: Replica, marker: BringBackMarker | None) -> LogFacts:
+    """Return the state of a replica's log as it is now; `marker` is that in its directory."""
     log = replica.log
     segments = log.segments.all
     ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
@@ -22,4 +23,5 @@ def facts_of(replica: Replica) -> LogFacts:
         leader_epochs=tuple(log.epochs.entries),
         log_start_is_guessed=log.log_start_is_guessed,
         cleaned_offset=log.cleaned_offset,
+        is_brought_back_in_part=marker is not None and marker.applies_to(log),
     )

@@ -41,6 +41,8 @@ class LogFacts:
     """Whether a recovery without evidence has set the log start: the manifest's counts."""
     cleaned_offset: Offset | None = None
     """Compaction has removed all that it may below it; None for a log that was never cleaned."""
+    is_brought_back_in_part: bool = False
+    """Whether the log has nothing but a part of the tier: an earlier `AdoptTier` did not end."""
 
     @property
     def copyable_end_offset(self) -> Offset:

@@ -71,6 +71,11 @@ from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 FIRST_LISTING_MS: Final = 60_000
 """After a leadership began: orphans of the one before are looked for when failovers are over."""
 LISTING_INTERVAL_MS: Final = 6 * 60 * 60 * 1000
+OUTAGE_MS: Final = 30_000
+"""So long no request may have succeeded before a leader serves without the manifest.
+
+Its log may lack what the tier has, and the tier is cut to it then: no single request may decide that.
+"""
 
 
 class PartitionTier:
@@ -92,8 +97,8 @@ class PartitionTier:
         self.may_serve = leader_epoch == 0
         """Whether the leader may answer clients: the log has all that the tier has, as far as is known.
 
-        While the store cannot be read, a log with records serves these, and an empty one does not: it does
-        not know where it begins.
+        In an outage of the store (`OUTAGE_MS`) a log with records serves these. An empty one does not, and
+        neither does a log that was brought back in part: it does not know where it begins.
         """
         self._log: LogFacts
         self._now_ms = 0
@@ -325,7 +330,8 @@ class PartitionTier:
             self._lineage = Lineage.CONTINUED
         else:
             log = self._log
-            self._lineage = compare(self._manifest, log.leader_epochs, log.log_end_offset).lineage
+            known = ((), 0) if log.is_brought_back_in_part else (log.leader_epochs, log.log_end_offset)
+            self._lineage = compare(self._manifest, *known).lineage
 
     def _next_manifest(self) -> Manifest | None:
         """Return the manifest to replace that in the store, or None while that one will do."""
@@ -418,5 +424,7 @@ class PartitionTier:
                 self.may_serve = True
         elif self._lineage is Lineage.ADOPTED:
             self.may_serve = False
-        elif self._manifest_retries.failures and self._log.log_end_offset > 0:
-            self.may_serve = True
+        elif self._log.log_end_offset > 0 and not self._log.is_brought_back_in_part:
+            failing_since_ms = self._manifest_retries.failing_since_ms
+            if failing_since_ms is not None and self._now_ms - failing_since_ms >= OUTAGE_MS:
+                self.may_serve = True

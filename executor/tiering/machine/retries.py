@@ -14,6 +14,8 @@ class Retries:
         """In a row."""
         self.error: str | None = None
         """The last one, until something succeeds."""
+        self.failing_since_ms: int | None = None
+        """The time of the first failure in a row."""
         self._next_ms: int | None = None
 
     def may_try(self, now_ms: int) -> bool:
@@ -22,6 +24,8 @@ class Retries:
     def failed(self, error: str, now_ms: int) -> None:
         self._next_ms = now_ms + _BACKOFF.pause_ms(self.failures)
         self.failures += 1
+        if self.failing_since_ms is None:
+            self.failing_since_ms = now_ms
         self.error = error
 
     def at_once(self) -> None:
@@ -30,4 +34,4 @@ class Retries:
 
     def succeeded(self) -> None:
         self.failures = 0
-        self.error = self._next_ms = None
+        self.error = self._next_ms = self.failing_since_ms = None

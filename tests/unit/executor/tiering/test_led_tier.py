@@ -9,6 +9,8 @@ from uuid import UUID
 import pytest
 
 from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_marker
+from sparklog.executor.tiering.log_facts import facts_of
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, ResourceType, TopicRecord
 from sparklog.node.metrics import remote_log
@@ -151,6 +153,50 @@ def test_compacted_log_is_brought_back_to_the_disk(tmp_path: Path) -> None:
             assert len(log.segments.all) > 2
             assert log.size_bytes > 40_000
             assert await append(brokers, topic_id, build_batch(records)) == 40
+
+    asyncio.run(play())
+
+
+def test_log_has_a_marker_until_it_is_brought_back_in_full(tmp_path: Path) -> None:
+    """A leader that cannot read its tier must not serve a part of it as the whole log."""
+    config = {**SEGMENTS, "cleanup.policy": "compact"}
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            for _ in range(4):
+                await append(brokers, topic_id, build_batch([SimpleRecord(b"k", b"v" * 1000, (), 1)]))
+            await until(lambda: is_copied(brokers, topic_id, 4), "all is copied")
+        segments, away = bucket_of(tmp_path) / "segments", tmp_path / "away"
+        segments.rename(away)
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            replica = await lead_again(brokers, topic_id, config)
+            remote_log = brokers.brokers[0].replicas.remote_log
+            assert remote_log is not None
+            await until(lambda: bool(list(remote_log.errors())), "records cannot be brought back")
+            assert not serves(replica)
+            marker = read_marker(replica.log.directory)
+            assert marker == BringBackMarker(LEADER_EPOCH, 4)
+            assert facts_of(replica, marker).is_brought_back_in_part
+            away.rename(segments)
+            await until(lambda: serves(replica), "it serves")
+            assert replica.log.log_end_offset == 4
+            assert read_marker(replica.log.directory) is None
+
+    asyncio.run(play())
+
+
+def test_marker_of_a_log_that_has_gone_on_since_does_not_count(tmp_path: Path) -> None:
+    """A follower may have caught up with a leader that has more than the tier; it must not begin again."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 1)
+            log = brokers.replica(0, topic_id).log
+            assert BringBackMarker(leader_epoch=1, end_offset=count).applies_to(log)
+            assert not BringBackMarker(leader_epoch=1, end_offset=count - 1).applies_to(log)
+            assert not BringBackMarker(leader_epoch=0, end_offset=count).applies_to(log)
 
     asyncio.run(play())
 

@@ -38,7 +38,7 @@ from sparklog.executor.tiering.machine.events import (
     TierEvent,
     WriteSegment,
 )
-from sparklog.executor.tiering.machine.partition_tier import FIRST_LISTING_MS, PartitionTier
+from sparklog.executor.tiering.machine.partition_tier import FIRST_LISTING_MS, OUTAGE_MS, PartitionTier
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, RemoteSegment
 from sparklog.node.remote_log.machine.manifest_changes import empty_manifest
 from sparklog.node.storage.machine.leader_epochs import EpochEntry
@@ -252,17 +252,40 @@ def test_empty_log_adopts_the_tier_before_it_serves() -> None:
     assert driven.tier.tiered_end_offset == 20
 
 
-def test_empty_log_does_not_serve_while_the_store_cannot_be_read() -> None:
-    """It does not know where it begins; a log with records serves these."""
+EMPTY = replace(ROLLED, log_end_offset=0, high_watermark=0, last_stable_offset=0, leader_epochs=())
+
+
+@pytest.mark.parametrize(
+    ("log", "serves"),
+    [(ROLLED, True), (EMPTY, False), (replace(ROLLED, is_brought_back_in_part=True), False)],
+)
+def test_log_serves_without_its_manifest_in_an_outage_if_it_knows_where_it_begins(
+    log: LogFacts, serves: bool
+) -> None:
+    """A single request that fails must not let a shorter log lead, to which the tier would be cut."""
     driven = Driven(leader_epoch=5)
+    driven.log = log
     driven.tick()
-    driven.handle(StoreFailed(ReadManifest(), "no route"))
-    assert driven.tier.may_serve
-    empty = Driven(leader_epoch=5)
-    empty.log = replace(ROLLED, log_end_offset=0, high_watermark=0, last_stable_offset=0, leader_epochs=())
-    empty.tick()
-    empty.handle(StoreFailed(ReadManifest(), "no route"))
-    assert not empty.tier.may_serve
+    driven.handle(StoreFailed(ReadManifest(), "503"))
+    assert not driven.tier.may_serve
+    while driven.now_ms < OUTAGE_MS:
+        for effect in driven.tick():
+            assert effect == ReadManifest()
+            assert driven.handle(StoreFailed(ReadManifest(), "503")) == []
+    assert not driven.tier.may_serve
+    driven.tick()
+    assert driven.tier.may_serve == serves
+
+
+def test_log_that_was_brought_back_in_part_begins_again_where_its_tier_ends() -> None:
+    """Its last batches may name no producer, and it may have no leader epoch of its own records."""
+    driven = Driven(leader_epoch=5)
+    driven.log = replace(ROLLED, is_brought_back_in_part=True)
+    driven.tick()
+    (claim,) = driven.handle(ManifestRead(manifest_of(2, 25), "v2"))
+    assert isinstance(claim, SwapManifest)
+    assert not driven.tier.may_serve
+    assert driven.handle(Swapped(claim, "v3")) == [AdoptTier(claim.manifest, bring_back=False)]
 
 
 def test_newer_history_of_the_log_cuts_the_manifest() -> None:
