@@ -178,7 +178,7 @@ class PartitionTier:
             case ManifestMissing():
                 self._manifest_missing()
             case SegmentWritten():
-                self._writes.ended(event)
+                self._writes.ended(event, self._log)
             case Swapped():
                 self._manifest_effect = None
                 self._is_claimed = True

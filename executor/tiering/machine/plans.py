@@ -112,39 +112,49 @@ def _filled(
 
 
 def next_rewrite(
-    manifest: Manifest, log: LogFacts, segment_bytes: int, already: Sequence[Offset] = ()
+    manifest: Manifest,
+    log: LogFacts,
+    segment_bytes: int,
+    rewritten_to: Offset = 0,
+    raw_per_local_byte: float = 1.0,
 ) -> tuple[RemoteSegment, ...] | None:
-    """Return neighbours that compaction has made much smaller in the local log; None for none.
+    """Return the neighbours to write again, because compaction has made some much smaller; None for none.
 
     Only below the cleaned offset, and only when that is in the tier itself: a record goes for a later one of
-    its key, and the tier must have that. `already` are the base offsets of what was written again since the
-    last cleaning.
+    its key, and the tier must have that. From the oldest segment on: a tombstone that the cleaned log does
+    not have any more may leave the tier only after all older records of its key. Nothing is written again
+    while the tier has segments that the local log has not: these may have such records, too.
+
+    Since the last cleaning the segments up to `rewritten_to` were written again. `raw_per_local_byte` is the
+    size of records in the tier, before compression, by that in the local log, which has them compressed.
     """
     cleaned_offset = log.cleaned_offset
     if cleaned_offset is None or cleaned_offset > manifest.end_offset:
         return None
-    group: list[RemoteSegment] = []
+    if manifest.segments and manifest.segments[0].base_offset < log.local_log_start_offset:
+        return None
+    groups: list[list[RemoteSegment]] = []
     for segment in manifest.segments:
         if segment.end_offset > cleaned_offset:
             break
-        if segment.base_offset < log.local_log_start_offset:
+        if segment.end_offset <= rewritten_to:
             continue
-        if group and _local_bytes(log, group[0].base_offset, segment.end_offset) > segment_bytes:
-            if _is_worth_it(log, group, already):
-                return tuple(group)
-            group = []
-        group.append(segment)
-    return tuple(group) if group and _is_worth_it(log, group, already) else None
+        if groups and local_bytes(log, groups[-1][0].base_offset, segment.end_offset) <= segment_bytes:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    if any(_is_worth_it(log, group, raw_per_local_byte) for group in groups):
+        return tuple(groups[0])
+    return None
 
 
-def _is_worth_it(log: LogFacts, group: Sequence[RemoteSegment], already: Sequence[Offset]) -> bool:
-    if group[0].base_offset in already:
-        return False
+def _is_worth_it(log: LogFacts, group: Sequence[RemoteSegment], raw_per_local_byte: float) -> bool:
     remote_bytes = sum(segment.raw_bytes for segment in group)
-    return remote_bytes > WASTED_FACTOR * _local_bytes(log, group[0].base_offset, group[-1].end_offset)
+    kept_bytes = raw_per_local_byte * local_bytes(log, group[0].base_offset, group[-1].end_offset)
+    return remote_bytes > WASTED_FACTOR * kept_bytes
 
 
-def _local_bytes(log: LogFacts, base_offset: Offset, end_offset: Offset) -> int:
+def local_bytes(log: LogFacts, base_offset: Offset, end_offset: Offset) -> int:
     """Return about how many bytes the local log has of a range; of segments in part, in proportion."""
     total = 0
     for segment in log.segments:

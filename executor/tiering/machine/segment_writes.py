@@ -12,7 +12,7 @@ from sparklog.executor.tiering.machine.events import (
     TierConfig,
     WriteSegment,
 )
-from sparklog.executor.tiering.machine.plans import next_copy_end, next_merge, next_rewrite
+from sparklog.executor.tiering.machine.plans import local_bytes, next_copy_end, next_merge, next_rewrite
 from sparklog.executor.tiering.machine.retries import Retries
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_changes import appended, named_objects, replaced
@@ -41,8 +41,10 @@ class SegmentWrites:
         """A manifest that was looked through."""
         self._nothing_to_rewrite: tuple[Manifest, Offset | None] | None = None
         """A manifest that was looked through, and how far the log was cleaned then."""
-        self._rewritten: tuple[Offset | None, list[Offset]] = (None, [])
-        """Base offsets of what was rewritten, at a cleaned offset."""
+        self._rewritten: tuple[Offset | None, Offset] = (None, 0)
+        """How far segments were rewritten, from the oldest on, at a cleaned offset."""
+        self._raw_bytes = self._local_bytes = 0
+        """Of all that was copied and rewritten, in the tier and in the local log."""
 
     # --- what was written -----------------------------------------------------------------------
 
@@ -65,10 +67,14 @@ class SegmentWrites:
         effect = self.effect or (self.written and self.written.effect)
         return effect.base_offset if isinstance(effect, CopySegment) else None
 
-    def ended(self, written: SegmentWritten) -> None:
+    def ended(self, written: SegmentWritten, log: LogFacts) -> None:
         self.effect = None
         self.written = written
         self.retries.succeeded()
+        effect, segment = written.effect, written.segment
+        if segment is not None and not isinstance(effect, MergeSegments):
+            self._raw_bytes += segment.raw_bytes
+            self._local_bytes += local_bytes(log, effect.base_offset, effect.end_offset)
 
     def failed(self, error: str, now_ms: int) -> list[str]:
         """Return the names of objects that may be there all the same."""
@@ -79,6 +85,9 @@ class SegmentWrites:
 
     def confirmed(self, manifest: Manifest) -> None:
         """Note that this manifest is in the store."""
+        effect = None if self.written is None else self.written.effect
+        if isinstance(effect, RewriteSegments) and not set(effect.segments).intersection(manifest.segments):
+            self._rewritten = (self._rewritten[0], effect.end_offset)
         if named_objects(manifest).intersection(self._written_names):
             self.written = None
 
@@ -135,14 +144,13 @@ class SegmentWrites:
     def _next_rewrite(self, manifest: Manifest, log: LogFacts, config: TierConfig) -> RewriteSegments | None:
         if self._nothing_to_rewrite == (manifest, log.cleaned_offset):
             return None
-        cleaned_offset, already = self._rewritten
-        if cleaned_offset != log.cleaned_offset:
-            already = []
-        segments = next_rewrite(manifest, log, config.segment_bytes, already)
+        if self._rewritten[0] != log.cleaned_offset:
+            self._rewritten = (log.cleaned_offset, 0)
+        raw_per_local_byte = max(1.0, self._raw_bytes / self._local_bytes) if self._local_bytes else 1.0
+        segments = next_rewrite(manifest, log, config.segment_bytes, self._rewritten[1], raw_per_local_byte)
         if segments is None:
             self._nothing_to_rewrite = (manifest, log.cleaned_offset)
             return None
-        self._rewritten = (log.cleaned_offset, [*already, segments[0].base_offset])
         return RewriteSegments(segments, self._segment_name(segments[0].base_offset))
 
     def _segment_name(self, base_offset: Offset) -> str:

@@ -393,6 +393,59 @@ def test_compacted_range_is_rewritten_when_the_tier_has_twice_as_much() -> None:
     assert driven.handle(Swapped(swap, "v4"))[1:] == []
 
 
+COMPACTED = replace(CONFIG, compacts=True, deletes=False)
+
+
+def compacted_log(first_bytes: int, second_bytes: int) -> LogFacts:
+    """Return a log that is cleaned up to offset 20, with these bytes in each half of that."""
+    segments = (LocalSegment(0, 10, first_bytes), LocalSegment(10, 20, second_bytes))
+    return replace(ROLLED, cleaned_offset=20, segments=(*segments, LocalSegment(20, 25, 100)))
+
+
+def led(driven: Driven, found: Manifest) -> list[TierEffect]:
+    """Let a later leader claim a manifest; return its effects then."""
+    driven.tick()
+    (claim,) = driven.handle(ManifestRead(found, "v2"))
+    assert isinstance(claim, SwapManifest)
+    return driven.handle(Swapped(claim, "v3"))
+
+
+def test_range_is_not_rewritten_for_the_codec_of_the_local_log() -> None:
+    """Records are compressed there and counted before compression in the tier: each cleaning would do it."""
+    driven = Driven(leader_epoch=3, config=COMPACTED)
+    driven.log = replace(compacted_log(300, 300), cleaned_offset=None)
+    (copy,) = led(driven, manifest_of(2, 10))
+    assert isinstance(copy, CopySegment)
+    (swap,) = driven.handle(written(copy))
+    assert isinstance(swap, SwapManifest)
+    driven.log = compacted_log(300, 300)
+    assert driven.handle(Swapped(swap, "v4")) == []
+
+
+def test_compacted_range_is_not_rewritten_while_older_ones_are_in_the_tier_alone() -> None:
+    """A topic that was not always compacted: its older records stay, and so must later tombstones."""
+    driven = Driven(leader_epoch=3, config=COMPACTED)
+    driven.log = replace(compacted_log(0, 100), local_log_start_offset=10)
+    driven.log = replace(driven.log, segments=driven.log.segments[1:])
+    assert led(driven, manifest_of(2, 10, 20)) == []
+
+
+def test_compacted_range_is_rewritten_after_all_older_ones() -> None:
+    """The cleaned log has lost tombstones: older values of their keys would be in the tier alone."""
+    driven = Driven(leader_epoch=3, config=COMPACTED)
+    driven.log = replace(compacted_log(800, 300), log_end_offset=20, high_watermark=20, last_stable_offset=20)
+    (older,) = led(driven, manifest_of(2, 10, 20))
+    assert isinstance(older, RewriteSegments)
+    assert (older.base_offset, older.end_offset) == (0, 10)
+    driven.handle(StoreFailed(older, "no route"))
+    (older,) = driven.tick()
+    assert isinstance(older, RewriteSegments)
+    assert (older.base_offset, older.end_offset) == (0, 10)
+    (swap,) = [each for each in driven.handle(written(older)) if isinstance(each, SwapManifest)]
+    (newer,) = [each for each in driven.handle(Swapped(swap, "v4")) if isinstance(each, RewriteSegments)]
+    assert (newer.base_offset, newer.end_offset) == (10, 20)
+
+
 def test_stop_copies_up_to_the_log_end_at_once() -> None:
     """Everything is in the bucket before the cluster's stop returns."""
     driven = Driven()
