@@ -86,12 +86,15 @@ class PartitionTier:
         owner_epoch: int,
         config: TierConfig,
         unique: str,
+        *,
+        outage_ms: int = OUTAGE_MS,
     ) -> None:
         """`unique` makes names of objects that no other machine makes."""
         self.identity: Final = identity
         self.leader_epoch: Final = leader_epoch
         self.owner_epoch: Final = owner_epoch
         self.config = config
+        self._outage_ms: Final = outage_ms
         self.ended: EndTier | None = None
         """The reason for which this machine does nothing any more."""
         self.may_serve = leader_epoch == 0
@@ -426,5 +429,5 @@ class PartitionTier:
             self.may_serve = False
         elif self._log.log_end_offset > 0 and not self._log.is_brought_back_in_part:
             failing_since_ms = self._manifest_retries.failing_since_ms
-            if failing_since_ms is not None and self._now_ms - failing_since_ms >= OUTAGE_MS:
+            if failing_since_ms is not None and self._now_ms - failing_since_ms >= self._outage_ms:
                 self.may_serve = True

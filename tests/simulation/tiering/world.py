@@ -115,8 +115,14 @@ class World:
 
     def new_tier(self, broker: Broker) -> PartitionTier:
         self._tiers += 1
+        # Each failure is an outage: a leader that has served without its tier is what has to be survived.
         return PartitionTier(
-            IDENTITY, broker.leader_epoch, broker.application.owner_epoch, self.config, f"{self._tiers:08x}"
+            IDENTITY,
+            broker.leader_epoch,
+            broker.application.owner_epoch,
+            self.config,
+            f"{self._tiers:08x}",
+            outage_ms=0,
         )
 
     def records_of(self, segments: Sequence[RemoteSegment]) -> dict[Offset, Record] | None:
