@@ -81,7 +81,8 @@ class RemoteLogManager(RoleListener[Replica]):
             store, self._copies, TierAdoption(store, self._threads), asyncio.Semaphore(REQUESTS_AT_A_TIME)
         )
         self._led: dict[Replica, LedTier] = {}
-        self._ending: set[LedTier] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        """Each waits for the tasks of a tier that has ended; the ticks of the others go on."""
         self._next_tick_ms = 0
         self._ticking: asyncio.Task[None] | None = None
         self.metrics: Final = TierMetrics(self._states, self.errors, table.has_topic)
@@ -133,7 +134,9 @@ class RemoteLogManager(RoleListener[Replica]):
         tier = self._led.pop(replica, None)
         if tier is not None:
             tier.end()
-            self._ending.add(tier)
+            ending = asyncio.get_running_loop().create_task(tier.ended())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     # --- metadata and time ----------------------------------------------------------------------
 
@@ -195,9 +198,6 @@ class RemoteLogManager(RoleListener[Replica]):
                     tier.tick()
                 except Exception:  # of one partition; the others have their turn
                     logger.exception("%s: its tier failed, and is looked at again", tier.replica)
-        for tier in list(self._ending):
-            await tier.ended()
-            self._ending.discard(tier)
 
     async def stop(self) -> None:
         """End every tier; return when nothing reads a log or uses the store any more."""
@@ -206,8 +206,7 @@ class RemoteLogManager(RoleListener[Replica]):
             await asyncio.gather(self._ticking, return_exceptions=True)
         for replica in list(self._led):
             self._end(replica)
-        for tier in list(self._ending):
-            await tier.ended()
+        await asyncio.gather(*self._ending)
         self._threads.close()
         await self._store.close()
 

@@ -86,7 +86,7 @@ class SegmentCopies:
                 await self._wait_for_turn(segment.size_bytes)
                 await self._store.create(effect.segment_name, file)
         finally:
-            await self._threads.run(partial(file.unlink, missing_ok=True))
+            await asyncio.to_thread(file.unlink, missing_ok=True)
         producers = await self._write_producers(replica, effect) if isinstance(effect, CopySegment) else None
         return SegmentWritten(effect, segment, producers)
 

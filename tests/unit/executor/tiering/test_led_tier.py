@@ -1,6 +1,7 @@
 """What a leader does with its log's tier: waits for it, copies, begins again where it ends."""
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -332,3 +333,33 @@ def test_metrics_say_what_is_copied_and_what_is_not(tmp_path: Path) -> None:
             assert figure(remote_log.COPY_LAG_BYTES) > 20 * 1000
 
     asyncio.run(play())
+
+
+def test_tier_that_ends_during_a_long_copy_does_not_stop_the_others(tmp_path: Path) -> None:
+    """The thread of a copy outlives its leadership by minutes, in which nothing else would be copied."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            remote_log = brokers.brokers[0].replicas.remote_log
+            assert remote_log is not None
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            other_id = await brokers.create_topic("other", [(0,)], SEGMENTS)
+            tier = remote_log._led[brokers.replica(0, topic_id)]
+            release = asyncio.Event()
+            task = asyncio.get_running_loop().create_task(ignoring_cancellation(release))
+            await asyncio.sleep(0)
+            tier._tasks.add(task)
+            remote_log.stopped(tier.replica)
+            try:
+                count = await fill(brokers, other_id, 4)
+                await until(lambda: is_copied(brokers, other_id, count), "the other topic is copied")
+            finally:
+                release.set()
+
+    asyncio.run(play())
+
+
+async def ignoring_cancellation(release: asyncio.Event) -> None:
+    while not release.is_set():
+        with contextlib.suppress(asyncio.CancelledError):
+            await release.wait()
