@@ -77,8 +77,13 @@ class RemoteLogManager(RoleListener[Replica]):
         self._threads = CopyThreads(COPIES_AT_A_TIME)
         self._rate = ByteRate(config.remote_log_copy_max_bytes_per_second)
         self._copies = SegmentCopies(store, self._threads, self._rate)
+        self._adoption_threads = CopyThreads(1)
+        """Leaders do not serve before, and copies have their threads for long."""
         self._services = TierServices(
-            store, self._copies, TierAdoption(store, self._threads), asyncio.Semaphore(REQUESTS_AT_A_TIME)
+            store,
+            self._copies,
+            TierAdoption(store, self._adoption_threads),
+            asyncio.Semaphore(REQUESTS_AT_A_TIME),
         )
         self._led: dict[Replica, LedTier] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -208,6 +213,7 @@ class RemoteLogManager(RoleListener[Replica]):
             self._end(replica)
         await asyncio.gather(*self._ending)
         self._threads.close()
+        self._adoption_threads.close()
         await self._store.close()
 
     async def _read_tier(self, topic_id: UUID, partition: int) -> TierState:

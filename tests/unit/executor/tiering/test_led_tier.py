@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
@@ -12,6 +13,7 @@ import pytest
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_marker
 from sparklog.executor.tiering.log_facts import facts_of
+from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, ResourceType, TopicRecord
 from sparklog.node.metrics import remote_log
@@ -363,3 +365,27 @@ async def ignoring_cancellation(release: asyncio.Event) -> None:
     while not release.is_set():
         with contextlib.suppress(asyncio.CancelledError):
             await release.wait()
+
+
+def test_log_is_brought_back_while_copies_have_all_of_their_threads(tmp_path: Path) -> None:
+    """Leaders that do not serve yet must not wait for the copies of those that do."""
+    config = {**SEGMENTS, "cleanup.policy": "compact"}
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            await append(brokers, topic_id, build_batch([SimpleRecord(b"k", b"v", (), 1)]))
+            await until(lambda: is_copied(brokers, topic_id, 1), "all is copied")
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            remote_log = brokers.brokers[0].replicas.remote_log
+            assert remote_log is not None
+            release = threading.Event()
+            for _ in range(COPIES_AT_A_TIME):
+                remote_log._threads.executor.submit(release.wait)
+            try:
+                replica = await lead_again(brokers, topic_id, config)
+                await until(lambda: serves(replica), "it serves")
+            finally:
+                release.set()
+
+    asyncio.run(play())
