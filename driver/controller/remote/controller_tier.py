@@ -232,12 +232,15 @@ class ControllerTier:
         assert self._metadata is not None, "it is taken"
         try:
             await self._metadata.forget_leftovers()
+        except PrefixLostError as error:
+            self._lose(str(error))
+            return
         except StoreError as error:
             logger.info("Leftovers in %s are deleted at the next start: %s", self.store.uri, error)
         self._upload = MetadataUpload(self._metadata, cluster_id, self._metadata_lag_ms, self._lose)
         if self._newest is not None:
             self._upload.committed(self._newest)
-        self._deletions = TopicDeletions(self.store, lambda: self.lost is None, self._known_until_ms)
+        self._deletions = TopicDeletions(self.store, self._lease.is_held, self._known_until_ms)
         if self._newest is not None:
             self._deletions.committed(self._newest.image)
         self._deleting = asyncio.get_running_loop().create_task(self._deletions.run())

@@ -128,15 +128,18 @@ class MetadataStore:
     async def forget_leftovers(self) -> None:
         """Delete the snapshots that a killed application left behind.
 
+        `metadata/latest` is read after the listing: a successor claims it before it writes a snapshot, so
+        nothing of a successor has been listed if it is still this application's.
+
         Raises:
+            PrefixLostError.
             StoreError.
         """
-        if self._latest is None:
-            return
-        async for found in self._store.list(METADATA_PREFIX):
-            if found.name not in (LATEST_NAME, self._latest.name):
-                self._deletable.add(found.name)
-        await self._delete_former()
+        names = [found.name async for found in self._store.list(METADATA_PREFIX)]
+        await self._read()
+        if self._latest is not None:
+            self._deletable.update({*names} - {LATEST_NAME, self._latest.name})
+            await self._delete_former()
 
     async def _create(self, name: str, data: bytes) -> None:
         try:

@@ -102,6 +102,23 @@ class OwnerLease:
         """
         return await asyncio.shield(self._taken)
 
+    async def is_held(self) -> bool:
+        """Return whether the store names this application as its owner at this moment.
+
+        `on_lost` comes with a beat only: an application that was cut off from the store, or suspended, can
+        be back before its next beat.
+
+        Raises:
+            StoreError: the owner cannot be read.
+        """
+        if not self._ownership.is_owned:
+            return False
+        try:
+            found = await self._store.get(OWNER_NAME)
+            return self._ownership.is_own(decode_owner(found.data))
+        except (ObjectMissingError, OwnerFormatError):
+            return False
+
     def cluster_known(self, cluster_id: str) -> None:
         self._ownership.cluster_known(cluster_id)
 

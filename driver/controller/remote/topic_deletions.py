@@ -7,7 +7,7 @@ left.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
@@ -30,15 +30,15 @@ class TopicDeletions:
     def __init__(
         self,
         store: ObjectStore,
-        may_delete: Callable[[], bool],
+        is_owner: Callable[[], Awaitable[bool]],
         known_until_ms: int | None,
         retry_s: float = RETRY_S,
     ) -> None:
-        """`known_until_ms`: see `DeletedTopics.sweep`."""
+        """`is_owner`, `known_until_ms`: see `DeletedTopics`."""
         self._retry_s = retry_s
         self._known_until_ms = known_until_ms
         self._image: MetadataImage | None = None
-        self._deleted = DeletedTopics(store, self._has_topic, may_delete)
+        self._deleted = DeletedTopics(store, self._has_topic, is_owner)
         self._due: dict[UUID, tuple[str, int]] = {}
         """Deleted topics: their names, and when they are due by the monotonic clock."""
         self._again: set[UUID] = set()

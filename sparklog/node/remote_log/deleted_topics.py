@@ -4,13 +4,14 @@ Rules kept:
 - A manifest goes last of a partition's objects, so that a deletion that was broken off is found again by it.
 - Objects are listed first and looked up in the metadata afterwards: a leader that has written an object knew
   its topic from metadata that is older than the listing. So a topic that is not there then was deleted.
-- Only the application that owns the store deletes (`may_delete`, asked before each topic).
+- The owner of the store is read between a listing and its deletions (`is_owner`). An application that finds
+  itself there then has listed nothing of a successor, whose topics its own metadata lacks.
 
 A leader that learns of the deletion late may write another object behind it. `sweep` finds that, too.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
@@ -26,12 +27,12 @@ _ID_CHARACTERS: Final = 36
 
 class DeletedTopics:
     def __init__(
-        self, store: ObjectStore, has_topic: Callable[[UUID], bool], may_delete: Callable[[], bool]
+        self, store: ObjectStore, has_topic: Callable[[UUID], bool], is_owner: Callable[[], Awaitable[bool]]
     ) -> None:
-        """`has_topic` asks the newest committed metadata; `may_delete` whether the store is owned here."""
+        """`has_topic` asks the newest committed metadata; `is_owner` reads the store's owner."""
         self._store = store
         self._has_topic = has_topic
-        self._may_delete = may_delete
+        self._is_owner = is_owner
 
     async def delete(self, topic: str, topic_id: UUID) -> int:
         """Delete the objects of one deleted topic; return their number.
@@ -46,7 +47,9 @@ class DeletedTopics:
             f"{MANIFESTS}{topic_id}/",
         ):
             names = [found.name async for found in self._store.list(prefix)]
-            if names and (self._has_topic(topic_id) or not self._may_delete()):
+            if not names:
+                continue
+            if not await self._is_owner() or self._has_topic(topic_id):
                 return count
             for name in names:
                 await self._store.delete(name)
@@ -73,9 +76,9 @@ class DeletedTopics:
                 topic_id = _topic_id_in(found.name.removeprefix(prefix).partition("/")[0])
                 if topic_id is not None and not self._has_topic(topic_id):
                     names.append((found.name, topic_id))
+            if names and not await self._is_owner():
+                return count
             for name, topic_id in names:
-                if not self._may_delete():
-                    return count
                 if not self._has_topic(topic_id):
                     await self._store.delete(name)
                     count += 1

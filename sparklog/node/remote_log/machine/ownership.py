@@ -159,6 +159,10 @@ class Ownership:
     def is_owned(self) -> bool:
         return self.owner_epoch is not None and not self._ended
 
+    def is_own(self, owner: Owner) -> bool:
+        """Return whether `owner` is this application, in the epoch in which it took the prefix."""
+        return owner.application == self._me.application and owner.epoch == self.owner_epoch
+
     def tick(self, now_ms: int) -> list[OwnershipEffect]:
         if self._ended or self._in_flight or now_ms < self._due_ms:
             return []

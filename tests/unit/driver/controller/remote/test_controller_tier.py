@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -118,6 +119,30 @@ def test_application_that_lost_the_prefix_copies_nothing_more() -> None:
         assert not owner(store).is_stopped
         await successor.close()
         assert owner(store).is_stopped
+
+    asyncio.run(story())
+
+
+def test_application_that_lost_the_prefix_unnoticed_deletes_no_topic_of_its_successor() -> None:
+    """It was cut off from the store, and sweeps before it reads in its next beat that it has lost it."""
+    memory = MemoryStore()
+    store = FaultyStore(memory, StoreFaults(), 1)
+    topic_id = uuid4()
+    live = f"manifests/{topic_id}/0"
+
+    async def story() -> None:
+        zombie = tier(store)
+        await zombie.take()
+        successor = tier(memory, "other")
+        await successor.take()
+        await memory.create(live, b"x")
+        del store.calls[:]
+        zombie.leads(CLUSTER)
+        zombie.committed(snapshot(8))
+        await until(lambda: ("get", OWNER_NAME) in store.calls or live not in memory.objects)
+        await zombie.close()
+        assert live in memory.objects
+        await successor.close()
 
     asyncio.run(story())
 

@@ -88,6 +88,24 @@ def test_owner_that_has_lost_the_prefix_saves_nothing() -> None:
     assert latest.name in store.objects
 
 
+def test_owner_that_has_lost_the_prefix_deletes_no_snapshot_of_its_successor() -> None:
+    """A zombie that was suspended since its claim takes the successor's only snapshot for a leftover."""
+    store = MemoryStore()
+
+    async def story() -> None:
+        zombie = MetadataStore(store, 1)
+        await zombie.claim()
+        await zombie.save(CLUSTER, snapshot(8))
+        successor = MetadataStore(store, 2)
+        await successor.claim()
+        await successor.save(CLUSTER, snapshot(20))
+        with pytest.raises(PrefixLostError, match="owner epoch 2"):
+            await zombie.forget_leftovers()
+
+    run(story())
+    assert decode_stored_metadata(store.objects[LATEST_NAME].data).name in store.objects
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_saving_goes_on_after_errors_and_lost_replies(seed: int) -> None:
     """Whatever the store fails at, the named snapshot is whole, and the last one is the newest."""

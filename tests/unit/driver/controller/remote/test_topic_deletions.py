@@ -31,9 +31,13 @@ async def filled(*topics: tuple[str, UUID]) -> MemoryStore:
     return store
 
 
+async def owned() -> bool:
+    return True
+
+
 @asynccontextmanager
 async def running(store: ObjectStore, known_until_ms: int | None = None) -> AsyncIterator[TopicDeletions]:
-    deletions = TopicDeletions(store, lambda: True, known_until_ms, retry_s=0.01)
+    deletions = TopicDeletions(store, owned, known_until_ms, retry_s=0.01)
     task = asyncio.create_task(deletions.run())
     try:
         yield deletions

@@ -16,6 +16,14 @@ def names_of(topic: str, topic_id: UUID) -> list[str]:
     ]
 
 
+async def owned() -> bool:
+    return True
+
+
+async def lost() -> bool:
+    return False
+
+
 async def filled(names: list[str]) -> MemoryStore:
     store = MemoryStore()
     for name in names:
@@ -33,7 +41,7 @@ def test_deleted_topic_loses_its_objects_and_its_namesake_none() -> None:
 
     async def play() -> None:
         store = await filled([*names_of("t", old), *names_of("t", new)])
-        assert await DeletedTopics(store, {new}.__contains__, lambda: True).delete("t", old) == 4
+        assert await DeletedTopics(store, {new}.__contains__, owned).delete("t", old) == 4
         assert await left(store) == set(names_of("t", new))
 
     asyncio.run(play())
@@ -46,7 +54,7 @@ def test_sweep_deletes_the_leftovers_of_topics_that_the_metadata_lacks() -> None
     async def play() -> None:
         others = ["owner", "metadata/latest", "segments/stray"]
         store = await filled([*names_of("t", there), *names_of("u", gone)[1:], *others])
-        assert await DeletedTopics(store, {there}.__contains__, lambda: True).sweep() == 3
+        assert await DeletedTopics(store, {there}.__contains__, owned).sweep() == 3
         assert await left(store) == {*names_of("t", there), *others}
 
     asyncio.run(play())
@@ -59,7 +67,7 @@ def test_sweep_keeps_objects_that_are_newer_than_the_metadata() -> None:
     async def play() -> None:
         store = await filled(names_of("t", unknown))
         oldest_ms = min([found.modified_ms async for found in store.list("")])
-        assert await DeletedTopics(store, set().__contains__, lambda: True).sweep(oldest_ms - 1) == 0
+        assert await DeletedTopics(store, set().__contains__, owned).sweep(oldest_ms - 1) == 0
         assert await left(store) == set(names_of("t", unknown))
 
     asyncio.run(play())
@@ -70,8 +78,26 @@ def test_application_that_lost_the_store_deletes_nothing_there() -> None:
 
     async def play() -> None:
         store = await filled(names_of("t", uuid4()))
-        deletions = DeletedTopics(store, set().__contains__, lambda: False)
+        deletions = DeletedTopics(store, set().__contains__, lost)
         assert await deletions.sweep() == 0
+        assert len(await left(store)) == 4
+
+    asyncio.run(play())
+
+
+def test_objects_of_an_application_that_takes_the_store_amid_a_deletion_are_kept() -> None:
+    """What was written before the owner is read was not listed, and what was listed is not a successor's."""
+    topic_id = uuid4()
+
+    async def play() -> None:
+        store = await filled(names_of("t", topic_id))
+        owners = [True, False]
+
+        async def is_owner() -> bool:
+            await store.create(f"segments/u-{uuid4()}/0/a.parquet", b"")
+            return owners.pop(0)
+
+        assert await DeletedTopics(store, set().__contains__, is_owner).sweep() == 2
         assert len(await left(store)) == 4
 
     asyncio.run(play())
