@@ -12,10 +12,10 @@ The rules:
   are the same as before, and otherwise are placed like new ones, on as many brokers as there are.
 - All replicas are empty, so each of them has as much as any other: all of what is in the tier. All are in the
   ISR, and the first leads, in a higher leader epoch, without waiting for an election.
-- The snapshot lags behind what a killed cluster did. Its last elections, of partitions and of controllers,
-  and its last producer id blocks may not be in there, so these numbers leave a gap: the same leader epoch
-  of two leaders, or the same producer id of two producers, would be taken for one. An orderly stop leaves
-  nothing out.
+- The snapshot lags behind what the cluster did. Its last elections, of partitions and of controllers, and
+  its last producer id blocks may not be in there, so these numbers leave a gap: the same leader epoch of
+  two leaders, or the same producer id of two producers, would be taken for one. That includes an orderly
+  stop, whose brokers leave after its last snapshot.
 
 Pure. Source: KIP-631 for the records; KIP-320 for what consumers conclude from leader epochs.
 """
@@ -37,28 +37,24 @@ from sparklog.node.metadata.image import (
     TopicsImage,
 )
 from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY
-from sparklog.protocol.types import BrokerId, LeaderEpoch
+from sparklog.protocol.types import BrokerId
 
 UNSEEN_ELECTIONS: Final = 1_000
-"""Elections of one partition that a killed cluster can have held since its last snapshot, at most."""
+"""Elections of one partition that a cluster can have held since its last snapshot, at most."""
 UNSEEN_PRODUCER_IDS: Final = 10_000_000
-"""Producer ids that a killed cluster can have handed out since its last snapshot, at most."""
+"""Producer ids that a cluster can have handed out since its last snapshot, at most."""
 
 logger = logging.getLogger(__name__)
 
 
-def restored_image(saved: MetadataImage, brokers: Sequence[UsableBroker], *, orderly: bool) -> MetadataImage:
-    """Return the image with which a cluster of empty `brokers` begins.
-
-    `orderly`: the cluster that saved it has stopped after the snapshot, so the snapshot lacks nothing.
-    """
-    elections = 1 if orderly else UNSEEN_ELECTIONS
+def restored_image(saved: MetadataImage, brokers: Sequence[UsableBroker]) -> MetadataImage:
+    """Return the image with which a cluster of empty `brokers` begins."""
     placed = _placement(saved, brokers)
     topics = {
         topic.name: replace(
             topic,
             partitions={
-                number: _restored(partition, placed[topic.name][number], elections)
+                number: _restored(partition, placed[topic.name][number])
                 for number, partition in topic.partitions.items()
             },
         )
@@ -67,11 +63,11 @@ def restored_image(saved: MetadataImage, brokers: Sequence[UsableBroker], *, ord
     return replace(
         saved,
         offset=saved.end_offset,
-        leader_epoch=saved.leader_epoch + elections,
+        leader_epoch=saved.leader_epoch + UNSEEN_ELECTIONS,
         brokers={},
         topics=TopicsImage(topics, {topic.topic_id: topic for topic in topics.values()}),
         configs=_writable(saved.configs),
-        next_producer_id=saved.next_producer_id + (0 if orderly else UNSEEN_PRODUCER_IDS),
+        next_producer_id=saved.next_producer_id + UNSEEN_PRODUCER_IDS,
     )
 
 
@@ -125,16 +121,14 @@ def _placed(topic: TopicImage, brokers: Sequence[UsableBroker], load: Load) -> _
     return assignment
 
 
-def _restored(
-    partition: PartitionRegistration, replicas: tuple[BrokerId, ...], elections: LeaderEpoch
-) -> PartitionRegistration:
+def _restored(partition: PartitionRegistration, replicas: tuple[BrokerId, ...]) -> PartitionRegistration:
     return PartitionRegistration(
         replicas=replicas,
         directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
         isr=replicas,
         leader=replicas[0],
-        leader_epoch=partition.leader_epoch + elections,
-        partition_epoch=partition.partition_epoch + elections,
+        leader_epoch=partition.leader_epoch + UNSEEN_ELECTIONS,
+        partition_epoch=partition.partition_epoch + UNSEEN_ELECTIONS,
         leader_recovery_state=LeaderRecoveryState.RECOVERED,
     )
 

@@ -65,6 +65,7 @@ class ControllerTier:
         """The newest metadata when the prefix was taken."""
         self.former_stopped = False
         """Whether the application before this one has ended in order."""
+        self._former_epoch: int | None = None
         self.lost: str | None = None
         """Why nothing is copied any more; None while this application owns the prefix."""
 
@@ -107,6 +108,7 @@ class ControllerTier:
         """
         taken = await self._lease.taken()
         self.former_stopped = taken.former is not None and taken.former.is_stopped
+        self._former_epoch = None if taken.former is None else taken.former.epoch
         metadata = MetadataStore(self.store, taken.owner_epoch)
         while True:
             try:
@@ -133,7 +135,7 @@ class ControllerTier:
         """
         found = await self._snapshot()
         self._known_until_ms = await self._written_ms()
-        image = await asyncio.to_thread(restored_image, found.image, brokers, orderly=self.is_complete)
+        image = await asyncio.to_thread(restored_image, found.image, brokers)
         snapshot = MetadataSnapshot(image, None, found.last_timestamp_ms)
         await asyncio.to_thread(log.snapshots.write, snapshot)
         await asyncio.to_thread(log.begin_at, snapshot)
@@ -182,8 +184,15 @@ class ControllerTier:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the stored metadata is the last state of a cluster that stopped in order."""
-        return self.stored is not None and self.stored.is_final and self.former_stopped
+        """Whether the stored metadata is the last state of a cluster that stopped in order.
+
+        The same application must have written it and marked itself stopped, which the end of a start that
+        failed does as well.
+        """
+        stored = self.stored
+        if stored is None or stored.owner_epoch != self._former_epoch:
+            return False
+        return stored.is_final and self.former_stopped
 
     def leads(self, cluster_id: str) -> None:
         """Begin to copy the metadata of this cluster, as soon as the prefix is taken."""

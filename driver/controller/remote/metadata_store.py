@@ -54,6 +54,8 @@ class MetadataStore:
         self._owner_epoch = owner_epoch
         self._latest: StoredMetadata | None = None
         self._version: Version | None = None
+        self._found: StoredMetadata | None = None
+        """The metadata of another owner as `claim` found it."""
         self._is_known = False
         """Whether `_latest` is what the store has: not after a write with an unknown outcome."""
         self._deletable: set[str] = set()
@@ -62,6 +64,8 @@ class MetadataStore:
     async def claim(self) -> StoredMetadata | None:
         """Return the newest snapshot's description, which from now on bears the own owner epoch.
 
+        In the store it is not the last of an orderly stop any more: the cluster goes on from here.
+
         Raises:
             PrefixLostError.
             StoredMetadataFormatError.
@@ -69,10 +73,10 @@ class MetadataStore:
         """
         await self._read()
         if self._latest is not None and self._latest.owner_epoch < self._owner_epoch:
-            found = self._latest
-            await self._swap(replace(found, owner_epoch=self._owner_epoch))
-            return found
-        return self._latest
+            self._found = self._latest
+            claimed = replace(self._found, owner_epoch=self._owner_epoch, is_final=False, is_copied=False)
+            await self._swap(claimed)
+        return self._found or self._latest
 
     async def snapshot(self, stored: StoredMetadata) -> MetadataSnapshot:
         """Return a snapshot's contents.

@@ -41,15 +41,15 @@ def test_partitions_of_the_same_brokers_keep_them_and_lead_in_a_higher_epoch() -
         adding_replicas=(2,),
         leader_recovery_state=LeaderRecoveryState.RECOVERING,
     )
-    restored = restored_image(image({"t": [lost, moving]}), THREE, orderly=True)
+    restored = restored_image(image({"t": [lost, moving]}), THREE)
     assert restored.brokers == {}
     assert one(restored) == PartitionRegistration(
         replicas=(2, 0, 1),
         directories=(UNASSIGNED_DIRECTORY,) * 3,
         isr=(2, 0, 1),
         leader=2,
-        leader_epoch=5,
-        partition_epoch=2,
+        leader_epoch=4 + UNSEEN_ELECTIONS,
+        partition_epoch=1 + UNSEEN_ELECTIONS,
     )
     assert one(restored, number=1).replicas == (2, 1)
     assert restored.topics.by_id[UUID(int=100)] is restored.topics.by_name["t"]
@@ -58,22 +58,24 @@ def test_partitions_of_the_same_brokers_keep_them_and_lead_in_a_higher_epoch() -
 def test_restored_image_has_an_id_of_its_own() -> None:
     """A broker that had the stored snapshot under the same id would never fetch this one."""
     saved = replace(image({"t": [partition()]}), offset=41, leader_epoch=3)
-    restored = restored_image(saved, THREE, orderly=True)
-    assert (restored.end_offset, restored.leader_epoch) == (43, 4)
+    restored = restored_image(saved, THREE)
+    assert (restored.end_offset, restored.leader_epoch) == (43, 3 + UNSEEN_ELECTIONS)
     snapshot = MetadataSnapshot(restored, None, 7)
     data = b"".join(encode_snapshot(snapshot))
     batches = [data[at : at + header.size_bytes] for at, header in iterate_headers(data)]
-    assert decode_snapshot(SnapshotId(43, 4), batches) == snapshot
+    assert decode_snapshot(SnapshotId(43, 3 + UNSEEN_ELECTIONS), batches) == snapshot
 
 
-def test_end_without_a_stop_leaves_gaps_for_what_the_snapshot_has_not_seen() -> None:
-    """Two leaders of one epoch, or two producers of one id, would be taken for the same."""
+def test_numbers_leave_gaps_for_what_the_snapshot_has_not_seen() -> None:
+    """Two leaders of one epoch, or two producers of one id, would be taken for the same.
+
+    The last snapshot of an orderly stop is no exception: the cluster ran on until its brokers had left.
+    """
     saved = replace(image({"t": [partition(leader_epoch=7)]}), next_producer_id=5_000)
-    orderly, killed = (restored_image(saved, THREE, orderly=each) for each in (True, False))
-    assert (one(orderly).leader_epoch, orderly.next_producer_id) == (8, 5_000)
-    assert one(killed).leader_epoch == 7 + UNSEEN_ELECTIONS
-    assert killed.leader_epoch == saved.leader_epoch + UNSEEN_ELECTIONS
-    assert killed.next_producer_id == 5_000 + UNSEEN_PRODUCER_IDS
+    restored = restored_image(saved, THREE)
+    assert one(restored).leader_epoch == 7 + UNSEEN_ELECTIONS
+    assert restored.leader_epoch == saved.leader_epoch + UNSEEN_ELECTIONS
+    assert restored.next_producer_id == 5_000 + UNSEEN_PRODUCER_IDS
 
 
 def test_configurations_acls_quotas_and_features_stay() -> None:
@@ -98,7 +100,7 @@ def test_configurations_acls_quotas_and_features_stay() -> None:
         client_quotas={(("user", "u"),): {"producer_byte_rate": 5.0}},
         features={"metadata.version": 25},
     )
-    restored = restored_image(saved, THREE, orderly=True)
+    restored = restored_image(saved, THREE)
     assert restored.configs == {every_broker: {"min.insync.replicas": "2"}, topic: {"retention.ms": "5"}}
     assert (restored.acls, restored.client_quotas) == (saved.acls, saved.client_quotas)
     assert restored.features == saved.features
@@ -108,21 +110,21 @@ def test_other_brokers_get_the_partitions_as_placement_gives_new_ones() -> None:
     """Nothing lies on any disk, so a cluster of another size is balanced from its first moment."""
     saved = image({"t": [partition() for _ in range(4)]}, b2=broker(2, rack="elsewhere"))
     grown = [UsableBroker(number, f"rack-{number}", False) for number in range(4)]
-    restored = restored_image(saved, grown, orderly=True)
+    restored = restored_image(saved, grown)
     assert [each.replicas for each in restored.topics.by_name["t"].partitions.values()] == [
         (0, 1, 2),
         (1, 2, 3),
         (2, 3, 0),
         (3, 0, 1),
     ]
-    shrunk = restored_image(saved, [UsableBroker(7, "rack-7", False)], orderly=True)
+    shrunk = restored_image(saved, [UsableBroker(7, "rack-7", False)])
     assert {each.isr for each in shrunk.topics.by_name["t"].partitions.values()} == {(7,)}
 
 
 def restored_conversation() -> Conversation:
     before = Conversation().start(0, 1, 2)
     before.create(creatable("t", partitions=3, replication_factor=3))
-    restored = restored_image(before.image, THREE, orderly=True)
+    restored = restored_image(before.image, THREE)
     after = Conversation()
     after.restore(restored)
     return after
@@ -139,7 +141,7 @@ def test_read_only_mark_of_a_stop_is_removed_by_a_start_over_the_same_directorie
 
 def test_partitions_of_a_broker_that_is_not_there_are_placed_again() -> None:
     """A replica on it would never come."""
-    restored = restored_image(image({"t": [partition(replicas=(0, 1, 9))]}), THREE, orderly=True)
+    restored = restored_image(image({"t": [partition(replicas=(0, 1, 9))]}), THREE)
     assert set(one(restored).replicas) == {0, 1, 2}
 
 

@@ -147,6 +147,38 @@ def test_application_that_lost_the_prefix_unnoticed_deletes_no_topic_of_its_succ
     asyncio.run(story())
 
 
+def test_cluster_that_ended_amid_an_orderly_stop_is_not_complete_after_a_start_that_failed() -> None:
+    """The failed start has marked itself stopped, and says nothing of what the cluster did at its end."""
+    store = MemoryStore()
+
+    async def killed() -> None:
+        first = tier(store)
+        await first.take()
+        first.leads(CLUSTER)
+        first.committed(snapshot(8))
+        await until(lambda: saved_end(store) == 9)
+        await first.save_last(is_copied=True)
+
+    async def failed() -> None:
+        metadata = store.objects.pop(LATEST_NAME)
+        await store.create(LATEST_NAME, b"not ours")
+        mine = tier(store, "failed")
+        with pytest.raises(StartError):
+            await mine.take()
+        await mine.close()
+        store.objects[LATEST_NAME] = metadata
+
+    async def story() -> None:
+        third = tier(store, "third")
+        await third.take()
+        assert third.former_stopped
+        assert not third.is_complete
+        await third.close()
+
+    for part in (killed(), failed(), story()):
+        asyncio.run(part)
+
+
 def test_start_over_a_living_application_is_refused_with_its_address() -> None:
     """The second one must not wait for ever, nor write."""
     store = MemoryStore()

@@ -14,7 +14,7 @@ from sparklog.node.remote_log.machine.stored_metadata import (
     StoredMetadataFormatError,
     decode_stored_metadata,
 )
-from sparklog.node.remote_log.object_store import StoreUnavailableError
+from sparklog.node.remote_log.object_store import StoreUnavailableError, Version
 from sparklog.protocol.types import SnapshotId
 from tests.faulty_store import FaultyStore, MemoryStore, StoreFaults
 from tests.unit.driver.ui.cluster_images import image, partition
@@ -25,6 +25,18 @@ T = TypeVar("T")
 
 def snapshot(offset: int) -> MetadataSnapshot:
     return MetadataSnapshot(replace(image({"t": [partition()]}), offset=offset, leader_epoch=3), None, 77)
+
+
+class RepliesLostStore(MemoryStore):
+    """Replaces an object, and does not say so while `loses_replies`."""
+
+    loses_replies = False
+
+    async def replace(self, name: str, data: bytes | memoryview, version: Version) -> Version:
+        written = await super().replace(name, data, version)
+        if self.loses_replies:
+            raise StoreUnavailableError("no reply")
+        return written
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -149,6 +161,29 @@ def test_final_snapshot_marks_the_present_one() -> None:
     run(story())
     latest = decode_stored_metadata(store.objects[LATEST_NAME].data)
     assert latest.is_final and latest.size_bytes == len(store.objects[latest.name].data)
+
+
+def test_claimed_metadata_is_not_the_last_of_an_orderly_stop_any_more() -> None:
+    """A successor that is killed before its first copy has held elections, and handed out producer ids."""
+    store = RepliesLostStore()
+
+    async def story() -> None:
+        first = MetadataStore(store, 1)
+        await first.claim()
+        await first.save(CLUSTER, snapshot(8), is_final=True, is_copied=True)
+        second = MetadataStore(store, 2)
+        store.loses_replies = True
+        with pytest.raises(StoreUnavailableError):
+            await second.claim()
+        store.loses_replies = False
+        found = await second.claim()
+        assert found is not None
+        assert (found.owner_epoch, found.is_final, found.is_copied) == (1, True, True)
+        again = await MetadataStore(store, 3).claim()
+        assert again is not None
+        assert (again.is_final, again.is_copied) == (False, False)
+
+    run(story())
 
 
 def test_object_of_unknown_format_is_refused() -> None:
