@@ -170,7 +170,7 @@ class ListOffsetsHandler:
                 epoch = log.epochs.epoch_at(start)
                 return _Found(start, None, leader.leader_epoch if epoch is None else epoch)
             case int(timestamp) if timestamp == LATEST_TIERED_TIMESTAMP:
-                return _latest_tiered(replica)
+                return _latest_tiered(replica, is_follower=body.replica_id >= 0)
             case int(timestamp) if timestamp == _EARLIEST_PENDING_UPLOAD_TIMESTAMP:
                 return _earliest_pending_upload(replica, leader)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
@@ -232,9 +232,15 @@ def _later(in_tier: OffsetAndTimestamp | None, local: OffsetAndTimestamp | None)
     return max(in_tier, local, key=lambda found: or_minus_one(found.timestamp_ms))
 
 
-def _latest_tiered(replica: Replica) -> _Found:
-    """Return the last offset in the object store, with its epoch; nothing (-1) without one."""
-    end = 0 if replica.tier is None else replica.tier.manifest.end_offset
+def _latest_tiered(replica: Replica, *, is_follower: bool) -> _Found:
+    """Return the last offset in the object store, with its epoch; nothing (-1) without one.
+
+    A follower deletes what is below the answer from its disk, so it gets nothing while the leader itself may
+    not delete: another leader or application may have replaced the manifest.
+    """
+    if replica.tier is None:
+        return _Found()
+    end = replica.tier.tiered_end_offset if is_follower else replica.tier.manifest.end_offset
     return _Found(end - 1, None, replica.log.epochs.epoch_at(end - 1)) if end else _Found()
 
 

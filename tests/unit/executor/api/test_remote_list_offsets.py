@@ -21,11 +21,13 @@ from tests.unit.executor.requests import MILLISECOND, batch, delete_records, fet
 EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -2, -3, -4, -5, -6
 
 
-async def listed(channel: Any, timestamp: int, topic: str = "t", timeout_ms: int = 0) -> tuple[int, int, int]:
+async def listed(
+    channel: Any, timestamp: int, topic: str = "t", timeout_ms: int = 0, replica_id: int = -1
+) -> tuple[int, int, int]:
     """Return offset, timestamp and leader epoch that ListOffsets answers."""
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
     request = ListOffsetsRequest(
-        replica_id=-1,
+        replica_id=replica_id,
         isolation_level=0,
         topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),),
         timeout=timeout_ms * MILLISECOND,
@@ -79,6 +81,19 @@ async def test_special_times_of_a_tier_without_records(brokers: Brokers) -> None
     assert (await listed(channel, EARLIEST_PENDING_UPLOAD))[0] == 0
     assert await listed(channel, LATEST_TIERED, "plain") == (-1, -1, -1)
     assert await listed(channel, EARLIEST_PENDING_UPLOAD, "plain") == (-1, -1, -1)
+
+
+@with_brokers(config=REMOTE)
+async def test_follower_gets_no_tiered_end_while_its_leader_may_not_delete_local_records(
+    brokers: Brokers,
+) -> None:
+    """The manifest may be another leader's by now: what the follower deletes by it may be nowhere else."""
+    tiered = await Tiered.create(brokers, [segment(range(12))])
+    channel = await brokers.connect(0)
+    assert await listed(channel, LATEST_TIERED, replica_id=1) == (11, -1, 0)
+    tiered.may_drop_local = False
+    assert await listed(channel, LATEST_TIERED, replica_id=1) == (-1, -1, -1)
+    assert await listed(channel, LATEST_TIERED) == (11, -1, 0)
 
 
 @with_brokers(config=REMOTE)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, RemoteSegment
 from sparklog.node.remote_log.segments.segment_format import SCHEMA, segment_metadata
+from sparklog.protocol.types import Offset
 from tests.faulty_store import MemoryStore
 from tests.unit.executor.brokers import Brokers
 
@@ -83,6 +84,11 @@ class Tiered:
         self.replica = replica
         self.store = store
         self.manifest = manifest
+        self.may_drop_local = True
+
+    @property
+    def tiered_end_offset(self) -> Offset | None:
+        return self.manifest.end_offset if self.may_drop_local else None
 
     @property
     def topic_id(self) -> UUID:
