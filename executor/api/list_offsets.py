@@ -77,6 +77,8 @@ class _LookUp(NamedTuple):
     timestamp: TimestampMs
     end: Offset
     is_client: bool
+    local_start: Offset
+    """The local log start offset when the look-up began: the tier is searched below it."""
 
 
 _Outcome = _Found | KafkaError
@@ -127,15 +129,19 @@ class ListOffsetsHandler:
                     rows.append(_row(partition.partition_index, found, request.api_version))
         timeout_ms = body.timeout // _MILLISECOND or self._remote_timeout_ms
         in_tiers = {
-            place: asyncio.get_running_loop().create_task(self._find_time_in_tier(look_up, timeout_ms / 1000))
+            place: asyncio.get_running_loop().create_task(
+                self._find_time_in_tier(
+                    look_up, look_up.replica.log.log_start_offset, look_up.local_start, timeout_ms / 1000
+                )
+            )
             for place, (_, _, look_up) in enumerate(by_time)
-            if look_up.replica.log.log_start_offset < look_up.replica.log.local_log_start_offset
+            if look_up.replica.log.log_start_offset < look_up.local_start
         }
         try:
             for place, (rows, row, look_up) in enumerate(by_time):
                 outcome: _Outcome
                 try:
-                    outcome = await self._find_time(look_up, in_tiers.get(place))
+                    outcome = await self._find_time(look_up, in_tiers.get(place), timeout_ms / 1000)
                 except (KafkaError, OSError) as error:
                     outcome = kafka_error(error)
                 rows[row] = _row(rows[row], outcome, request.api_version)
@@ -174,23 +180,31 @@ class ListOffsetsHandler:
             case int(timestamp) if timestamp == _EARLIEST_PENDING_UPLOAD_TIMESTAMP:
                 return _earliest_pending_upload(replica, leader)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-                return _LookUp(replica, leader, asked_epoch, timestamp, end, is_client)
+                return _LookUp(
+                    replica, leader, asked_epoch, timestamp, end, is_client, log.local_log_start_offset
+                )
         raise AssertionError(f"{partition.timestamp} is supported")
 
     async def _find_time(
-        self, look_up: _LookUp, in_tier: "asyncio.Task[OffsetAndTimestamp | None] | None"
+        self,
+        look_up: _LookUp,
+        in_tier: "asyncio.Task[OffsetAndTimestamp | None] | None",
+        timeout_s: float,
     ) -> _Outcome:
-        replica, leader, asked_epoch, timestamp, end, is_client = look_up
+        replica, leader, asked_epoch, timestamp, end, is_client, _ = look_up
         found = None if in_tier is None else await held(in_tier)
         if found is None or timestamp == MAX_TIMESTAMP:
             looking = asyncio.get_running_loop().run_in_executor(
                 self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
             )
             try:
-                found = _later(found, await held(looking))
+                in_log = await held(looking)
             except (KafkaError, OSError) as error:
                 replica.fail_if_storage(error)
                 raise
+            dropped = await self._find_time_in_dropped(look_up, timeout_s)
+            in_log = _later(dropped, in_log) if timestamp == MAX_TIMESTAMP else dropped or in_log
+            found = _later(found, in_log)
         if replica.require_leader_in(asked_epoch) is not leader:
             raise KafkaError(ErrorCode.not_leader_or_follower, f"{replica} had another leader in between")
         if found is None:
@@ -200,20 +214,41 @@ class ListOffsetsHandler:
             return _Found()
         return _Found(found.offset, found.timestamp_ms, found.leader_epoch)
 
-    async def _find_time_in_tier(self, look_up: _LookUp, timeout_s: float) -> OffsetAndTimestamp | None:
-        """Look a time up in the records that only the object store has.
+    async def _find_time_in_dropped(self, look_up: _LookUp, timeout_s: float) -> OffsetAndTimestamp | None:
+        """Look a time up in what local retention has dropped since the look-up began.
+
+        The search of the tier ended before these records, and that of the local log began behind them.
+
+        Raises:
+            KafkaError: as `_find_time_in_tier`.
+        """
+        log = look_up.replica.log
+        start, end = max(look_up.local_start, log.log_start_offset), log.local_log_start_offset
+        if start >= end:
+            return None
+        looking = asyncio.get_running_loop().create_task(
+            self._find_time_in_tier(look_up, start, end, timeout_s)
+        )
+        try:
+            return await held(looking)
+        finally:
+            looking.cancel()
+
+    async def _find_time_in_tier(
+        self, look_up: _LookUp, start: Offset, end: Offset, timeout_s: float
+    ) -> OffsetAndTimestamp | None:
+        """Look a time up in the records in [start, end), which only the object store has.
 
         Raises:
             KafkaError: kafka_storage_error, corrupt_message, request_timed_out.
         """
         replica, timestamp = look_up.replica, look_up.timestamp
-        tier, log = replica.tier, replica.log
+        tier = replica.tier
         if self._remote is None or tier is None:
             raise KafkaError(
                 ErrorCode.kafka_storage_error,
                 f"{replica}: no manifest is loaded for the records that only the object store has",
             )
-        start, end = log.log_start_offset, log.local_log_start_offset
         try:
             async with asyncio.timeout(timeout_s), self._remote_turns:
                 if timestamp == MAX_TIMESTAMP:

@@ -1,5 +1,7 @@
 """Offsets of a partition whose first records lie in an object store."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
 from sparklog.node.remote_log.object_store import StoreUnavailableError
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
-from tests.unit.executor.brokers import Brokers, with_brokers
+from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.remote_reads.tiered import REMOTE, Tiered, segment
 from tests.unit.executor.requests import MILLISECOND, batch, delete_records, fetch, produce, rows
 
@@ -130,6 +132,30 @@ async def test_largest_timestamp_is_that_of_tier_and_local_log_together(brokers:
     assert await listed(channel, MAX_TIMESTAMP) == (2, 300, 0)
     await produce_at(channel, tiered, 301)
     assert await listed(channel, MAX_TIMESTAMP) == (8, 301, 0)
+
+
+@with_brokers(config=REMOTE)
+async def test_time_is_found_in_records_that_leave_the_local_log_during_the_look_up(
+    brokers: Brokers,
+) -> None:
+    """The search of the tier ends before them, and that of the local log begins behind them."""
+    tiered = await Tiered.create(
+        brokers, [segment(range(12), timestamps={0: 9_999}, row_group_rows=12)], log_start=2
+    )
+    log = tiered.replica.log
+    channel = await brokers.connect(0)
+    await produce_at(channel, tiered, 4_500, 5_000)
+    log.roll(0)
+    await produce_at(channel, tiered, 4_100)
+    tiered.store.gate.clear()
+    asked = asyncio.ensure_future(listed(channel, 4_000))
+    await until(lambda: bool(tiered.store.gets), "the tier is searched")
+    await tiered.append(segment(range(12, 14), timestamps={12: 4_500, 13: 5_000}))
+    log.reconfigure(replace(log.config, remote_storage_enable=True, local_retention_bytes=0))
+    assert log.delete_old_segments(0, 15, tiered_end=14) == 1
+    assert log.local_log_start_offset == 14
+    tiered.store.gate.set()
+    assert await asked == (12, 4_500, 0)
 
 
 @with_brokers(config={**REMOTE, "remote.fetch.max.wait.ms": "100"})
