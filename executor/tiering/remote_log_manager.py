@@ -226,7 +226,7 @@ class RemoteLogManager(RoleListener[Replica]):
         name = manifest_name(topic_id, partition)
         found = await self._store.get(name)
         try:
-            manifest = decode_manifest(name, found.data)
+            manifest = await asyncio.to_thread(decode_manifest, name, found.data)
         except ManifestFormatError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         return TierState(manifest, await producers_of(self._store, manifest))

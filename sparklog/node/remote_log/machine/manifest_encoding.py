@@ -5,7 +5,7 @@ does not know, since a writer that drops what it does not understand would lose 
 """
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, Remo
 
 MANIFEST_FORMAT: Final = 1
 
+_MANIFEST_FIELDS: Final = tuple(field.name for field in fields(Manifest))
 _SEGMENT_FIELDS: Final = tuple(field.name for field in fields(RemoteSegment))
 _LARGEST_BYTES: Final = 1 << 30
 """Of a manifest that is decompressed, against damaged sizes."""
@@ -25,7 +26,7 @@ class ManifestFormatError(Exception):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    content: dict[str, Any] = asdict(manifest)
+    content: dict[str, Any] = {name: getattr(manifest, name) for name in _MANIFEST_FIELDS}
     content["format"] = MANIFEST_FORMAT
     content["topic_id"] = str(manifest.topic_id)
     content["segments"] = [

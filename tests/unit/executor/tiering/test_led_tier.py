@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import shutil
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from uuid import UUID
 
 import pytest
@@ -135,6 +137,31 @@ def test_copy_that_ends_inside_a_decided_transaction_names_no_open_one(tmp_path:
             assert state.batches[-1].last_offset == end_offset - 1
 
     asyncio.run(play())
+
+
+def test_manifests_are_encoded_and_decoded_beside_the_loop(tmp_path: Path) -> None:
+    """One of 10,000 segments takes hundreds of milliseconds, in which the broker would answer no request."""
+    coded: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_name in ("encode_manifest", "decode_manifest"):
+            coded.add(frame.f_code.co_name)
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 3)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            replica = await lead_again(brokers, topic_id)
+            await until(lambda: serves(replica), "it serves")
+
+    sys.setprofile(note)  # of this thread only, which is the loop's
+    try:
+        asyncio.run(play())
+    finally:
+        sys.setprofile(None)
+    assert not coded
 
 
 def test_compacted_log_is_brought_back_to_the_disk(tmp_path: Path) -> None:
