@@ -194,7 +194,7 @@ async def test_follower_drops_only_what_its_leader_has_in_the_tier(brokers: Brok
     await until(is_asked_again, "the end of the first check")
     assert follower.log.local_log_start_offset == 0
     tier = Tier.of(leader)
-    tier.manifest = replace(tier.manifest, end_offset=7)
+    tier.manifest, tier.tiered_end_offset = replace(tier.manifest, end_offset=7), 7
     leader.tier = tier
     await cut(clock, follower)
     assert (follower.log.log_start_offset, follower.log.local_log_start_offset) == (0, 6)
