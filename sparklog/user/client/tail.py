@@ -12,6 +12,7 @@ so no request is repeated while nothing happens. After request.timeout.ms it is 
 power, or a NAT that lost its state, stays silent.
 """
 
+import math
 import select
 import time
 from collections import defaultdict
@@ -67,11 +68,7 @@ class Tail:
                 if not self._asked:  # there is nothing to wait at
                     time.sleep(left_s)
                     continue
-                channels = {self._cluster.channel(broker_id): broker_id for broker_id in self._asked}
-                pending = [channel for channel in channels if channel.has_pending]
-                readable, _, _ = select.select(list(channels), [], [], 0 if pending else left_s)
-                readable = list({*pending, *readable})
-                news = [self._has_news(channels[channel]) for channel in readable]
+                news = [self._has_news(broker_id) for broker_id in self._answered(left_s)]
                 if any(news):
                     return True
             self._check_overdue()
@@ -80,6 +77,21 @@ class Tail:
             time.sleep(self._cluster.pause_ms(0, error) / 1000)
             return True
         return False
+
+    def _answered(self, wait_s: float) -> set[BrokerId]:
+        """Return the brokers from which something has come, waiting for the first."""
+        # Not select(): it takes no descriptor above 1023, and a user's process may have more.
+        poll = select.poll()
+        waiting = {}
+        pending = set()
+        for broker_id in self._asked:
+            channel = self._cluster.channel(broker_id)
+            waiting[channel.fileno()] = broker_id
+            poll.register(channel.fileno(), select.POLLIN)
+            if channel.has_pending:
+                pending.add(broker_id)
+        readable = poll.poll(0 if pending else math.ceil(wait_s * 1000))
+        return pending | {waiting[descriptor] for descriptor, _ in readable}
 
     def _check_overdue(self) -> None:
         now_s = time.monotonic()

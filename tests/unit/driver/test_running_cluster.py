@@ -61,6 +61,6 @@ def test_shapes_that_differ_at_one_listener_say_so_without_showing_secrets() -> 
 
 def test_shapes_with_other_options_of_the_store_differ_without_showing_them() -> None:
     """The credentials of a bucket are secrets, and another bucket's would copy the records elsewhere."""
-    uri, option = {"sparklog.remote.uri": "s3://bucket"}, "sparklog.remote.option.secret_access_key"
+    uri, option = {"sparklog.remote.uri": "s3://bucket"}, "sparklog.remote.option.token"
     running, asked = shape(**uri, **{option: "one"}), shape(**uri, **{option: "two"})
     assert asked.differences(running) == [f"{option} is [hidden], not [hidden]"]

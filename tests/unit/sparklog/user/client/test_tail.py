@@ -1,7 +1,11 @@
 """Waiting at the ends of partitions."""
 
 import asyncio
+import contextlib
+import os
+import resource
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from sparklog.node.serving.requests import Api, Deferred, Request
@@ -83,3 +87,29 @@ def test_record_of_one_leader_is_noticed_while_there_is_a_pause_with_another() -
             assert sorted(brokers.fetched) == [0, 1]
 
     with_brokers(use, OneLeaderHolds())
+
+
+@contextlib.contextmanager
+def many_open_files() -> Iterator[None]:
+    """Have more than 1,024 descriptors open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    with contextlib.ExitStack() as closing:
+        closing.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while True:
+            descriptor = os.open(os.devnull, os.O_RDONLY)
+            closing.callback(os.close, descriptor)
+            if descriptor > 1_024:
+                break
+        yield
+
+
+def test_record_is_noticed_in_a_process_with_many_open_files() -> None:
+    """A notebook has its own files open, and select() takes no descriptor above 1,023."""
+
+    def use(brokers: Brokers) -> None:
+        with many_open_files(), brokers.client() as client:
+            brokers.records = BATCH
+            assert Tail(client, read_committed=True).wait({FIRST: 0}, 5_000)
+
+    with_brokers(use)
