@@ -1,4 +1,4 @@
-"""What reads of the object store cost: `python -m benchmarks.remote_reads [--scale N] [--seconds N]`.
+"""Costs of reads of the object store: `python -m benchmarks.remote_reads [--scale N] [--seconds N]`.
 
 A cluster with a directory as its store has two topics of the same records of 1 KB: one is on the brokers'
 disks, of the other one only the end. A consumer (librdkafka) reads each in turn, from the first record on;
@@ -29,7 +29,7 @@ RECORDS: Final = 300_000
 """Of each topic, for a scale of 1."""
 VALUE_BYTES: Final = 1_000
 BAR: Final = 0.5
-"""What is asked of the rate of remote reads, by that of local ones."""
+"""The bar of the rate of remote reads, as a share of that of local ones."""
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SETTINGS: Final = {
     "log.segment.bytes": str(SEGMENT_BYTES),

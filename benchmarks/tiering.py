@@ -1,4 +1,4 @@
-"""What copies to the object store cost: `python -m benchmarks.tiering [--scale N] [--seconds N]`.
+"""Costs of copies to the object store: `python -m benchmarks.tiering [--scale N] [--seconds N]`.
 
 A cluster with a directory as its store has topics of the same records of 1 KB; one is tiered, one is on
 brokers' disks alone. Measured are the brokers' processor time for a gigabyte that is written, until it is

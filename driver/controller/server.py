@@ -42,7 +42,6 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     ExpectedBroker,
     first_voters,
 )
-from sparklog.driver.controller.remote.broker_requests import BrokerRequests
 from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
 from sparklog.driver.controller.remote.stopping import Stopping
@@ -248,10 +247,10 @@ class ControllerServer:
         if self._tier is None or self._cluster_credentials is None:
             self._is_copied = True
         elif self._stopping is None:
-            requests = BrokerRequests(
-                self._cluster_credentials, self._config.controller_quorum_request_timeout_ms
+            channels = BrokerChannels(
+                self._config.controller_quorum_request_timeout_ms, self._cluster_credentials
             )
-            look = ClusterLook(requests, self._config)
+            look = ClusterLook(channels, self._config)
             self._stopping = Stopping(active, self._tier, look, timeout_ms, self._copied)
 
     def _copied(self) -> None:

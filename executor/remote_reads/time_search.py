@@ -8,7 +8,6 @@ from sparklog.protocol.types import Offset, TimestampMs
 
 if TYPE_CHECKING:
     from sparklog.executor.remote_reads.remote_reader import RemoteReader, Tier
-    from sparklog.node.remote_log.segments.segment_footer import RowGroup
 
 
 async def first_at_or_after(
@@ -26,7 +25,7 @@ async def first_at_or_after(
             continue
         footer = await reader.footer(tier, segment)
         for number, summary in enumerate(footer.row_groups):
-            if summary.max_timestamp_ms >= timestamp_ms and _overlaps(summary, start, end):
+            if summary.max_timestamp_ms >= timestamp_ms and summary.overlaps(start, end):
                 group = await reader.row_group(tier, segment, number)
                 if group is not None:
                     found = await reader.beside(group.first_at_or_after, timestamp_ms, start)
@@ -54,7 +53,7 @@ async def latest(
         for number, summary in numbered:
             if summary.max_timestamp_ms <= largest:
                 break
-            if not _overlaps(summary, start, end):
+            if not summary.overlaps(start, end):
                 continue
             group = await reader.row_group(tier, segment, number)
             found = None if group is None else await reader.beside(group.latest, start)
@@ -69,10 +68,6 @@ def _segments(tier: "Tier", start: Offset, end: Offset) -> list[RemoteSegment]:
         for segment in tier.manifest.segments
         if segment.record_count and segment.end_offset > start and segment.base_offset < end
     ]
-
-
-def _overlaps(summary: "RowGroup", start: Offset, end: Offset) -> bool:
-    return summary.last_offset >= start and summary.first_offset < end
 
 
 def _largest_first(segment: RemoteSegment) -> int:

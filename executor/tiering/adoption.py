@@ -95,9 +95,7 @@ class TierAdoption:
         """Yield the records of the tier as batches, a row group at a time."""
         for segment in manifest.segments:
             footer = await read_footer(self._store, segment.name, segment.size_bytes)
-            for index, group in enumerate(footer.row_groups):
-                if group.last_offset < segment.base_offset or group.first_offset >= segment.end_offset:
-                    continue
+            for index, group in footer.groups_within(segment.base_offset, segment.end_offset):
                 data = await self._store.get_range(segment.name, group.start, group.end)
                 yield await self._threads.run(
                     partial(

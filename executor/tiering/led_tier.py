@@ -1,5 +1,4 @@
 """The tier of one partition while this broker leads it, in one leader epoch: a machine and its effects.
-done.
 
 Each effect runs as a task of its own and comes back to the machine as one event, with the log's state of that
 moment. Nothing is decided here. An effect that ends after the leadership is dropped: what it wrote is an
@@ -52,12 +51,9 @@ from sparklog.executor.tiering.segment_copies import CopyStoppedError, SegmentCo
 from sparklog.executor.tiering.tier_counts import TierCounts, TierError, TierLag
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metrics.remote_log import TierErrorKind
-from sparklog.node.remote_log.machine.manifest import Manifest, manifest_name
-from sparklog.node.remote_log.machine.manifest_encoding import (
-    ManifestFormatError,
-    decode_manifest,
-    encode_manifest,
-)
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError, encode_manifest
+from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.node.remote_log.object_store import (
     ObjectExistsError,
@@ -67,6 +63,7 @@ from sparklog.node.remote_log.object_store import (
     StoreError,
     StoreRefusedError,
 )
+from sparklog.node.remote_log.stored_manifest import read_manifest
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.types import Offset
@@ -302,14 +299,13 @@ class LedTier:
         raise AssertionError(effect)
 
     async def _read_manifest(self) -> ManifestRead | ManifestMissing:
+        _, partition = self.replica.topic_partition
         async with self._services.requests:
             try:
-                found = await self._services.store.get(self._name)
+                return ManifestRead(*await read_manifest(self.store, self.replica.topic_id, partition))
             except ObjectMissingError:
                 await self._check_owner()
                 return ManifestMissing()
-        manifest = await asyncio.to_thread(decode_manifest, self._name, found.data)
-        return ManifestRead(manifest, found.version)
 
     async def _swap(self, effect: SwapManifest, data: bytes, version: str | None) -> Swapped | SwapStale:
         store = self._services.store

@@ -41,9 +41,9 @@ from sparklog.node.metadata.image import MetadataImage, ResourceType
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Kind
 from sparklog.node.metrics.registry import MetricRegistry, Sample
-from sparklog.node.remote_log.machine.manifest import manifest_name
-from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError, decode_manifest
+from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
 from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.stored_manifest import read_manifest
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 
@@ -150,8 +150,8 @@ class RemoteLogManager(RoleListener[Replica]):
         changed = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
         if delta.reconfigures_broker(self._broker_id):
             was_read_only = self._config.sparklog_read_only
-            told = image.broker_configs(None), image.broker_configs(self._broker_id)
-            self._config = with_dynamic(self._started_with, *told)
+            configs = image.broker_configs(None), image.broker_configs(self._broker_id)
+            self._config = with_dynamic(self._started_with, *configs)
             self._rate.bytes_per_second = self._config.remote_log_copy_max_bytes_per_second
             changed = set(image.topics.by_name)
             if self._config.sparklog_read_only and not was_read_only:
@@ -223,10 +223,8 @@ class RemoteLogManager(RoleListener[Replica]):
             StoreError: they cannot be read.
             KafkaError: the manifest is damaged, or of an unknown format.
         """
-        name = manifest_name(topic_id, partition)
-        found = await self._store.get(name)
         try:
-            manifest = await asyncio.to_thread(decode_manifest, name, found.data)
+            manifest, _ = await read_manifest(self._store, topic_id, partition)
         except ManifestFormatError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         return TierState(manifest, await producers_of(self._store, manifest))

@@ -168,7 +168,7 @@ class Application:
             time.sleep(POLL_S)
 
     def start_with_empty_disks(self) -> None:
-        """Have the supervisor start the application that has ended again, as on other machines."""
+        """Start the application that has ended again, as a supervisor does on other machines."""
         for name in DIRECTORIES:
             shutil.rmtree(self.directory / name)
             (self.directory / name).mkdir()

@@ -78,7 +78,7 @@ class Committer:
                 (answer,) = self._consumer.committed([TopicPartition(self._topic, 0)], timeout=5)
             except KafkaException as error:
                 if time.monotonic() > deadline_s:
-                    raise TierError(f"no offset of the group is to be had: {error}") from error
+                    raise TierError(f"the group's offset cannot be read: {error}") from error
             else:
                 return max(answer.offset, -1)
 

@@ -123,7 +123,7 @@ def read_everything(bootstrap_servers: str, topic: str, partitions: int, ledger:
 
 
 def new_consumer(bootstrap_servers: str) -> Consumer:
-    """Return a consumer that is told when records are gone."""
+    """Return a consumer that gets an error when records are gone."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

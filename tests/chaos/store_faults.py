@@ -30,7 +30,7 @@ CONFIG: Final = {
     "log.segment.delete.delay.ms": "1000",
 }
 TOPIC_CONFIG: Final = {"segment.ms": "5000", "local.retention.ms": "10000"}
-"""Whatever is older than a quarter of a minute is in the object store alone."""
+"""Records older than a quarter of a minute are in the object store alone."""
 PHASES: Final = {
     "503 storms": (StoreFaults(storm=0.8), 20.0),
     "answers after 5 s": (StoreFaults(hold_s=5.0), 20.0),

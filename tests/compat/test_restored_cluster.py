@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from sparklog.node.remote_log.machine.manifest import manifest_name
 from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest
+from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.remote_log.machine.stored_metadata import LATEST_NAME, decode_stored_metadata
 from tests.cluster import LocalCluster, wait_for
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from sparklog.node.remote_log.machine.manifest import Manifest, manifest_name
+from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest
+from sparklog.node.remote_log.machine.names import manifest_name
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S
 

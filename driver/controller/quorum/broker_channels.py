@@ -1,15 +1,27 @@
-"""The driver's connections to the brokers that have announced themselves: to their CONTROLLER listeners.
+"""The driver's connections to brokers: to their CONTROLLER listeners, and for an orderly stop to their own.
 
 One connection a broker, made when it is first needed. A request that is not answered in time, or a connection
-that is refused, is a `KafkaError`; the broker is taken to be gone until it announces itself again.
+that is refused, is a `KafkaError`; the next request makes another one.
 """
 
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, Protocol
 
-from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.node.calling.channel import Channel
 from sparklog.node.calling.cluster_credentials import ClusterCredentials
-from sparklog.node.metadata_log.machine.voter_set import VoterKey
+
+
+class ReachableBroker(Protocol):
+    """A broker and its address; another address, with the same key, replaces the connection."""
+
+    @property
+    def key(self) -> Hashable: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
 
 
 class BrokerChannels:
@@ -18,9 +30,9 @@ class BrokerChannels:
     def __init__(self, request_timeout_ms: int, cluster_credentials: ClusterCredentials) -> None:
         self._request_timeout_ms = request_timeout_ms
         self._cluster_credentials = cluster_credentials
-        self._channels: dict[VoterKey, tuple[AnnouncedBroker, Channel]] = {}
+        self._channels: dict[Hashable, tuple[ReachableBroker, Channel]] = {}
 
-    async def request(self, broker: AnnouncedBroker, entity: Any) -> Any:
+    async def request(self, broker: ReachableBroker, entity: Any) -> Any:
         """Send a request to the broker; return its response.
 
         Raises:

@@ -16,20 +16,19 @@ from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffset
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
 from sparklog.driver.controller.machine.orderly_stop import LogEnds, OpenTransaction, Partition
-from sparklog.driver.controller.remote.broker_requests import BrokerRequests
+from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
 from sparklog.node.config.dynamic import with_dynamic
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.protocol.errors import ErrorCode
+from sparklog.node.storage.results import LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, Offset
 
 _ONGOING: Final = "Ongoing"
 _OPEN_STATES: Final = (_ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _DEBUG_CONSUMER: Final = -2
-_LATEST: Final = -1
-_LATEST_TIERED: Final = -5
 _FENCED_TIMEOUT: Final = timedelta(minutes=1)
 """The transaction time-out that a fenced id has until its producer comes back."""
 
@@ -42,9 +41,15 @@ class Looked(NamedTuple):
     """Tiered partitions without an answer."""
 
 
+class _AskedBroker(NamedTuple):
+    key: BrokerId
+    host: str
+    port: int
+
+
 class ClusterLook:
-    def __init__(self, requests: BrokerRequests, config: BrokerConfig) -> None:
-        self._requests = requests
+    def __init__(self, channels: BrokerChannels, config: BrokerConfig) -> None:
+        self._channels = channels
         self._config = config
 
     async def look(self, image: MetadataImage) -> Looked:
@@ -72,7 +77,7 @@ class ClusterLook:
             await self._ask(image, each.coordinator, request)
 
     def close(self) -> None:
-        self._requests.close()
+        self._channels.close()
 
     def _tiered(self, image: MetadataImage) -> tuple[dict[BrokerId, list[Partition]], list[Partition]]:
         """Return the tiered partitions by leader, and those without one."""
@@ -96,8 +101,8 @@ class ClusterLook:
     async def _log_ends(
         self, image: MetadataImage, leader: BrokerId, partitions: list[Partition]
     ) -> dict[Partition, LogEnds]:
-        ends = await self._offsets(image, leader, partitions, _LATEST)
-        tiered = await self._offsets(image, leader, partitions, _LATEST_TIERED)
+        ends = await self._offsets(image, leader, partitions, LATEST_TIMESTAMP)
+        tiered = await self._offsets(image, leader, partitions, LATEST_TIERED_TIMESTAMP)
         return {
             partition: LogEnds(end, tiered[partition] + 1)
             for partition, end in ends.items()
@@ -161,5 +166,11 @@ class ClusterLook:
         registration = image.brokers.get(broker_id)
         if registration is None or registration.fenced:
             return None
-        endpoint: Endpoint | None = registration.endpoint(self._config.inter_broker_listener)
-        return await self._requests.ask(broker_id, endpoint or registration.listeners[0], request)
+        endpoint: Endpoint = (
+            registration.endpoint(self._config.inter_broker_listener) or registration.listeners[0]
+        )
+        try:
+            broker = _AskedBroker(broker_id, endpoint.host, endpoint.port)
+            return await self._channels.request(broker, request)
+        except (KafkaError, OSError):
+            return None

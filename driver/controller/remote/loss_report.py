@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.remote_log.machine.manifest import Manifest, manifest_name
-from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError, decode_manifest
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
 from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
+from sparklog.node.remote_log.stored_manifest import read_manifest
 
 AT_ONCE: Final = 32
 """Manifests that are read at once."""
@@ -65,10 +66,10 @@ async def _read(
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def read(topic: str, topic_id: UUID, number: int) -> _Found:
-        name = manifest_name(topic_id, number)
         async with limit:
             try:
-                return _Found(topic, number, decode_manifest(name, (await store.get(name)).data))
+                manifest, _ = await read_manifest(store, topic_id, number)
+                return _Found(topic, number, manifest)
             except ObjectMissingError:
                 return _Found(topic, number, None)
             except (StoreError, ManifestFormatError) as error:

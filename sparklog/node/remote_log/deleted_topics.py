@@ -15,13 +15,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
+from sparklog.node.remote_log.machine.names import MANIFESTS, PRODUCERS, SEGMENTS, topic_prefixes
 from sparklog.node.remote_log.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-MANIFESTS: Final = "manifests/"
-PRODUCERS: Final = "producers/"
-SEGMENTS: Final = "segments/"
 _ID_CHARACTERS: Final = 36
 
 
@@ -41,11 +39,7 @@ class DeletedTopics:
             StoreError: the rest is left for `sweep`.
         """
         count = 0
-        for prefix in (
-            f"{SEGMENTS}{topic}-{topic_id}/",
-            f"{PRODUCERS}{topic_id}/",
-            f"{MANIFESTS}{topic_id}/",
-        ):
+        for prefix in topic_prefixes(topic, topic_id):
             names = [found.name async for found in self._store.list(prefix)]
             if not names:
                 continue

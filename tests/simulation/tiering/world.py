@@ -14,7 +14,8 @@ from sparklog.executor.tiering.machine.events import (
     TierConfig,
 )
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
-from sparklog.node.remote_log.machine.manifest import RemoteSegment, manifest_name
+from sparklog.node.remote_log.machine.manifest import RemoteSegment
+from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.protocol.types import Offset
 from tests.simulation.planted_bug import Replacement, replaced
 from tests.simulation.scheduler import Scheduler

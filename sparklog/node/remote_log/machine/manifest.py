@@ -74,8 +74,3 @@ class Manifest:
     @property
     def segments_by_base(self) -> Sequence[Offset]:
         return tuple(segment.base_offset for segment in self.segments)
-
-
-def manifest_name(topic_id: UUID, partition: int) -> str:
-    """Return the path of a partition's manifest, below the store's prefix."""
-    return f"manifests/{topic_id}/{partition}"

@@ -4,19 +4,35 @@ The name of a segment has the leader epoch of its writer, so that a deposed lead
 its own and of earlier epochs, never deletes the object of a later one.
 """
 
+from typing import Final
 from uuid import UUID
 
 from sparklog.protocol.types import LeaderEpoch, Offset
 
+MANIFESTS: Final = "manifests/"
+PRODUCERS: Final = "producers/"
+SEGMENTS: Final = "segments/"
+
+
+def topic_prefixes(topic: str, topic_id: UUID) -> tuple[str, str, str]:
+    """Return the paths below which all of a topic lies, its manifests' last, each with a slash at its end."""
+    return f"{SEGMENTS}{topic}-{topic_id}/", f"{PRODUCERS}{topic_id}/", f"{MANIFESTS}{topic_id}/"
+
+
+def manifest_name(topic_id: UUID, partition: int) -> str:
+    """Return the name of a partition's manifest."""
+    return f"{MANIFESTS}{topic_id}/{partition}"
+
 
 def segments_prefix(topic: str, topic_id: UUID, partition: int) -> str:
     """Return the path below which the segments of a partition lie, with a slash at its end."""
-    return f"segments/{topic}-{topic_id}/{partition}/"
+    segments, _, _ = topic_prefixes(topic, topic_id)
+    return f"{segments}{partition}/"
 
 
 def producers_prefix(topic_id: UUID, partition: int) -> str:
     """Return the path below which the producers' snapshots of a partition lie, with a slash at its end."""
-    return f"producers/{topic_id}/{partition}/"
+    return f"{PRODUCERS}{topic_id}/{partition}/"
 
 
 def segment_file_name(base_offset: Offset, leader_epoch: LeaderEpoch, unique: str) -> str:

@@ -52,10 +52,9 @@ async def merge_segments(
 
         for segment in segments:
             footer = await read_footer(store, segment.name, segment.size_bytes)
-            for index, group in enumerate(footer.row_groups):
-                if segment.base_offset <= group.last_offset and group.first_offset < segment.end_offset:
-                    data = await store.get_range(segment.name, group.start, group.end)
-                    await loop.run_in_executor(executor, add, data, footer, index, segment)
+            for index, group in footer.groups_within(segment.base_offset, segment.end_offset):
+                data = await store.get_range(segment.name, group.start, group.end)
+                await loop.run_in_executor(executor, add, data, footer, index, segment)
         return await loop.run_in_executor(executor, writer.finish)
 
 

@@ -5,6 +5,7 @@ the object, so one ranged read gets it, or two if it is longer than expected.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -39,6 +40,9 @@ class RowGroup(NamedTuple):
     raw_bytes: int
     """Uncompressed."""
 
+    def overlaps(self, start_offset: Offset, end_offset: Offset) -> bool:
+        return start_offset <= self.last_offset and self.first_offset < end_offset
+
 
 class SegmentFooter:
     def __init__(self, name: str, metadata: pq.FileMetaData, row_groups: tuple[RowGroup, ...]) -> None:
@@ -72,6 +76,12 @@ class SegmentFooter:
         """About what a cached footer takes."""
         serialized_bytes: int = self.metadata.serialized_size
         return 4 * serialized_bytes
+
+    def groups_within(self, start_offset: Offset, end_offset: Offset) -> Iterator[tuple[int, RowGroup]]:
+        """Yield the row groups that may have records of [start_offset, end_offset), with their numbers."""
+        for number, group in enumerate(self.row_groups):
+            if group.overlaps(start_offset, end_offset):
+                yield number, group
 
     def group_with(self, offset: Offset) -> int | None:
         """Return the number of the row group with the first record at or after `offset`; None for none."""

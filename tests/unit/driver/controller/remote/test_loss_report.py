@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 
 from sparklog.driver.controller.remote.loss_report import report_losses
-from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, manifest_name
+from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import encode_manifest
+from sparklog.node.remote_log.machine.names import manifest_name
 from tests.faulty_store import MemoryStore
 from tests.unit.driver.ui.cluster_images import image, partition
 

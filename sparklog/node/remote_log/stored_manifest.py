@@ -1,0 +1,28 @@
+"""Reading the manifest of a partition from the object store."""
+
+import asyncio
+from typing import NamedTuple
+from uuid import UUID
+
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest
+from sparklog.node.remote_log.machine.names import manifest_name
+from sparklog.node.remote_log.object_store import ObjectStore, Version
+
+
+class StoredManifest(NamedTuple):
+    manifest: Manifest
+    version: Version
+
+
+async def read_manifest(store: ObjectStore, topic_id: UUID, partition: int) -> StoredManifest:
+    """Return the newest manifest of a partition.
+
+    Raises:
+        ManifestFormatError: the object is damaged, or of an unknown format.
+        ObjectMissingError, StoreRefusedError, StoreUnavailableError: as the store raises them.
+    """
+    name = manifest_name(topic_id, partition)
+    found = await store.get(name)
+    # Off the loop: one of 10,000 segments takes hundreds of milliseconds.
+    return StoredManifest(await asyncio.to_thread(decode_manifest, name, found.data), found.version)
