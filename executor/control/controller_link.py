@@ -20,6 +20,8 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 
 RECONNECT_BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=1_000)
+UNANSWERED_BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=200)
+"""After connections that ended before any answer: the controller's host is there, its leadership near."""
 REQUEST_TIMEOUT_MS: Final = 30_000
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class ControllerLink:
         self._may_be_idle = may_be_idle
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
+        self._has_answered = False
+        """Whether a request on this connection was answered."""
         self._lost_s: float | None = None
         self.is_refused = False
         """Whether the last attempt to connect was refused: no process listens there."""
@@ -105,7 +109,7 @@ class ControllerLink:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         self._lost_s = loop.time()
-        failures = 0
+        failures = unanswered = 0
         was_connected = False
         try:
             while True:
@@ -129,6 +133,7 @@ class ControllerLink:
                     continue
                 failures = 0
                 self._channel = channel
+                self._has_answered = False
                 self._lost_s = None
                 self.is_refused = False
                 was_connected = True
@@ -140,7 +145,9 @@ class ControllerLink:
                 self._channel = None
                 self._connected.clear()
                 self._lost_s = loop.time()
-                is_normal = self._may_be_idle and channel.closed_idle
+                if self._has_answered:
+                    unanswered = 0
+                is_normal = unanswered > 0 or (self._may_be_idle and channel.closed_idle)
                 logger.log(
                     logging.DEBUG if is_normal else logging.WARNING,
                     "The connection to the %s at %s:%d is lost",
@@ -148,6 +155,9 @@ class ControllerLink:
                     self.host,
                     self.port,
                 )
+                if not self._has_answered:
+                    await asyncio.sleep(UNANSWERED_BACKOFF.pause_ms(unanswered) / 1000)
+                    unanswered += 1
         finally:
             if self._channel is not None:
                 self._channel.close()
@@ -174,8 +184,10 @@ class ControllerLink:
         channel = self._channel
         assert channel is not None, "connected means that there is a channel"
         try:
-            return await channel.request(entity, timeout_ms)
+            answer = await channel.request(entity, timeout_ms)
         except KafkaError as error:
             if error.error_code in (ErrorCode.network_exception, ErrorCode.request_timed_out):
                 raise ControllerUnreachableError(f"{name} was not answered: {error.message}") from error
             raise
+        self._has_answered = True
+        return answer

@@ -67,6 +67,8 @@ class Heartbeats:
         """Protects the lifecycle and the fields below."""
         self._thread_loop: asyncio.AbstractEventLoop | None = None
         self._has_ended = False
+        self._is_answered = True
+        """Whether the controller answered the last request."""
         self._wake = asyncio.Event()
         self._end = asyncio.Event()
         link.when_connected(self._wake.set)
@@ -198,10 +200,14 @@ class Heartbeats:
 
     async def _response(self, request: Any) -> Any:
         try:
-            return await self._link.request(request, self._request_timeout_ms)
+            response = await self._link.request(request, self._request_timeout_ms)
         except ControllerUnreachableError as error:
-            logger.warning("%s", error)
+            # Once for each silence of the controller: attempts follow each other in tenths of a second.
+            logger.log(logging.WARNING if self._is_answered else logging.DEBUG, "%s", error)
+            self._is_answered = False
             return None
+        self._is_answered = True
+        return response
 
 
 class _Stepping:

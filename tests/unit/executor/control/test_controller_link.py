@@ -94,3 +94,26 @@ def test_link_warns_of_a_lost_connection_unless_it_was_closed_for_being_idle(
     asyncio.run(scenario())
     lost = [record for record in caplog.records if "is lost" in record.getMessage()]
     assert [record.levelname for record in lost if record.levelname != "DEBUG"] == ["WARNING"] * warns
+
+
+def test_link_warns_once_of_connections_that_end_before_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """A controller that starts on a busy machine takes connections that it closes, ten a second."""
+
+    async def scenario() -> None:
+        taken = 0
+
+        def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal taken
+            taken += 1
+            writer.close()
+
+        async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            running = asyncio.create_task(ControllerLink("127.0.0.1", port, "broker-1").run())
+            await until(lambda: taken >= 4, "four connections")
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+    lost = [record for record in caplog.records if "is lost" in record.getMessage()]
+    assert [record.levelname for record in lost if record.levelname != "DEBUG"] == ["WARNING"]
