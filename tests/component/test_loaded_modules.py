@@ -5,8 +5,10 @@ import sys
 
 LOAD = """
 import sys
+import pyspark  # until 4.1 it loads numpy itself
+loaded = set(sys.modules)
 import sparklog.executor.broker, sparklog.executor.process.broker_task
-print(*sorted({"numpy", "obstore", "pyarrow"} & set(sys.modules)))
+print(*sorted({"numpy", "obstore", "pyarrow"} & (set(sys.modules) - loaded)))
 """
 
 

@@ -16,11 +16,20 @@ REPOSITORY = Path(__file__).parents[2]
 
 LOOK_UP = """
 import io, json, pickle, sys
+from pyspark.serializers import SpecialLengths, write_int, write_with_length
 from pyspark.sql.worker import lookup_data_sources
 
+look_up = getattr(lookup_data_sources, "_main", lookup_data_sources.main)
+request, answer = io.BytesIO(), io.BytesIO()
+write_with_length(b"%d.%d" % sys.version_info[:2], request)  # these are read before 4.2, not by _main
+write_with_length(b"", request)  # files
+write_int(0, request)
+request.write(bytes(1))  # broadcasts
+write_int(0, request)
+write_int(SpecialLengths.END_OF_STREAM, request)
+request.seek(0)
 before = set(sys.modules)
-answer = io.BytesIO()
-lookup_data_sources._main(io.BytesIO(), answer)
+look_up(request, answer)
 import pyspark_sparklog
 
 print(json.dumps({
