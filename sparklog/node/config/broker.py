@@ -10,12 +10,23 @@ Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from sparklog.node.config.definition import ConfigError, ConfigKey, ConfigType, at_least, config_key, find_key
+from sparklog.node.config.definition import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    STRING,
+    ConfigError,
+    at_least,
+    config_key,
+    find_key,
+    keys_by_attribute,
+)
 from sparklog.node.config.keys.authorizer_keys import AuthorizerKeys
 from sparklog.node.config.keys.cleaner_keys import CleanerKeys
 from sparklog.node.config.keys.controller_keys import ControllerKeys
@@ -89,97 +100,57 @@ class BrokerConfig(
 
     # Identity, which the cluster assigns
     node_id: int | None = config_key(
-        "node.id",
-        ConfigType.INT,
-        None,
-        "The broker's id, kept in its data directory.",
-        at_least(0),
-        assigned=True,
+        INT, None, "The broker's id, kept in its data directory.", at_least(0), assigned=True
     )
-    broker_rack: str | None = config_key(
-        "broker.rack", ConfigType.STRING, None, "The rack job that runs the broker.", assigned=True
-    )
+    broker_rack: str | None = config_key(STRING, None, "The rack job that runs the broker.", assigned=True)
 
     # Topics
     num_partitions: int = config_key(
-        "num.partitions",
-        ConfigType.INT,
-        1,
-        "The partitions of a new topic if the request gives no number.",
-        at_least(1),
+        INT, 1, "The partitions of a new topic if the request gives no number.", at_least(1)
     )
     default_replication_factor: int = config_key(
-        "default.replication.factor",
-        ConfigType.INT,
+        INT,
         1,
         "The replicas of a partition if the request gives no number: the number of racks, at most 3, if not"
         " set.",
         at_least(1),
     )
     auto_create_topics_enable: bool = config_key(
-        "auto.create.topics.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether asking for a topic's metadata may create it.",
+        BOOLEAN, True, "Whether asking for a topic's metadata may create it."
     )
-    delete_topic_enable: bool = config_key(
-        "delete.topic.enable", ConfigType.BOOLEAN, True, "Whether topics can be deleted."
-    )
+    delete_topic_enable: bool = config_key(BOOLEAN, True, "Whether topics can be deleted.")
     auto_leader_rebalance_enable: bool = config_key(
-        "auto.leader.rebalance.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether leadership returns to preferred replicas by itself.",
+        BOOLEAN, True, "Whether leadership returns to preferred replicas by itself."
     )
     leader_imbalance_check_interval_seconds: int = config_key(
-        "leader.imbalance.check.interval.seconds",
-        ConfigType.LONG,
-        300,
-        "How often the controller looks for leaderships to return.",
-        at_least(1),
+        LONG, 300, "How often the controller looks for leaderships to return.", at_least(1)
     )
     unclean_leader_election_enable: bool = config_key(
-        "unclean.leader.election.enable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether a replica outside the ISR may lead, losing records, when no other can.",
+        BOOLEAN, False, "Whether a replica outside the ISR may lead, losing records, when no other can."
     )
     unclean_leader_election_interval_ms: int = config_key(
-        "unclean.leader.election.interval.ms",
-        ConfigType.LONG,
+        LONG,
         300000,
         "How often the controller looks for partitions whose topics have come to allow unclean elections.",
         at_least(1),
     )
     min_insync_replicas: int = config_key(
-        "min.insync.replicas",
-        ConfigType.INT,
-        1,
-        "The smallest ISR with which acks=all is acknowledged.",
-        at_least(1),
+        INT, 1, "The smallest ISR with which acks=all is acknowledged.", at_least(1)
     )
 
     # Directories and threads
     log_dir: tuple[str, ...] | None = config_key(
-        "log.dir",
-        ConfigType.LIST,
-        None,
-        "The data directory, where log.dirs is not set; the application's own if neither is.",
+        LIST, None, "The data directory, where log.dirs is not set; the application's own if neither is."
     )
-    log_dirs: tuple[str, ...] | None = config_key("log.dirs", ConfigType.LIST, None, "The data directories.")
+    log_dirs: tuple[str, ...] | None = config_key(LIST, None, "The data directories.")
     background_threads: int = config_key(
-        "background.threads",
-        ConfigType.INT,
+        INT,
         10,
         "How many threads do file work outside the event loop; log maintenance has its own.",
         at_least(1),
     )
     num_recovery_threads_per_data_dir: int = config_key(
-        "num.recovery.threads.per.data.dir",
-        ConfigType.INT,
-        2,
-        "How many threads open and recover the logs of a directory.",
-        at_least(1),
+        INT, 2, "How many threads open and recover the logs of a directory.", at_least(1)
     )
 
     @classmethod
@@ -294,14 +265,6 @@ class BrokerConfig(
         return self.log_dirs or self.log_dir or ()
 
 
-BROKER_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
-    {
-        item.metadata["key"].name: item.metadata["key"]
-        for item in fields(BrokerConfig)
-        if "key" in item.metadata
-    }
-)
-
-BROKER_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
-    {item.metadata["key"].name: item.name for item in fields(BrokerConfig) if "key" in item.metadata}
-)
+_KEYS: Final = keys_by_attribute(BrokerConfig)
+BROKER_KEYS: Final = MappingProxyType({key.name: key for key in _KEYS.values()})
+BROKER_ATTRIBUTES: Final = MappingProxyType({key.name: attribute for attribute, key in _KEYS.items()})

@@ -7,7 +7,7 @@ allowed range.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -36,6 +36,8 @@ class ConfigType(IntEnum):
     CLASS = 8
     PASSWORD = 9
 
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
 
 _INTEGER_BITS: Final[Mapping[ConfigType, int]] = {
     ConfigType.SHORT: 16,
@@ -148,17 +150,26 @@ class ConfigKey:
 
 
 def config_key(
-    name: str,
     config_type: ConfigType,
     default: ConfigValue,
     documentation: str,
     rule: Rule | None = None,
     *,
+    name: str = "",
     assigned: bool = False,
 ) -> Any:
-    """Return a dataclass field that is a key: its default is the key's, its metadata holds the key."""
+    """Return a dataclass field that is a key: its default is the key's.
+
+    The key has the field's name, with `.` for `_`, if no other one is given; see `keys_by_attribute`.
+    """
     key = ConfigKey(name, config_type, default, documentation, rule, assigned=assigned)
     return field(default=default, metadata={"key": key})
+
+
+def keys_by_attribute(configuration: type) -> dict[str, ConfigKey]:
+    """Return the keys of a dataclass, by the names of their fields."""
+    keys = {item.name: item.metadata["key"] for item in fields(configuration) if "key" in item.metadata}
+    return {name: replace(key, name=key.name or name.replace("_", ".")) for name, key in keys.items()}
 
 
 def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[str], kind: str) -> ConfigKey:

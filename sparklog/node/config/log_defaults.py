@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.node.config.definition import (
+    INT,
+    LIST,
+    LONG,
     LONG_MAX,
-    ConfigType,
+    STRING,
     at_least,
     between,
     config_key,
@@ -24,158 +27,90 @@ FLUSH_CHECK_INTERVAL_MS: Final = 1000
 @dataclass(frozen=True, kw_only=True)
 class LogDefaults:
     message_max_bytes: int = config_key(
-        "message.max.bytes", ConfigType.INT, 1048588, "The largest batch of records, compressed.", at_least(0)
+        INT, 1048588, "The largest batch of records, compressed.", at_least(0)
     )
     compression_type: str = config_key(
-        "compression.type",
-        ConfigType.STRING,
+        STRING,
         "producer",
         "How batches are stored: as they come (producer), or recompressed.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
     compression_gzip_level: int = config_key(
-        "compression.gzip.level",
-        ConfigType.INT,
-        -1,
-        "gzip's level; -1 is its default.",
-        either(-1, between(1, 9)),
+        INT, -1, "gzip's level; -1 is its default.", either(-1, between(1, 9))
     )
-    compression_lz4_level: int = config_key(
-        "compression.lz4.level", ConfigType.INT, 9, "lz4's level.", between(1, 17)
-    )
-    compression_zstd_level: int = config_key(
-        "compression.zstd.level", ConfigType.INT, 3, "zstd's level.", between(-131072, 22)
-    )
-    log_segment_bytes: int = config_key(
-        "log.segment.bytes", ConfigType.INT, 1073741824, "The largest segment file.", at_least(1048576)
-    )
-    log_roll_ms: int | None = config_key(
-        "log.roll.ms", ConfigType.LONG, None, "The longest a segment stays active.", at_least(1)
-    )
-    log_roll_hours: int = config_key(
-        "log.roll.hours", ConfigType.INT, 168, "The same in hours; log.roll.ms wins.", at_least(1)
-    )
+    compression_lz4_level: int = config_key(INT, 9, "lz4's level.", between(1, 17))
+    compression_zstd_level: int = config_key(INT, 3, "zstd's level.", between(-131072, 22))
+    log_segment_bytes: int = config_key(INT, 1073741824, "The largest segment file.", at_least(1048576))
+    log_roll_ms: int | None = config_key(LONG, None, "The longest a segment stays active.", at_least(1))
+    log_roll_hours: int = config_key(INT, 168, "The same in hours; log.roll.ms wins.", at_least(1))
     log_roll_jitter_ms: int | None = config_key(
-        "log.roll.jitter.ms",
-        ConfigType.LONG,
-        None,
-        "How much earlier, at random, a segment is rolled.",
-        at_least(0),
+        LONG, None, "How much earlier, at random, a segment is rolled.", at_least(0)
     )
     log_roll_jitter_hours: int = config_key(
-        "log.roll.jitter.hours", ConfigType.INT, 0, "The same in hours; log.roll.jitter.ms wins.", at_least(0)
+        INT, 0, "The same in hours; log.roll.jitter.ms wins.", at_least(0)
     )
-    log_index_size_max_bytes: int = config_key(
-        "log.index.size.max.bytes", ConfigType.INT, 10485760, "The largest index file.", at_least(4)
-    )
+    log_index_size_max_bytes: int = config_key(INT, 10485760, "The largest index file.", at_least(4))
     log_index_interval_bytes: int = config_key(
-        "log.index.interval.bytes",
-        ConfigType.INT,
-        4096,
-        "How many bytes of log lie between two index entries.",
-        at_least(0),
+        INT, 4096, "How many bytes of log lie between two index entries.", at_least(0)
     )
     log_retention_ms: int | None = config_key(
-        "log.retention.ms",
-        ConfigType.LONG,
-        None,
-        "How long records are kept; -1 for ever.",
-        either(-1, at_least(1)),
+        LONG, None, "How long records are kept; -1 for ever.", either(-1, at_least(1))
     )
     log_retention_minutes: int | None = config_key(
-        "log.retention.minutes",
-        ConfigType.INT,
-        None,
-        "The same in minutes; log.retention.ms wins.",
-        either(-1, at_least(1)),
+        INT, None, "The same in minutes; log.retention.ms wins.", either(-1, at_least(1))
     )
     log_retention_hours: int = config_key(
-        "log.retention.hours",
-        ConfigType.INT,
-        168,
-        "The same in hours; log.retention.ms and .minutes win.",
-        either(-1, at_least(1)),
+        INT, 168, "The same in hours; log.retention.ms and .minutes win.", either(-1, at_least(1))
     )
-    log_retention_bytes: int = config_key(
-        "log.retention.bytes", ConfigType.LONG, -1, "How large a partition's log may grow; -1 for no limit."
-    )
+    log_retention_bytes: int = config_key(LONG, -1, "How large a partition's log may grow; -1 for no limit.")
     log_retention_check_interval_ms: int = config_key(
-        "log.retention.check.interval.ms",
-        ConfigType.LONG,
-        300000,
-        "How often old segments are looked for.",
-        at_least(1),
+        LONG, 300000, "How often old segments are looked for.", at_least(1)
     )
     log_cleanup_policy: tuple[str, ...] = config_key(
-        "log.cleanup.policy",
-        ConfigType.LIST,
+        LIST,
         ("delete",),
         "How a log is cleaned: old segments are deleted (delete), or records that a later one replaces"
         " (compact).",
         some_of("compact", "delete"),
     )
     log_segment_delete_delay_ms: int = config_key(
-        "log.segment.delete.delay.ms",
-        ConfigType.LONG,
-        60000,
-        "How long a deleted segment's files stay.",
-        at_least(0),
+        LONG, 60000, "How long a deleted segment's files stay.", at_least(0)
     )
     log_flush_interval_messages: int = config_key(
-        "log.flush.interval.messages",
-        ConfigType.LONG,
+        LONG,
         LONG_MAX,
         "After how many records a log is flushed, within a second; no append waits for it.",
         at_least(1),
     )
     log_flush_interval_ms: int | None = config_key(
-        "log.flush.interval.ms",
-        ConfigType.LONG,
+        LONG,
         None,
         "How long a log may go without a flush if there is something to flush;"
         " log.flush.scheduler.interval.ms if not set.",
     )
     log_flush_scheduler_interval_ms: int = config_key(
-        "log.flush.scheduler.interval.ms",
-        ConfigType.LONG,
+        LONG,
         LONG_MAX,
         "How often logs are checked for flushes by time; every second if not set.",
         at_least(1),
     )
     log_flush_offset_checkpoint_interval_ms: int = config_key(
-        "log.flush.offset.checkpoint.interval.ms",
-        ConfigType.INT,
-        60000,
-        "How often recovery points go to disk.",
-        at_least(0),
+        INT, 60000, "How often recovery points go to disk.", at_least(0)
     )
     log_flush_start_offset_checkpoint_interval_ms: int = config_key(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        ConfigType.INT,
-        60000,
-        "How often log start offsets go to disk.",
-        at_least(0),
+        INT, 60000, "How often log start offsets go to disk.", at_least(0)
     )
     log_message_timestamp_type: str = config_key(
-        "log.message.timestamp.type",
-        ConfigType.STRING,
+        STRING,
         "CreateTime",
         "Whether records keep their producer's time or get the time of their append.",
         one_of("CreateTime", "LogAppendTime"),
     )
     log_message_timestamp_before_max_ms: int = config_key(
-        "log.message.timestamp.before.max.ms",
-        ConfigType.LONG,
-        LONG_MAX,
-        "How far a record's time may lie before the broker's.",
-        at_least(0),
+        LONG, LONG_MAX, "How far a record's time may lie before the broker's.", at_least(0)
     )
     log_message_timestamp_after_max_ms: int = config_key(
-        "log.message.timestamp.after.max.ms",
-        ConfigType.LONG,
-        3600000,
-        "How far a record's time may lie after the broker's.",
-        at_least(0),
+        LONG, 3600000, "How far a record's time may lie after the broker's.", at_least(0)
     )
 
     @property

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparklog.node.config.definition import INT_MAX, ConfigError, ConfigType, Rule, at_least, config_key
+from sparklog.node.config.definition import (
+    INT,
+    INT_MAX,
+    LIST,
+    STRING,
+    ConfigError,
+    Rule,
+    at_least,
+    config_key,
+)
 
 ASSIGNORS = ("uniform", "range")
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
@@ -12,57 +21,30 @@ MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroupKeys:
     group_consumer_session_timeout_ms: int = config_key(
-        "group.consumer.session.timeout.ms",
-        ConfigType.INT,
-        45000,
-        "The silence after which a member of a consumer group is removed.",
-        at_least(1),
+        INT, 45000, "The silence after which a member of a consumer group is removed.", at_least(1)
     )
     group_consumer_min_session_timeout_ms: int = config_key(
-        "group.consumer.min.session.timeout.ms",
-        ConfigType.INT,
-        45000,
-        "The shortest consumer.session.timeout.ms that a group may have for itself.",
-        at_least(1),
+        INT, 45000, "The shortest consumer.session.timeout.ms that a group may have for itself.", at_least(1)
     )
-    group_consumer_max_session_timeout_ms: int = config_key(
-        "group.consumer.max.session.timeout.ms",
-        ConfigType.INT,
-        60000,
-        "The longest one.",
-        at_least(1),
-    )
+    group_consumer_max_session_timeout_ms: int = config_key(INT, 60000, "The longest one.", at_least(1))
     group_consumer_heartbeat_interval_ms: int = config_key(
-        "group.consumer.heartbeat.interval.ms",
-        ConfigType.INT,
+        INT,
         5000,
         "The heartbeat interval that the coordinator gives to members of consumer groups.",
         at_least(1),
     )
     group_consumer_min_heartbeat_interval_ms: int = config_key(
-        "group.consumer.min.heartbeat.interval.ms",
-        ConfigType.INT,
+        INT,
         5000,
         "The shortest consumer.heartbeat.interval.ms that a group may have for itself.",
         at_least(1),
     )
-    group_consumer_max_heartbeat_interval_ms: int = config_key(
-        "group.consumer.max.heartbeat.interval.ms",
-        ConfigType.INT,
-        15000,
-        "The longest one.",
-        at_least(1),
-    )
+    group_consumer_max_heartbeat_interval_ms: int = config_key(INT, 15000, "The longest one.", at_least(1))
     group_consumer_max_size: int = config_key(
-        "group.consumer.max.size",
-        ConfigType.INT,
-        INT_MAX,
-        "How many members a consumer group may have.",
-        at_least(1),
+        INT, INT_MAX, "How many members a consumer group may have.", at_least(1)
     )
     group_consumer_assignors: tuple[str, ...] = config_key(
-        "group.consumer.assignors",
-        ConfigType.LIST,
+        LIST,
         ASSIGNORS,
         "The assignors that members of consumer groups may name; the first is for groups that name none.",
         Rule(
@@ -71,8 +53,7 @@ class ConsumerGroupKeys:
         ),
     )
     group_consumer_migration_policy: str = config_key(
-        "group.consumer.migration.policy",
-        ConfigType.STRING,
+        STRING,
         "bidirectional",
         "Which groups with members change their protocol when one joins that speaks the other: classic groups"
         " (upgrade), consumer groups when the last member of their own protocol leaves (downgrade), both, or"
@@ -80,29 +61,14 @@ class ConsumerGroupKeys:
         Rule(f"one of {', '.join(MIGRATION_POLICIES)}", lambda policy: policy.lower() in MIGRATION_POLICIES),
     )
     group_consumer_assignment_interval_ms: int = config_key(
-        "group.consumer.assignment.interval.ms",
-        ConfigType.INT,
-        1000,
-        "How much time lies between two assignments of a consumer group, at least.",
-        at_least(0),
+        INT, 1000, "How much time lies between two assignments of a consumer group, at least.", at_least(0)
     )
     group_consumer_min_assignment_interval_ms: int = config_key(
-        "group.consumer.min.assignment.interval.ms",
-        ConfigType.INT,
-        0,
-        "The shortest consumer.assignment.interval.ms that a group may have for itself.",
-        at_least(0),
+        INT, 0, "The shortest consumer.assignment.interval.ms that a group may have for itself.", at_least(0)
     )
-    group_consumer_max_assignment_interval_ms: int = config_key(
-        "group.consumer.max.assignment.interval.ms",
-        ConfigType.INT,
-        15000,
-        "The longest one.",
-        at_least(0),
-    )
+    group_consumer_max_assignment_interval_ms: int = config_key(INT, 15000, "The longest one.", at_least(0))
     group_consumer_regex_refresh_interval_ms: int = config_key(
-        "group.consumer.regex.refresh.interval.ms",
-        ConfigType.INT,
+        INT,
         600000,
         "How often the topics of regular expressions are found out again when no topic was created.",
         at_least(10_000),

@@ -6,7 +6,16 @@ Kafka's defaults, but for the heartbeat, which is more frequent.
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.node.config.definition import ConfigError, ConfigType, at_least, config_key
+from sparklog.node.config.definition import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    STRING,
+    ConfigError,
+    at_least,
+    config_key,
+)
 from sparklog.node.storage.log_config import LogConfig
 
 READ_ONLY_KEY: Final = "sparklog.read.only"
@@ -31,113 +40,84 @@ class SnapshotLimits:
 @dataclass(frozen=True, kw_only=True)
 class ControllerKeys:
     controller_quorum_bootstrap_servers_value: tuple[str, ...] = config_key(
-        "controller.quorum.bootstrap.servers",
-        ConfigType.LIST,
+        LIST,
         ("127.0.0.1:0",),
         "The address of the controller, in the driver, to listen on and to advertise to brokers and"
         " clients: a name or"
         " address of the driver's host, never 0.0.0.0; port 0 takes a free one. Each address is for the"
         " clients of one of the brokers' listeners, whose name may stand before it as name://host:port; it is"
         " the first listener if not. Brokers go to the first address.",
+        name="controller.quorum.bootstrap.servers",
     )
     controller_quorum_request_timeout_ms: int = config_key(
-        "controller.quorum.request.timeout.ms",
-        ConfigType.INT,
+        INT,
         2000,
         "How long a request of the quorum may take; a broker's to the controller, half of"
         " broker.session.timeout.ms if that is longer.",
         at_least(0),
     )
     controller_quorum_fetch_timeout_ms: int = config_key(
-        "controller.quorum.fetch.timeout.ms",
-        ConfigType.INT,
+        INT,
         2000,
         "After how long without a fetch from a majority of the voters the controller renews no lease, and for"
         " how long after an answer to its fetch a voter grants no pre-vote.",
         at_least(0),
     )
     broker_heartbeat_interval_ms: int = config_key(
-        "broker.heartbeat.interval.ms",
-        ConfigType.INT,
-        500,
-        "How often a broker sends a heartbeat to the controller.",
+        INT, 500, "How often a broker sends a heartbeat to the controller."
     )
     broker_session_timeout_ms: int = config_key(
-        "broker.session.timeout.ms",
-        ConfigType.INT,
-        9000,
-        "The silence after which the controller fences a broker.",
+        INT, 9000, "The silence after which the controller fences a broker."
     )
     initial_broker_registration_timeout_ms: int = config_key(
-        "initial.broker.registration.timeout.ms",
-        ConfigType.INT,
-        60000,
-        "How long a starting broker tries to register before it gives up.",
+        INT, 60000, "How long a starting broker tries to register before it gives up."
     )
     sparklog_start_timeout_ms: int = config_key(
-        "sparklog.start.timeout.ms",
-        ConfigType.INT,
+        INT,
         120000,
         "How long a start waits for every broker before it fails. A start over the directories of an earlier"
         " cluster waits without a limit for a majority of its voters. Not a key of Kafka's.",
         at_least(1),
     )
     sparklog_read_only: bool = config_key(
-        READ_ONLY_KEY,
-        ConfigType.BOOLEAN,
+        BOOLEAN,
         False,
         "Whether brokers refuse what clients write. An orderly stop of a cluster with a tier sets it for all"
         " brokers, and the next start removes it. Not a key of Kafka's.",
+        name=READ_ONLY_KEY,
     )
     controlled_shutdown_enable: bool = config_key(
-        "controlled.shutdown.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether a leaving broker hands its leaderships over first.",
+        BOOLEAN, True, "Whether a leaving broker hands its leaderships over first."
     )
     metadata_log_dir: str | None = config_key(
-        "metadata.log.dir",
-        ConfigType.STRING,
-        None,
-        "Where the metadata log lies; the first of log.dirs if not set.",
+        STRING, None, "Where the metadata log lies; the first of log.dirs if not set."
     )
     metadata_log_segment_bytes: int = config_key(
-        "metadata.log.segment.bytes",
-        ConfigType.INT,
-        1073741824,
-        "The largest segment of the metadata log.",
-        at_least(8388608),
+        INT, 1073741824, "The largest segment of the metadata log.", at_least(8388608)
     )
     metadata_log_segment_ms: int = config_key(
-        "metadata.log.segment.ms",
-        ConfigType.LONG,
-        604800000,
-        "The longest a segment of the metadata log stays active.",
+        LONG, 604800000, "The longest a segment of the metadata log stays active."
     )
     metadata_log_max_record_bytes_between_snapshots: int = config_key(
-        "metadata.log.max.record.bytes.between.snapshots",
-        ConfigType.LONG,
+        LONG,
         20971520,
         "After how many bytes of new records the next snapshot of the metadata log is written.",
         at_least(1),
     )
     metadata_log_max_snapshot_interval_ms: int = config_key(
-        "metadata.log.max.snapshot.interval.ms",
-        ConfigType.LONG,
+        LONG,
         3600000,
         "After how long the next snapshot is written if there are new records at all; 0 for never.",
         at_least(0),
     )
     metadata_max_retention_bytes: int = config_key(
-        "metadata.max.retention.bytes",
-        ConfigType.LONG,
+        LONG,
         104857600,
         "How large the metadata log and its snapshots grow before the oldest go, -1 for without limit. The"
         " newest snapshot and the active segment stay.",
     )
     metadata_max_retention_ms: int = config_key(
-        "metadata.max.retention.ms",
-        ConfigType.LONG,
+        LONG,
         604800000,
         "How old the last record in a snapshot may be before the snapshot and all before it go, -1 for"
         " without limit. The newest snapshot and the active segment stay.",

@@ -7,7 +7,7 @@ open.
 
 from dataclasses import dataclass
 
-from sparklog.node.config.definition import ConfigType, config_key, one_of, some_of
+from sparklog.node.config.definition import LIST, PASSWORD, STRING, config_key, one_of, some_of
 from sparklog.node.config.password import Password
 from sparklog.node.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
 
@@ -15,8 +15,7 @@ from sparklog.node.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings
 @dataclass(frozen=True, kw_only=True)
 class TlsKeys:
     ssl_keystore_type: str = config_key(
-        "ssl.keystore.type",
-        ConfigType.STRING,
+        STRING,
         "JKS",
         "The type of the key store: PEM or PKCS12. A PKCS12 store is read under Kafka's default, too; a"
         " real JKS"
@@ -24,73 +23,53 @@ class TlsKeys:
         one_of("JKS", "PEM", "PKCS12"),
     )
     ssl_keystore_location: str | None = config_key(
-        "ssl.keystore.location",
-        ConfigType.STRING,
+        STRING,
         None,
         "The file with the private key and its certificates, on the hosts of the driver and of the brokers.",
     )
-    ssl_keystore_password: Password | None = config_key(
-        "ssl.keystore.password", ConfigType.PASSWORD, None, "The password of a PKCS12 key store."
-    )
+    ssl_keystore_password: Password | None = config_key(PASSWORD, None, "The password of a PKCS12 key store.")
     ssl_keystore_key: Password | None = config_key(
-        "ssl.keystore.key", ConfigType.PASSWORD, None, "Instead of a file: the private key as PEM."
+        PASSWORD, None, "Instead of a file: the private key as PEM."
     )
     ssl_keystore_certificate_chain: Password | None = config_key(
-        "ssl.keystore.certificate.chain",
-        ConfigType.PASSWORD,
-        None,
-        "Beside ssl.keystore.key: its certificates as PEM.",
+        PASSWORD, None, "Beside ssl.keystore.key: its certificates as PEM."
     )
     ssl_key_password: Password | None = config_key(
-        "ssl.key.password", ConfigType.PASSWORD, None, "The password of an encrypted private key in PEM."
+        PASSWORD, None, "The password of an encrypted private key in PEM."
     )
     ssl_truststore_type: str = config_key(
-        "ssl.truststore.type",
-        ConfigType.STRING,
+        STRING,
         "JKS",
         "The type of the trust store, as for ssl.keystore.type.",
         one_of("JKS", "PEM", "PKCS12"),
     )
     ssl_truststore_location: str | None = config_key(
-        "ssl.truststore.location",
-        ConfigType.STRING,
-        None,
-        "The file with the trusted certificates; without one the system's are trusted.",
+        STRING, None, "The file with the trusted certificates; without one the system's are trusted."
     )
     ssl_truststore_password: Password | None = config_key(
-        "ssl.truststore.password", ConfigType.PASSWORD, None, "The password of a PKCS12 trust store."
+        PASSWORD, None, "The password of a PKCS12 trust store."
     )
     ssl_truststore_certificates: Password | None = config_key(
-        "ssl.truststore.certificates",
-        ConfigType.PASSWORD,
-        None,
-        "Instead of a file: the trusted certificates as PEM.",
+        PASSWORD, None, "Instead of a file: the trusted certificates as PEM."
     )
     ssl_client_auth: str = config_key(
-        "ssl.client.auth",
-        ConfigType.STRING,
+        STRING,
         "none",
         "Whether clients have to show a certificate: required, requested (one that is shown must be good), or"
         " none. Holds for a listener of SASL_SSL only if it is set for it alone.",
         one_of("required", "requested", "none"),
     )
     ssl_principal_mapping_rules: str = config_key(
-        "ssl.principal.mapping.rules",
-        ConfigType.STRING,
+        STRING,
         "DEFAULT",
         "How the name in a client's certificate becomes its principal: DEFAULT, which is the name as it is,"
         " and RULE:pattern/replacement/[LU], separated by commas; the first that matches wins.",
     )
     ssl_enabled_protocols: tuple[str, ...] = config_key(
-        "ssl.enabled.protocols",
-        ConfigType.LIST,
-        DEFAULT_PROTOCOLS,
-        "The enabled versions of TLS.",
-        some_of(*DEFAULT_PROTOCOLS),
+        LIST, DEFAULT_PROTOCOLS, "The enabled versions of TLS.", some_of(*DEFAULT_PROTOCOLS)
     )
     ssl_cipher_suites: tuple[str, ...] = config_key(
-        "ssl.cipher.suites",
-        ConfigType.LIST,
+        LIST,
         (),
         "The enabled cipher suites, by Java's names or OpenSSL's; empty for OpenSSL's"
         " defaults. Of TLS 1.3's all or none can be named.",
