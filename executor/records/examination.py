@@ -19,7 +19,13 @@ from sparklog.executor.records.streamed import walk_pieces
 from sparklog.executor.records.walk import RecordLimits, RecordWalk
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
-from sparklog.protocol.records.codecs import Codec, CorruptPayloadError, decompress, decompressed_pieces
+from sparklog.protocol.records.codecs import (
+    Codec,
+    CorruptPayloadError,
+    codec_of,
+    decompress,
+    decompressed_pieces,
+)
 
 _HELD_BYTES = 1024 * 1024
 """Records that can't expand to more are decompressed as a whole."""
@@ -50,7 +56,7 @@ def examine(
         CostlyWalkError: it was to be hasty, and would take long.
         RecordsRefusedError: INVALID_RECORD or INVALID_TIMESTAMP, as `RecordWalk.finish` says.
     """
-    codec = header.codec
+    codec = codec_of(header.attributes)
     stored_as = codec if demands.codec is None else demands.codec
     walk = RecordWalk(header, demands.limits, is_hasty=demands.is_hasty)
     payload = memoryview(records)[HEADER_BYTES:]

@@ -81,7 +81,7 @@ class ChangeHandlers:
         if quotas is not self._known_quotas:
             self._known_quotas = quotas
             self._mutations.update(quotas)
-        if not self._mutations:
+        if not self._mutations.limit_anybody:
             return UNLIMITED
         now_ms = monotonic_ms()
         of_client = self._mutations.of(request.principal.name, request.client_id or "", now_ms)

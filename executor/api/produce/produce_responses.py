@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
-from sparklog.executor.api.current_leaders import CurrentLeaders
+from sparklog.executor.api.current_leaders import LEADER_UNKNOWN, CurrentLeaders
 from sparklog.executor.api.produce.delayed_produce import DelayedProduce, ProducedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.requests import Response
@@ -50,7 +50,7 @@ def _types(version: int) -> _Types:
 
 def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
     types = _types(produce.version)
-    leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
+    leaders = _current_leaders(produce, types, table)
     topics: _Topics = {}
     for produced in produce.parts:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
@@ -60,7 +60,7 @@ def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
 async def produce_response_of_many(produce: DelayedProduce, table: PartitionTable) -> Response:
     """Make the response entity of a request with many partitions, in slices."""
     types = _types(produce.version)
-    leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
+    leaders = _current_leaders(produce, types, table)
     topics: _Topics = {}
     for produced in produce.parts:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
@@ -68,7 +68,15 @@ async def produce_response_of_many(produce: DelayedProduce, table: PartitionTabl
     return _response(produce.version, types, topics, leaders)
 
 
-def _row(version: int, types: _Types, produced: ProducedPartition, leaders: CurrentLeaders) -> Any:
+def _current_leaders(produce: DelayedProduce, types: _Types, table: PartitionTable) -> CurrentLeaders | None:
+    """Return the names of leaders for the response; None if no partition failed for want of its leader."""
+    for produced in produce.parts:
+        if produced.error_code in LEADER_UNKNOWN:
+            return CurrentLeaders(table, produce.listener_name, types.leader, types.node)
+    return None
+
+
+def _row(version: int, types: _Types, produced: ProducedPartition, leaders: CurrentLeaders | None) -> Any:
     extra: dict[str, Any] = {}
     appended = produced.appended or _NOTHING
     if version >= 5:
@@ -81,7 +89,8 @@ def _row(version: int, types: _Types, produced: ProducedPartition, leaders: Curr
             ]
         )
         extra["error_message"] = produced.message
-    leaders.add(extra, produced.error_code, produced.topic, produced.partition)
+    if leaders is not None:
+        leaders.add(extra, produced.error_code, produced.topic, produced.partition)
     append_time_ms = appended.log_append_time_ms
     return types.partition(
         index=produced.partition,
@@ -92,9 +101,9 @@ def _row(version: int, types: _Types, produced: ProducedPartition, leaders: Curr
     )
 
 
-def _response(version: int, types: _Types, topics: _Topics, leaders: CurrentLeaders) -> Any:
+def _response(version: int, types: _Types, topics: _Topics, leaders: CurrentLeaders | None) -> Any:
     name_field = "topic_id" if version >= 13 else "name"
-    extra = {"node_endpoints": tuple(leaders.nodes.values())} if leaders.nodes else {}
+    extra = {"node_endpoints": tuple(leaders.nodes.values())} if leaders and leaders.nodes else {}
     return unthrottled(
         types.response,
         responses=tuple(

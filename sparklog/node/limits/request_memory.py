@@ -68,7 +68,7 @@ class RequestMemory:
 class MemoryClaim:
     """The claim of one connection, for one request at a time."""
 
-    __slots__ = ("_connection", "_go_on", "_memory", "has_waited", "size_bytes")
+    __slots__ = ("_connection", "_go_on", "_memory", "has_waited", "size_bytes", "waits")
 
     def __init__(self, connection: _Claimant) -> None:
         self._connection: _Claimant | None = connection
@@ -77,13 +77,10 @@ class MemoryClaim:
         """0 if nothing is claimed."""
         self.has_waited = False
         """Whether no memory was left when it was made first."""
+        self.waits = False
+        """Whether it waits for memory."""
         self._memory: RequestMemory | None = None
         self._go_on: Callable[[], None] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for memory."""
-        return self._go_on is not None
 
     def make(self, memory: RequestMemory, size_bytes: int, go_on: Callable[[], None]) -> None:
         """Claim the bytes of a request, or wait for memory and then call `go_on`."""
@@ -93,7 +90,7 @@ class MemoryClaim:
             self.has_waited = False
         else:
             self._go_on = go_on
-            self.has_waited = True
+            self.waits = self.has_waited = True
 
     def give_back(self) -> None:
         if self.size_bytes and self._memory is not None:
@@ -106,10 +103,12 @@ class MemoryClaim:
         if self._memory is not None:
             self._memory.give_up(self)
         self._go_on = self._connection = None
+        self.waits = False
 
     def may_go_on(self) -> None:
         """Claim again: memory was given back."""
         go_on, self._go_on = self._go_on, None
+        self.waits = False
         if go_on is not None:
             go_on()
 

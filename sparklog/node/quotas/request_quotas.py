@@ -76,7 +76,7 @@ class RequestQuotas:
         if delta.changed_client_quotas:
             for quotas in (self._produced, self._consumed, self._times):
                 quotas.update(image.client_quotas)
-            self._limit_anybody = bool(self._produced or self._times)
+            self._limit_anybody = self._produced.limit_anybody or self._times.limit_anybody
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the use of quotas by limited clients, of each kind the `_SHOWN` highest rates."""
@@ -115,6 +115,6 @@ class RequestQuotas:
 
     def consumer(self, request: Request) -> RateQuota | None:
         """Return the quota on the records of a consumer, None if it is unlimited."""
-        if not self._consumed:
+        if not self._consumed.limit_anybody:
             return None
         return self._consumed.of(request.principal.name, request.client_id or "", self._now_ms())

@@ -114,16 +114,14 @@ class ClientQuotas(Generic[_SomeQuota]):
         self._limits = ClientLimits(key, {})
         self._shared: dict[tuple[str | None, str | None], _SomeQuota] = {}
         self._found: dict[tuple[str, str], _SomeQuota | None] = {}
-
-    def __bool__(self) -> bool:
-        """Whether any client is limited."""
-        return bool(self._limits)
+        self.limit_anybody = False
 
     def update(self, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
         """Replace the quotas."""
         self._limits = ClientLimits(self._key, quotas)
+        self.limit_anybody = self._limits.limit_anybody
         self._found.clear()
-        if not self._limits:
+        if not self.limit_anybody:
             self._shared.clear()
 
     def __len__(self) -> int:

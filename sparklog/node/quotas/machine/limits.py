@@ -39,9 +39,7 @@ class ClientLimits:
     def __init__(self, key: str, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
         """Read the quotas under Kafka's name `key`."""
         self._bounds = {entity: values[key] for entity, values in quotas.items() if key in values}
-
-    def __bool__(self) -> bool:
-        return bool(self._bounds)
+        self.limit_anybody = bool(self._bounds)
 
     def limit(self, user: str, client_id: str) -> Limit | None:
         """Return the limit of a client, None if it is unlimited."""

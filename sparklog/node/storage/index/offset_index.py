@@ -28,10 +28,6 @@ class OffsetIndex(IndexFile):
         super().__init__(path, base_offset)
         self._last: OffsetPosition | None = None
 
-    @property
-    def is_full(self) -> bool:
-        return self.entry_count >= self.max_entries
-
     def append(self, last_offset: Offset, position: int) -> None:
         """Add an entry above the last one.
 

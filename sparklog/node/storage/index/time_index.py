@@ -27,11 +27,6 @@ class TimeIndex(IndexFile):
         super().__init__(path, base_offset)
         self._last: TimestampOffset | None = None
 
-    @property
-    def is_full(self) -> bool:
-        """Whether only the slot is free that is reserved for the entry of a roll."""
-        return self.entry_count >= self.max_entries - 1
-
     def maybe_append(self, timestamp_ms: TimestampMs, offset: Offset) -> None:
         """Add an entry if `timestamp_ms` is later than the last one.
 

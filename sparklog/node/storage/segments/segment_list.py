@@ -161,10 +161,11 @@ class SegmentList:
             return True
         if not active.size_bytes:
             return False
+        offsets, times = active.offset_index, active.time_index
         if (
             active.size_bytes + more_bytes > config.segment_bytes
-            or active.offset_index.is_full
-            or active.time_index.is_full
+            or offsets.entry_count >= offsets.max_entries
+            or times.entry_count >= times.max_entries - 1  # the last one is for the roll
         ):
             return True
         first_timestamp_ms = active.first_timestamp_ms

@@ -120,7 +120,7 @@ def recover_segment(
                 segment.offset_of_max_timestamp = header.last_offset
             if (
                 position - last_entry_position > config.index_interval_bytes
-                and not segment.offset_index.is_full
+                and segment.offset_index.entry_count < segment.offset_index.max_entries
             ):
                 segment.offset_index.append(header.last_offset, position)
                 segment.time_index.maybe_append(segment.max_timestamp_ms, segment.offset_of_max_timestamp)

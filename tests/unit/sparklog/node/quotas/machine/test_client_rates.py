@@ -35,7 +35,7 @@ def test_quota_that_changes_holds_for_what_was_had_before() -> None:
     assert lowered.record(0, 0) == 10_000
     quotas.update({})
     assert quotas.of("u", "c", 0) is None
-    assert not quotas
+    assert not quotas.limit_anybody
 
 
 def test_idle_clients_are_given_up_when_there_are_many() -> None:
