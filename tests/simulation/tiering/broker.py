@@ -97,7 +97,6 @@ class Broker:
         self.was_serving = self.was_ended = False
         if leader is self:
             self.world.note(f"{self} leads in leader epoch {leader_epoch} from {self.log.end_offset}")
-            self.log.epochs.assign(leader_epoch, self.log.end_offset)
             self.tier = self.world.new_tier(self)
             self.tier_event(Ticked())
 
@@ -335,7 +334,6 @@ class Broker:
                 else None
             )
             self.log.adopt(manifest, brought_back)
-            self.log.epochs.assign(self.leader_epoch, self.log.end_offset)
             self.world.note(f"{self} adopts the tier up to {manifest.end_offset}")
             self.tier_event(TierAdopted(effect))
 
