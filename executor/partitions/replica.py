@@ -34,7 +34,7 @@ from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppe
 from sparklog.executor.partitions.replica_host import ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings
 from sparklog.executor.partitions.suspension import Suspension
-from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.image import LeaderRecoveryState, PartitionRegistration
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.storage.files import is_transient
@@ -82,6 +82,8 @@ class Replica:
         self.leader_id: BrokerId | None = None
         self.leader_epoch: LeaderEpoch | None = None
         self.partition_epoch: PartitionEpoch | None = None
+        self.is_recovering = False
+        """Whether the leader was elected uncleanly, and no ISR was committed since (KIP-704)."""
         self.is_reassigning = False
         """Whether this replica leads a partition that is on its way to other brokers."""
         self.future: FutureReplica | None = None
@@ -198,6 +200,7 @@ class Replica:
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
+        self.is_recovering = registration.leader_recovery_state is LeaderRecoveryState.RECOVERING
         self._end_role()
 
     def _end_role(self) -> None:

@@ -27,6 +27,7 @@ from sparklog.executor.tiering.copy_threads import CopyThreads
 from sparklog.executor.tiering.led_tier import LedTier, TierServices
 from sparklog.executor.tiering.machine.byte_rate import ByteRate
 from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
+from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.executor.tiering.segment_copies import (
     COPIES_AT_A_TIME,
@@ -86,6 +87,7 @@ class RemoteLogManager(RoleListener[Replica]):
             asyncio.Semaphore(REQUESTS_AT_A_TIME),
         )
         self._led: dict[Replica, LedTier] = {}
+        self._first_roles: dict[Replica, FirstRole] = {}
         self._ending: set[asyncio.Task[None]] = set()
         """Each waits for the tasks of a tier that has ended; the ticks of the others go on."""
         self._next_tick_ms = 0
@@ -106,6 +108,7 @@ class RemoteLogManager(RoleListener[Replica]):
 
     def became_leader(self, replica: Replica) -> None:
         self._end(replica)
+        self._note_role(replica)
         log = replica.settings.log
         # An earlier leader may not have deleted all that the topic had in its tier.
         if log.remote_storage_enable or (log.remote_delete_on_disable and replica.leader_epoch):
@@ -113,12 +116,25 @@ class RemoteLogManager(RoleListener[Replica]):
 
     def became_follower(self, replica: Replica) -> None:
         self._end(replica)
+        self._note_role(replica)
 
     def stopped(self, replica: Replica) -> None:
         self._end(replica)
+        self._first_roles.pop(replica, None)
 
     def deleted(self, replica: Replica) -> None:
-        self._end(replica)
+        self.stopped(replica)
+
+    def _note_role(self, replica: Replica) -> None:
+        assert replica.leader_epoch is not None
+        if replica not in self._first_roles:
+            self._first_roles[replica] = FirstRole(replica.leader_epoch, replica.log.log_end_offset)
+
+    def _is_whole(self, replica: Replica) -> bool:
+        """Return whether the log of a new leader evidently has everything that its tier has."""
+        log = replica.log
+        is_outgrown = self._first_roles[replica].is_outgrown(log.epochs.latest, log.log_end_offset)
+        return is_outgrown and not replica.is_recovering
 
     def _begin(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None
@@ -129,6 +145,7 @@ class RemoteLogManager(RoleListener[Replica]):
             self._owner_epoch,
             self._tier_config(replica),
             uuid4().hex[:12],
+            is_whole=self._is_whole(replica),
         )
         tier = self._led[replica] = LedTier(replica, machine, self._services, self.metrics.of(topic))
         tier.tick()

@@ -12,7 +12,8 @@ Rules it keeps
   it came before, and the claim was stale, read again and keeps its segments; or it fails. Nothing is copied,
   dropped or collected before the claim.
 - The log and the manifest have one history before the leader serves (`lineage`): it adopts the tier's where
-  that is longer, and cuts the manifest where the log's is newer.
+  that is longer, and cuts the manifest where the log's is newer. A log of which it is evident that it has all
+  that the tier has (`first_role`) serves at once; only copying waits for the manifest.
 - An object is deleted when the manifest in the store does not name it and no swap that does can succeed any
   more: a swap replaces a version, and that version has been replaced. Objects of later epochs stay.
 
@@ -87,21 +88,27 @@ class PartitionTier:
         config: TierConfig,
         unique: str,
         *,
+        is_whole: bool = False,
         outage_ms: int = OUTAGE_MS,
     ) -> None:
-        """`unique` makes names of objects that no other machine makes."""
+        """`unique` makes names of objects that no other machine makes.
+
+        `is_whole` says that the log evidently has everything that the tier has.
+        """
         self.identity: Final = identity
         self.leader_epoch: Final = leader_epoch
         self.owner_epoch: Final = owner_epoch
         self.config = config
+        self._is_whole: Final = is_whole
         self._outage_ms: Final = outage_ms
         self.ended: EndTier | None = None
         """The reason for which this machine does nothing any more."""
         self.may_serve = leader_epoch == 0
         """Whether the leader may answer clients: the log has all that the tier has, as far as is known.
 
-        In an outage of the store (`OUTAGE_MS`) a log with records serves these. An empty one does not, and
-        neither does a log that was brought back in part: it does not know where it begins.
+        Without evidence of that the manifest is read first. In an outage of the store (`OUTAGE_MS`) a log
+        with records serves these. An empty one does not, and neither does a log that was brought back in
+        part: it does not know where it begins.
         """
         self._log: LogFacts
         self._now_ms = 0
@@ -429,5 +436,6 @@ class PartitionTier:
             self.may_serve = False
         elif self._log.log_end_offset > 0 and not self._log.is_brought_back_in_part:
             failing_since_ms = self._manifest_retries.failing_since_ms
-            if failing_since_ms is not None and self._now_ms - failing_since_ms >= self._outage_ms:
+            is_outage = failing_since_ms is not None and self._now_ms - failing_since_ms >= self._outage_ms
+            if self._is_whole or is_outage:
                 self.may_serve = True

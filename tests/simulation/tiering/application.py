@@ -19,6 +19,9 @@ class Application:
         self.brokers = [Broker(world, self, number) for number in range(BROKERS)]
         self.leader: Broker | None = None
         self.isr: set[Broker] = set(self.brokers)
+        self.recovering: set[int] = set()
+        """Leader epochs that began after an unclean election and before the next change of the ISR."""
+        self._is_recovering = False
         self.may_have_lost: set[Broker] = set()
         """Brokers that were last in the ISR when they lost power."""
 
@@ -38,6 +41,7 @@ class Application:
         elif unclean and (alive := [broker for broker in self.brokers if broker.is_running]):
             leader = self.world.chance.choice(alive)
             isr = {leader}
+            self._is_recovering = True
             self.world.truth.allow_loss(self)
         else:
             self.leader = None
@@ -45,6 +49,8 @@ class Application:
         self.may_have_lost.clear()
         self.isr = isr | {leader}
         self.leader_epoch += 1
+        if self._is_recovering:
+            self.recovering.add(self.leader_epoch)
         before, self.leader = self.leader, leader
         self.world.elections += 1
         self.world.note(
@@ -64,6 +70,7 @@ class Application:
     def join_isr(self, leader: Broker, follower: Broker) -> None:
         if leader is self.leader and leader.leader_epoch == self.leader_epoch and follower.is_alive:
             self.isr.add(follower)
+            self._is_recovering = False
             leader.isr = set(self.isr)
 
     def leaves(self, broker: Broker) -> None:

@@ -36,6 +36,7 @@ from sparklog.executor.tiering.machine.events import (
     TierEvent,
     WriteSegment,
 )
+from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
 from sparklog.protocol.types import Offset
@@ -61,6 +62,8 @@ class Broker:
         self.leader_epoch = -1
         """The newest that it has heard of."""
         self.leader: Broker | None = None
+        self.first_role: FirstRole | None = None
+        """Since it was started."""
         self.tier: PartitionTier | None = None
         """Of a leader, in its own eyes."""
         self.isr: set[Broker] = set()
@@ -95,10 +98,19 @@ class Broker:
             return
         self.tier, self.progress, self.known_tiered_end = None, {}, None
         self.was_serving = self.was_ended = False
+        if self.first_role is None:
+            self.first_role = FirstRole(leader_epoch, self.log.end_offset)
         if leader is self:
             self.world.note(f"{self} leads in leader epoch {leader_epoch} from {self.log.end_offset}")
             self.tier = self.world.new_tier(self)
             self.tier_event(Ticked())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a new leader's log evidently has everything that the tier has."""
+        assert self.first_role is not None
+        is_outgrown = self.first_role.is_outgrown(self.log.epochs.latest, self.log.end_offset)
+        return is_outgrown and self.leader_epoch not in self.application.recovering
 
     def reconfigure(self) -> None:
         """Hear of the topic's configuration, after a freeze if there is one."""
@@ -110,7 +122,7 @@ class Broker:
     def stop(self, *, loses_power: bool) -> None:
         self.is_alive = False
         self.incarnation += 1
-        self.tier = self.leader = None
+        self.tier = self.leader = self.first_role = None
         self.leader_epoch = -1
         if loses_power:
             self.log.lose_power(self.world.chance)

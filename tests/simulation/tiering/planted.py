@@ -13,6 +13,7 @@ from sparklog.executor.tiering.machine.events import (
     SwapStale,
     TierEffect,
 )
+from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.next_manifest import LogStart
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.node.remote_log.machine.lineage import Comparison, Lineage
@@ -106,6 +107,10 @@ def _serves_before_adoption() -> Sequence[Replacement]:
         self.may_serve = self.may_serve or self._lineage is not None
 
     return [Replacement(PartitionTier, "_decide_serving", decide_soon)]
+
+
+def _every_log_whole() -> Sequence[Replacement]:
+    return [Replacement(FirstRole, "is_outgrown", lambda _, __, log_end_offset: log_end_offset > 0)]
 
 
 def _epochs_not_copied() -> Sequence[Replacement]:
@@ -234,6 +239,9 @@ PLANTED: Final = {
     ),
     "serves-before-adoption": PlantedBug(
         "a leader serves as soon as it has read a manifest that has more", _serves_before_adoption, SEEDS
+    ),
+    "every-log-whole": PlantedBug(
+        "each log with records serves before its manifest is read", _every_log_whole, SEEDS
     ),
     "epochs-not-copied": PlantedBug(
         "later leader epochs do not get into the manifest", _epochs_not_copied, SEEDS

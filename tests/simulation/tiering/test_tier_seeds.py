@@ -23,6 +23,7 @@ def test_tier_in_many_seeds_keeps_every_invariant() -> None:
     assert sum(outcome.faults for outcome in outcomes) > 10 * len(SEEDS)
     assert sum(outcome.swaps for outcome in outcomes) > 30 * len(SEEDS)
     assert sum(outcome.applications for outcome in outcomes) > 2 * len(SEEDS)
+    assert sum(outcome.served_at_once for outcome in outcomes) > 2 * len(SEEDS)
     assert sum(outcome.losses for outcome in outcomes) > len(SEEDS)
 
 

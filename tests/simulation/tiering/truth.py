@@ -3,6 +3,7 @@
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING, Final
 
+from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.protocol.types import Offset
 from tests.simulation.tiering.local_log import Record, is_shown
 
@@ -99,6 +100,8 @@ class Truth:
         tier = world.records_of(manifest.segments) if manifest is not None else {}
         tier_end = manifest.end_offset if manifest is not None else 0
         start = max(log.log_start_offset, manifest.log_start_offset if manifest is not None else 0)
+        if tier is None and broker.tier.tiered_end_offset is None and not world.is_stored(manifest):
+            return  # Replaced since it was read: the claim will fail, and it is read again.
         if tier is None:
             world.check.fail("NamedIsNeverDeleted", f"{broker} reads a manifest that names a missing object")
             return
@@ -111,6 +114,8 @@ class Truth:
                 continue
             if offset < self.highest_request and offset not in view:
                 lost.append(offset)  # Deleted by a request, of which a crash has lost the log start.
+            elif may_lose and manifest is not None and record.leader_epoch > _last_epoch(manifest):
+                lost.append(offset)  # Of a leader that served without the tier, lost with its disks.
             elif offset < tier_end:
                 world.check.fail(
                     "RestoredIsWhole",
@@ -153,3 +158,7 @@ class Truth:
         for offset in [offset for offset in self.records if offset >= end_offset]:
             self._strike(offset)
         self.end_offset = end_offset
+
+
+def _last_epoch(manifest: Manifest) -> int:
+    return manifest.leader_epochs[-1].leader_epoch if manifest.leader_epochs else -1

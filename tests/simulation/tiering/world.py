@@ -14,7 +14,7 @@ from sparklog.executor.tiering.machine.events import (
     TierConfig,
 )
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
-from sparklog.node.remote_log.machine.manifest import RemoteSegment
+from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.protocol.types import Offset
 from tests.simulation.planted_bug import Replacement, replaced
@@ -54,6 +54,8 @@ class Outcome:
     applications: int = 0
     adopted: int = 0
     losses: int = 0
+    served_at_once: int = 0
+    """Leaders that were whole before they had read the manifest."""
 
     def report(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.violation}", *self.story])
@@ -67,7 +69,7 @@ class World:
         self.story: Final[deque[str]] = deque(maxlen=STORY_LENGTH)
         self._trace: Final = trace
         self.manifest_name: Final = manifest_name(IDENTITY.topic_id, IDENTITY.partition)
-        self.elections = self.faults = self.swaps = 0
+        self.elections = self.faults = self.swaps = self.served_at_once = 0
         self.config = self._first_config()
         self.allows_unclean: Final = self.chance.random() < 0.5
         self.store: Final = FaultyStore(self.scheduler)
@@ -116,6 +118,7 @@ class World:
 
     def new_tier(self, broker: Broker) -> PartitionTier:
         self._tiers += 1
+        self.served_at_once += broker.is_whole
         # Each failure is an outage: a leader that has served without its tier is what has to be survived.
         return PartitionTier(
             IDENTITY,
@@ -123,6 +126,7 @@ class World:
             broker.application.owner_epoch,
             self.config,
             f"{self._tiers:08x}",
+            is_whole=broker.is_whole,
             outage_ms=0,
         )
 
@@ -135,6 +139,10 @@ class World:
                 return None
             found.update(records_in(segment, stored.content))
         return found
+
+    def is_stored(self, manifest: Manifest | None) -> bool:
+        stored = self.store.objects.get(self.manifest_name)
+        return stored is not None and stored.content == manifest
 
     def swap(self, broker: Broker, tier: PartitionTier, effect: SwapManifest) -> Any:
         stored = self.store.objects.get(self.manifest_name)
@@ -471,4 +479,5 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
     outcome.committed = world.truth.end_offset
     outcome.applications = len(world.applications)
     outcome.losses = world.truth.losses
+    outcome.served_at_once = world.served_at_once
     return outcome

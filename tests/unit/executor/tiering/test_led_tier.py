@@ -17,7 +17,14 @@ from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_ma
 from sparklog.executor.tiering.log_facts import facts_of
 from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
-from sparklog.node.metadata.schemas import ConfigRecord, PartitionRecord, ResourceType, TopicRecord
+from sparklog.node.metadata.schemas import (
+    ConfigRecord,
+    LeaderRecoveryState,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ResourceType,
+    TopicRecord,
+)
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Metric
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
@@ -260,6 +267,58 @@ def test_leader_with_an_empty_log_refuses_until_it_knows_its_tier(tmp_path: Path
             await until(lambda: serves(replica), "it serves")
             assert replica.log.log_end_offset == count
             await until(lambda: not list(remote_log.errors()), "no error is left")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("election", ["clean", "unclean"])
+def test_new_leader_serves_at_once_in_an_outage_of_the_store_after_a_clean_election(
+    tmp_path: Path, election: str
+) -> None:
+    """Its log has all that is committed, and clients would wait for half a minute with it."""
+    is_clean = election == "clean"
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path, count=2) as brokers:
+            topic_id = await brokers.create_topic("t", [(0, 1)], SEGMENTS)
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            replica = brokers.replica(1, topic_id)
+            await until(lambda: replica.log.log_end_offset == count, "the follower has it, too")
+            bucket_of(tmp_path).rename(tmp_path / "away")
+            state = LeaderRecoveryState.RECOVERED if is_clean else LeaderRecoveryState.RECOVERING
+            await brokers.commit(
+                PartitionChangeRecord(
+                    partition_id=0, topic_id=topic_id, leader=1, isr=(1,), leader_recovery_state=int(state)
+                )
+            )
+            assert serves(replica) == is_clean
+            assert replica.tier is None
+            (tmp_path / "away").rename(bucket_of(tmp_path))
+            await until(lambda: manifest_of(brokers, 1, topic_id) is not None, "the manifest is read")
+            assert serves(replica)
+
+    asyncio.run(play())
+
+
+def test_leader_that_was_restarted_waits_for_its_manifest(tmp_path: Path) -> None:
+    """A crash may have shortened its log, and it is the last one in sync all the same."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            await brokers.stop(0)
+            bucket_of(tmp_path).rename(tmp_path / "away")
+            await brokers.start(0)
+            for _ in range(2):
+                await brokers.elect(topic_id, 0, leader=0, isr=[0])
+                replica = brokers.replica(0, topic_id)
+                assert replica.log.log_end_offset == count
+                assert not serves(replica)
+            (tmp_path / "away").rename(bucket_of(tmp_path))
+            await until(lambda: serves(replica), "it serves")
 
     asyncio.run(play())
 

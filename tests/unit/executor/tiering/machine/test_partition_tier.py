@@ -54,13 +54,21 @@ ROLLED = LogFacts(
     segments=(LocalSegment(0, 20, 900), LocalSegment(20, 25, 100)),
     leader_epochs=(EpochEntry(0, 0),),
 )
+EMPTY = replace(ROLLED, log_end_offset=0, high_watermark=0, last_stable_offset=0, leader_epochs=())
 
 
 class Driven:
     """A machine, a clock, and the facts of its log."""
 
-    def __init__(self, leader_epoch: int = 0, owner_epoch: int = 1, config: TierConfig = CONFIG) -> None:
-        self.tier = PartitionTier(IDENTITY, leader_epoch, owner_epoch, config, "abcd0123")
+    def __init__(
+        self,
+        leader_epoch: int = 0,
+        owner_epoch: int = 1,
+        config: TierConfig = CONFIG,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        self.tier = PartitionTier(IDENTITY, leader_epoch, owner_epoch, config, "abcd0123", is_whole=is_whole)
         self.log = ROLLED
         self.now_ms = 0
 
@@ -252,9 +260,6 @@ def test_empty_log_adopts_the_tier_before_it_serves() -> None:
     assert driven.tier.tiered_end_offset == 20
 
 
-EMPTY = replace(ROLLED, log_end_offset=0, high_watermark=0, last_stable_offset=0, leader_epochs=())
-
-
 @pytest.mark.parametrize(
     ("log", "serves"),
     [(ROLLED, True), (EMPTY, False), (replace(ROLLED, is_brought_back_in_part=True), False)],
@@ -275,6 +280,25 @@ def test_log_serves_without_its_manifest_in_an_outage_if_it_knows_where_it_begin
     assert not driven.tier.may_serve
     driven.tick()
     assert driven.tier.may_serve == serves
+
+
+def test_log_that_evidently_has_all_of_its_tier_serves_while_its_manifest_is_read() -> None:
+    """A change of leaders must not be a silence for clients because a store does not answer."""
+    driven = Driven(leader_epoch=5, is_whole=True)
+    assert driven.tick() == [ReadManifest()]
+    assert driven.tier.may_serve
+    driven.handle(StoreFailed(ReadManifest(), "503"))
+    assert driven.tier.may_serve
+    assert driven.tier.tiered_end_offset is None
+    assert driven.tick() == [ReadManifest()], "nothing is copied without the manifest"
+
+
+def test_log_that_was_brought_back_in_part_serves_nothing_whatever_the_evidence() -> None:
+    """Its marker is on the disk because it lacks records of the tier."""
+    driven = Driven(leader_epoch=5, is_whole=True)
+    driven.log = replace(ROLLED, is_brought_back_in_part=True)
+    driven.tick()
+    assert not driven.tier.may_serve
 
 
 def test_log_that_was_brought_back_in_part_begins_again_where_its_tier_ends() -> None:
