@@ -230,6 +230,18 @@ def test_higher_epoch_in_the_manifest_ends_the_machine_for_good(
     assert driven.tier.tiered_end_offset is None
 
 
+@pytest.mark.parametrize("has_records", [True, False])
+def test_leader_of_a_deposed_application_serves_what_it_has(has_records: bool) -> None:
+    """Its clients can read until it is stopped; an empty log does not know where it begins."""
+    driven = Driven(leader_epoch=3)
+    driven.log = ROLLED if has_records else EMPTY
+    driven.tick()
+    (end,) = driven.handle(ManifestRead(manifest_of(0, 20, owner_epoch=2), "v9"))
+    assert isinstance(end, EndTier)
+    assert driven.tier.may_serve == has_records
+    assert driven.tick() == []
+
+
 def test_empty_log_adopts_the_tier_before_it_serves() -> None:
     """After the loss of all disks the log goes on where the tier ends."""
     driven = Driven(leader_epoch=5)
