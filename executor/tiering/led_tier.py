@@ -36,6 +36,7 @@ from sparklog.executor.tiering.machine.events import (
     RewriteSegments,
     StopCopying,
     StopRequested,
+    StopRevoked,
     StoreFailed,
     SwapManifest,
     Swapped,
@@ -166,6 +167,10 @@ class LedTier:
     def copy_all(self) -> None:
         """Copy up to the log's end at once, and go on doing so."""
         self._handle(StopRequested())
+
+    def go_on(self) -> None:
+        """Copy as usual again: the stop was taken back."""
+        self._handle(StopRevoked())
 
     def end(self) -> None:
         """End with the leadership; the replica may serve, and has no tier, as far as it is up to this."""

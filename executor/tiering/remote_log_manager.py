@@ -23,9 +23,9 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.tiering.adoption import TierAdoption, producers_of
+from sparklog.executor.tiering.byte_turns import ByteTurns
 from sparklog.executor.tiering.copy_threads import CopyThreads
 from sparklog.executor.tiering.led_tier import LedTier, TierServices
-from sparklog.executor.tiering.machine.byte_rate import ByteRate
 from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
 from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
@@ -76,8 +76,8 @@ class RemoteLogManager(RoleListener[Replica]):
         self._config = config
         self._store = store
         self._threads = CopyThreads(COPIES_AT_A_TIME)
-        self._rate = ByteRate(config.remote_log_copy_max_bytes_per_second)
-        self._copies = SegmentCopies(store, self._threads, self._rate)
+        self._byte_turns = ByteTurns(config.remote_log_copy_max_bytes_per_second)
+        self._copies = SegmentCopies(store, self._threads, self._byte_turns)
         self._adoption_threads = CopyThreads(1)
         """Leaders do not serve before, and copies have their threads for long."""
         self._services = TierServices(
@@ -169,11 +169,12 @@ class RemoteLogManager(RoleListener[Replica]):
             was_read_only = self._config.sparklog_read_only
             configs = image.broker_configs(None), image.broker_configs(self._broker_id)
             self._config = with_dynamic(self._started_with, *configs)
-            self._rate.bytes_per_second = self._config.remote_log_copy_max_bytes_per_second
+            stops = self._config.sparklog_read_only
+            self._byte_turns.limit(self._config.remote_log_copy_max_bytes_per_second, is_lifted=stops)
             changed = set(image.topics.by_name)
-            if self._config.sparklog_read_only and not was_read_only:
+            if stops != was_read_only:
                 for tier in list(self._led.values()):
-                    tier.copy_all()
+                    tier.copy_all() if stops else tier.go_on()
         async for names in in_slices(changed):
             for name in names:
                 if (topic := image.topics.by_name.get(name)) is not None:

@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 from uuid import uuid4
 
 from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.tiering.byte_turns import ByteTurns
 from sparklog.executor.tiering.copy_threads import CopyThreads
-from sparklog.executor.tiering.machine.byte_rate import ByteRate
 from sparklog.executor.tiering.machine.events import (
     CopySegment,
     MergeSegments,
@@ -25,7 +25,7 @@ from sparklog.executor.tiering.machine.events import (
     SegmentWritten,
     WriteSegment,
 )
-from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.log_rows import log_rows
@@ -50,15 +50,15 @@ class CopyStoppedError(Exception):
 class SegmentCopies:
     """The copies of one broker, over `store`."""
 
-    def __init__(self, store: ObjectStore, threads: CopyThreads, rate: ByteRate) -> None:
+    def __init__(self, store: ObjectStore, threads: CopyThreads, byte_turns: ByteTurns) -> None:
         self._store = store
         self._threads = threads
-        self._rate = rate
+        self._byte_turns = byte_turns
         self._turns = asyncio.Semaphore(COPIES_AT_A_TIME)
         self.under_way = 0
 
     async def write(self, replica: Replica, effect: WriteSegment, stopped: threading.Event) -> SegmentWritten:
-        """Carry out an effect that writes a segment; `stopped` ends the reading of a local log early.
+        """Carry out an effect that writes a segment; `stopped` ends it early, but no upload.
 
         Raises:
             CopyStoppedError: by `stopped`.
@@ -81,16 +81,19 @@ class SegmentCopies:
                 case CopySegment() | RewriteSegments():
                     segment = await self._threads.run(partial(_copied, replica, effect, file, stopped))
                 case MergeSegments():
-                    segment = await self._merged(replica, effect, file)
+                    segment = await self._merged(replica, effect, file, stopped)
             if segment is not None:
-                await self._wait_for_turn(segment.size_bytes)
+                await self._byte_turns.wait(segment.size_bytes)
+                _check(stopped)
                 await self._store.create(effect.segment_name, file)
         finally:
             await asyncio.to_thread(file.unlink, missing_ok=True)
         producers = await self._write_producers(replica, effect) if isinstance(effect, CopySegment) else None
         return SegmentWritten(effect, segment, producers)
 
-    async def _merged(self, replica: Replica, effect: MergeSegments, file: Path) -> RemoteSegment | None:
+    async def _merged(
+        self, replica: Replica, effect: MergeSegments, file: Path, stopped: threading.Event
+    ) -> RemoteSegment | None:
         topic, partition = replica.topic_partition
         written = await merge_segments(
             self._store,
@@ -100,6 +103,7 @@ class SegmentCopies:
             topic_id=replica.topic_id,
             partition=partition,
             executor=self._threads.executor,
+            check=partial(_check, stopped),
         )
         base_offset, end_offset = effect.segments[0].base_offset, effect.segments[-1].end_offset
         return _segment(effect.segment_name, base_offset, end_offset, written)
@@ -114,11 +118,6 @@ class SegmentCopies:
         content = await self._threads.run(lambda: encode_snapshot(decided))
         await self._store.create(effect.producers_name, content)
         return effect.producers_name
-
-    async def _wait_for_turn(self, size_bytes: int) -> None:
-        delay_ms = self._rate.begin(size_bytes, monotonic_ms())
-        if delay_ms:
-            await asyncio.sleep(delay_ms / 1000)
 
 
 def _copied(
@@ -151,9 +150,13 @@ def _segment(
 
 def _until(stopped: threading.Event, items: Iterable[_Item]) -> Iterator[_Item]:
     for item in items:
-        if stopped.is_set():
-            raise CopyStoppedError
+        _check(stopped)
         yield item
+
+
+def _check(stopped: threading.Event) -> None:
+    if stopped.is_set():
+        raise CopyStoppedError
 
 
 def remove_left_files(directories: Iterable[Path]) -> None:

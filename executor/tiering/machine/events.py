@@ -288,7 +288,12 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The cluster stops: copy up to the log's end at once, begin nothing else."""
+    """The cluster stops: copy up to the log's end at once, begin nothing else, end a merge or rewrite."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRevoked:
+    """The cluster goes on after all."""
 
 
 TierEvent: TypeAlias = (
@@ -305,4 +310,5 @@ TierEvent: TypeAlias = (
     | AdoptionFailed
     | ConfigChanged
     | StopRequested
+    | StopRevoked
 )

@@ -48,6 +48,7 @@ from sparklog.executor.tiering.machine.events import (
     SegmentWritten,
     StopCopying,
     StopRequested,
+    StopRevoked,
     StoreFailed,
     SwapManifest,
     Swapped,
@@ -218,6 +219,10 @@ class PartitionTier:
                 self._is_stopping = True
                 for retries in (self._manifest_retries, self._writes.retries, self._deletion_retries):
                     retries.at_once()
+                is_replacing = isinstance(self._writes.effect, MergeSegments | RewriteSegments)
+                return [StopCopying()] if is_replacing else []
+            case StopRevoked():
+                self._is_stopping = False
         return []
 
     def _manifest_read(self, manifest: Manifest, version: Version) -> list[TierEffect]:

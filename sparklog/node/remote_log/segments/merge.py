@@ -6,7 +6,7 @@ the records in [base_offset, end_offset) of its manifest count.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from uuid import UUID
@@ -29,10 +29,11 @@ async def merge_segments(
     topic_id: UUID,
     partition: int,
     executor: Executor | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> WrittenSegment:
     """Write the records of consecutive segments to a new file; `executor` has the threads for it.
 
-    A failure removes the file.
+    A failure removes the file. So does an exception of `check`, which is called before each row group.
 
     Raises:
         CorruptSegmentError: an object is not the segment that the manifest names.
@@ -53,6 +54,7 @@ async def merge_segments(
         for segment in segments:
             footer = await read_footer(store, segment.name, segment.size_bytes)
             for index, group in footer.groups_within(segment.base_offset, segment.end_offset):
+                check()
                 data = await store.get_range(segment.name, group.start, group.end)
                 await loop.run_in_executor(executor, add, data, footer, index, segment)
         return await loop.run_in_executor(executor, writer.finish)

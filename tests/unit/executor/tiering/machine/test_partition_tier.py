@@ -27,6 +27,7 @@ from sparklog.executor.tiering.machine.events import (
     SegmentWritten,
     StopCopying,
     StopRequested,
+    StopRevoked,
     StoreFailed,
     SwapManifest,
     Swapped,
@@ -494,6 +495,28 @@ def test_stop_copies_up_to_the_log_end_at_once() -> None:
     assert isinstance(swap, SwapManifest)
     driven.handle(Swapped(swap, "v2"))
     assert driven.tier.is_copied(driven.log)
+
+
+def test_stop_ends_a_merge_under_way_and_one_that_is_taken_back_begins_it_again() -> None:
+    """A merge may take minutes for which a supervisor does not wait."""
+    driven = Driven(leader_epoch=3)
+    (merge,) = led(driven, manifest_of(2, *range(3, 25, 3), 25, raw_bytes=30))
+    assert isinstance(merge, MergeSegments)
+    assert driven.handle(StopRequested()) == [StopCopying()]
+    driven.handle(StoreFailed(merge, "stopped on request"))
+    assert not any(isinstance(effect, MergeSegments) for effect in driven.tick(60_000))
+    (again,) = driven.handle(StopRevoked())
+    assert isinstance(again, MergeSegments)
+
+
+def test_stop_that_is_taken_back_leaves_open_segments_to_the_lag() -> None:
+    """Each tick would copy a few records else, for as long as the cluster goes on."""
+    driven = Driven()
+    driven.copy()
+    driven.handle(StopRequested())
+    driven.handle(StopRevoked())
+    driven.log = replace(driven.log, log_end_offset=30, high_watermark=30, last_stable_offset=30)
+    assert driven.tick() == []
 
 
 def test_disabled_copying_stops_the_copy_under_way() -> None:
