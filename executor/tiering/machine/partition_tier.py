@@ -126,8 +126,8 @@ class PartitionTier:
         """Whether no earlier leader can write the manifest: this one has, or is the first."""
         self._lineage: Lineage | None = Lineage.CONTINUED if leader_epoch == 0 else None
         """Of manifest and log; None while the manifest is not known."""
-        self._swapping: Final[list[Manifest]] = []
-        """Manifests that swaps have carried since the version in the store was seen first."""
+        self._swapping: Manifest | None = None
+        """The last one that a swap has carried since the version in the store was seen first."""
         self._manifest_effect: ReadManifest | SwapManifest | AdoptTier | None = None
         self._writes: Final = SegmentWrites(identity, leader_epoch, unique)
         self._deletions: Final = Deletions(leader_epoch)
@@ -235,12 +235,13 @@ class PartitionTier:
                 self.may_serve = True
             return [StopCopying(), self.ended] if self._writes.effect is not None else [self.ended]
         if version != self._version:
-            # A swap of this machine without an answer, or another writer's.
-            self._is_claimed = manifest in self._swapping
+            # A swap of this machine without an answer, or another writer's, of which no other can succeed now.
+            is_own = (manifest.owner_epoch, manifest.leader_epoch) == (self.owner_epoch, self.leader_epoch)
+            self._is_claimed = is_own and self._swapping is not None
             self._lineage = None
             self._confirm(manifest, version)
         self._must_read = self._is_stale = False
-        if self._swapping:
+        if self._swapping is not None:
             self._manifest_retries.at_once()
         else:
             self._manifest_retries.succeeded()
@@ -262,7 +263,7 @@ class PartitionTier:
     def _confirm(self, manifest: Manifest, version: Version) -> None:
         """Take over a manifest that is in the store."""
         self._manifest, self._version = manifest, version
-        self._swapping.clear()
+        self._swapping = None
         self._must_read = self._is_stale = False
         self._log_starts.check_retention()
         self._deletions.confirmed(manifest)
@@ -340,7 +341,7 @@ class PartitionTier:
         new = self._next_manifest()
         if new is None:
             return effects
-        self._swapping.append(new)
+        self._swapping = new
         self._deletions.attempted(new)
         return [*effects, self._begin(SwapManifest(new, self._version))]
 

@@ -29,7 +29,7 @@ def _unknown_swap_counted() -> Sequence[Replacement]:
     def end_of_swaps(self: PartitionTier) -> Offset | None:
         if self.manifest is None or not self._is_claimed or self.ended is not None:
             return None
-        return max([self.manifest.end_offset, *(manifest.end_offset for manifest in self._swapping)])
+        return max(self.manifest.end_offset, (self._swapping or self.manifest).end_offset)
 
     return [Replacement(PartitionTier, "tiered_end_offset", property(end_of_swaps))]
 
