@@ -4,7 +4,8 @@ An orderly stop of a cluster with a tier makes it read-only, so that each log co
 copied. The error codes are those after which clients try again, at any broker that leads then: a producer
 goes on after the next start of the cluster, if its delivery.timeout.ms lasts. Brokers and the controller
 write on: markers of transactions, and the records of coordinators. EndTxn is allowed, as it ends what an
-orderly stop waits for.
+orderly stop waits for, and so are heartbeats of members of a group: the sessions of all would run out else,
+and the coordinator write that down. Members neither join nor leave.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,6 +33,10 @@ REFUSALS: Final[Mapping[ApiKey, ErrorCode]] = MappingProxyType(
         ApiKey.OFFSET_COMMIT: ErrorCode.coordinator_not_available,
         ApiKey.OFFSET_DELETE: ErrorCode.coordinator_not_available,
         ApiKey.DELETE_GROUPS: ErrorCode.coordinator_not_available,
+        ApiKey.JOIN_GROUP: ErrorCode.coordinator_not_available,
+        ApiKey.SYNC_GROUP: ErrorCode.coordinator_not_available,
+        ApiKey.LEAVE_GROUP: ErrorCode.coordinator_not_available,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ErrorCode.coordinator_not_available,
     }
 )
 """The requests that a read-only broker refuses to clients, and the error of each."""
@@ -72,7 +77,7 @@ def _refusing(
     row: ApiRow, handler: Handler, error_code: ErrorCode, is_read_only: Callable[[], bool]
 ) -> Handler:
     def handle(request: Request) -> Any:
-        if not is_read_only() or request.principal is CLUSTER_PRINCIPAL:
+        if not is_read_only() or request.principal is CLUSTER_PRINCIPAL or _writes_nothing(request):
             return handler(request)
         if row.api_key is ApiKey.PRODUCE and request.body.acks == 0:
             # It has no response: the connection ends instead, as Kafka's does.
@@ -80,3 +85,8 @@ def _refusing(
         return row.refuse(request, KafkaError(error_code, _MESSAGE))
 
     return handle
+
+
+def _writes_nothing(request: Request) -> bool:
+    """Return whether this is the heartbeat of a member that stays."""
+    return request.api_key is ApiKey.CONSUMER_GROUP_HEARTBEAT and request.body.member_epoch > 0

@@ -41,6 +41,8 @@ def test_write_of_a_client_is_refused_with_an_error_that_clients_retry(api_key: 
         body = arbitrary_entity(request_type(api_key, version), source)
         if api_key is ApiKey.PRODUCE:
             body = replace(body, acks=-1)
+        if api_key is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            body = replace(body, member_epoch=0)
         answer = asked(api_key, body)
         counted: dict[ErrorCode, int] = dict.fromkeys(ErrorCode, 0)
         count_error_codes(answer, counted)  # type: ignore[arg-type]
@@ -62,6 +64,14 @@ def test_requests_that_read_or_end_a_transaction_are_handled() -> None:
     for api_key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.END_TXN, ApiKey.HEARTBEAT):
         body = arbitrary_entity(request_type(api_key, 4), random.Random(1))
         assert asked(api_key, body) is HANDLED
+
+
+@pytest.mark.parametrize(("member_epoch", "is_handled"), [(-2, False), (-1, False), (0, False), (3, True)])
+def test_heartbeat_is_handled_unless_its_member_joins_or_leaves(member_epoch: int, is_handled: bool) -> None:
+    """Each of these writes to the group's log, and expired sessions would, too."""
+    body = arbitrary_entity(request_type(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1), random.Random(1))
+    answer = asked(ApiKey.CONSUMER_GROUP_HEARTBEAT, replace(body, member_epoch=member_epoch))
+    assert (answer is HANDLED) == is_handled
 
 
 @pytest.mark.parametrize(
