@@ -118,6 +118,35 @@ def test_failure_while_merging_leaves_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "merged").exists()
 
 
+def test_merge_that_is_stopped_between_row_groups_leaves_no_file(tmp_path: Path) -> None:
+    """The end of a cluster does not wait for gigabytes that are in the store anyway."""
+
+    class StoppedError(Exception):
+        pass
+
+    async def play() -> None:
+        store = MemoryStore()
+        pieces = [
+            await stored(store, tmp_path, [Record(first), Record(first + 4)], first, first + 5)
+            for first in (0, 5, 10)
+        ]
+        left = [2]
+
+        def check() -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise StoppedError
+
+        path = tmp_path / "merged"
+        with pytest.raises(StoppedError):
+            await merge_segments(
+                store, pieces, path, topic=TOPIC, topic_id=TOPIC_ID, partition=PARTITION, check=check
+            )
+        assert not path.exists()
+
+    asyncio.run(play())
+
+
 def test_damaged_segment_is_not_merged(tmp_path: Path) -> None:
     """The original is deleted after a merge; damage must not be copied into something that looks sound."""
 
