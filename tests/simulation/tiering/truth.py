@@ -36,6 +36,8 @@ class Truth:
         """Owner epoch and leader epoch from which on what leaders do counts."""
         self.losses = 0
         self.struck = 0
+        self._missed: set[Offset] = set()
+        """Last records of their keys of which cleaned logs, or the tier, may have only lost successors."""
         self._may_lose: set[int] = set()
         """Owner epochs of applications whose next leader may lack records."""
 
@@ -78,10 +80,15 @@ class Truth:
         record = self.records.pop(offset)
         self.committed_ms.pop(offset)
         if is_shown(record):
-            self._by_key[record.key].remove(offset)
+            offsets = self._by_key[record.key]
+            offsets.remove(offset)
+            if offsets and self._world.config.compacts:
+                self._missed.add(offsets[-1])
 
     def has_later(self, key: int, offset: Offset, end_offset: Offset) -> bool:
-        """Return whether a key has a record above `offset` and below `end_offset`."""
+        """Return whether a key has a record above `offset` and below `end_offset`, or has lost one."""
+        if offset in self._missed:
+            return True
         offsets = self._by_key.get(key, [])
         place = bisect_right(offsets, offset)
         return place < len(offsets) and offsets[place] < end_offset
