@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import psutil
 
-from benchmarks.probe import Probe
+from benchmarks.probe import RECORD_INTERVAL_S, Probe
 from sparklog.node.loop.machine.stalls import LongestStall, longest_stall
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
@@ -67,11 +67,13 @@ class Run:
         broken_disk_s: float,
         longest_pause_s: float,
         minutes: float = 1.0,
+        record_interval_s: float = RECORD_INTERVAL_S,
         say: Callable[[str], None] = print,
     ) -> None:
         """Everything is written to `directory`; `longest_pause_s` bounds the random time before a fault.
 
-        `minutes` is how long a fault lasts that could go on for ever.
+        `minutes` is how long a fault lasts that could go on for ever; `record_interval_s` is the time between
+        two records to a partition, and so the precision of the times without an acknowledgement.
         """
         self.session: Session | None = None
         self.timeline: Timeline | None = None
@@ -86,6 +88,7 @@ class Run:
         self._broken_disk_s = broken_disk_s
         self._longest_pause_s = longest_pause_s
         self._minutes = minutes
+        self._record_interval_s = record_interval_s
         self._say = say
         self._chance = random.Random(seed)
         self._ledger = Ledger(PARTITIONS)
@@ -110,7 +113,13 @@ class Run:
                 Reader(self._bootstrap_servers, TOPIC, PARTITIONS, self._ledger)
             )
             self._probe = stack.enter_context(
-                Probe(self._bootstrap_servers, TOPIC, PARTITIONS, configuration=CLIENT)
+                Probe(
+                    self._bootstrap_servers,
+                    TOPIC,
+                    PARTITIONS,
+                    record_interval_s=self._record_interval_s,
+                    configuration=CLIENT,
+                )
             )
             self._scene = Scene(
                 application,

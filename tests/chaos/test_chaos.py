@@ -12,6 +12,8 @@ from tests.chaos.run import Run
 SEED: Final = 20
 FREEZE_S: Final = 4.0
 """Longer than a lease."""
+RECORD_INTERVAL_S: Final = 0.02
+"""No times are measured here, and each record costs brokers and clients computing time."""
 FAULTS: Final = ("worker", "rolling", "controller", "freeze", "executor", "driver-python")
 """The driver's JVM is killed in `tests/spark/test_standalone.py`, under Spark's own supervision."""
 
@@ -31,6 +33,7 @@ def test_cluster_under_kills_freezes_and_stops_keeps_every_acknowledged_record(t
         freeze_s=FREEZE_S,
         broken_disk_s=0.0,
         longest_pause_s=0.5,
+        record_interval_s=RECORD_INTERVAL_S,
     )
     with run:
         for fault in FAULTS:
