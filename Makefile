@@ -150,12 +150,16 @@ INSTALL_UV = sed -n '/^uv==/,/[^\\]$$/p' requirements.txt | \
 # jars for that takes most of the time.
 UNPRESSED = --config-settings-package pyspark:--build-option=--compression=stored
 
+# More than half of what is installed is tests of packages, services of AWS for moto, and what runs once in a while.
+RARELY_IMPORTED := /(tests?|moto|sqlalchemy|matplotlib|fontTools|pip|setuptools|mypyc?|pygments|hive_metastore)/
+
 $(READY): requirements.txt requirements-java.txt pyproject.toml
 	@[[ -n "$(PYTHON)" ]] || { echo "sparklog needs Python 3.11 or newer; none is on the PATH" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once; a few minutes)"
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL_UV) && $(BIN)/uv pip install --python $(BIN)/python --quiet --no-config --no-cache $(UNPRESSED) \
-		--compile-bytecode --require-hashes -r requirements.txt \
+		--require-hashes -r requirements.txt \
+		&& (cd $(VENV)/lib/python*/site-packages && ../../../bin/python -m compileall -qq -j 0 -x '$(RARELY_IMPORTED)' . || true) \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
