@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest check check-spark serve bench bench-cleaning bench-failover simulate chaos fuzz package lock clean \
+.PHONY: help demo test pytest check check-spark serve bench bench-cleaning bench-failover simulate examples chaos fuzz package lock clean \
 	quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -103,6 +103,10 @@ SEEDS ?= 1000
 FROM ?= 0
 simulate: $(READY)  ## whole clusters in simulated time: SEEDS=n of them, FROM=s on
 	@exec $(BIN)/python -m tests.simulation --seeds $(SEEDS) --from $(FROM)
+
+FACTOR ?= 20
+examples: $(READY)  ## the properties of the unit tests, with FACTOR=n times the examples that make test tries
+	@EXAMPLES=$(FACTOR) exec $(BIN)/python -m pytest -m hypothesis --timeout 0 tests/unit
 
 MINUTES ?= 5
 COUNT ?= 10

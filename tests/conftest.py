@@ -22,6 +22,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.examples import FEW
+
 TESTS: Final = Path(__file__).parent
 SESSIONS: Final = "sessions"
 MORE_SESSIONS: Final = "more sessions"
@@ -72,7 +74,7 @@ JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 
 # Hypothesis would say of an example that takes 200 ms that it fails: but the machine is shared.
-settings.register_profile("shared machine", deadline=None)
+settings.register_profile("shared machine", deadline=None, max_examples=FEW)
 settings.load_profile("shared machine")
 
 

@@ -1,6 +1,6 @@
 """Leader and follower machines together: the stories of KIP-101 and KIP-279, and any story at all."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.executor.partitions.machine.events import (
@@ -10,6 +10,7 @@ from sparklog.executor.partitions.machine.events import (
     Ticked,
 )
 from sparklog.protocol.errors import ErrorCode
+from tests.examples import examples
 from tests.unit.executor.partitions.memory_log import Node
 
 REPLICAS = (0, 1, 2)
@@ -188,7 +189,7 @@ ACTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@examples(80)
 @given(st.lists(st.tuples(ACTIONS, st.sampled_from(REPLICAS)), min_size=20, max_size=100))
 def test_any_story_with_clean_elections_loses_nothing_that_was_committed(
     steps: list[tuple[str, int]],

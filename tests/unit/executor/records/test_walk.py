@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.executor.records.examination import Demands, examine
@@ -24,6 +24,7 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.records.codecs import Codec, compress
 from sparklog.protocol.records.varints import append_varint
+from tests.examples import examples
 from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES
 
 NOW_MS: Final = 1_700_000_000_000
@@ -107,7 +108,7 @@ def some_records(draw: Any) -> list[SimpleRecord]:
 
 
 @given(some_records(), st.sampled_from([1, 5, 300, 4_000, 1 << 30]))
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_records_of_any_kind_are_walked_over_however_the_pieces_part(
     records: list[SimpleRecord], piece_bytes: int
 ) -> None:
@@ -133,7 +134,7 @@ def test_records_of_any_kind_are_walked_over_however_the_pieces_part(
 
 
 @given(some_records(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_walk_takes_nothing_that_a_plain_reader_refuses(
     records: list[SimpleRecord], chance: random.Random
 ) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparklog.executor.coordinators.machine.coordinator_machine import (
@@ -22,6 +21,7 @@ from sparklog.executor.coordinators.records.transaction_state import Transaction
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.protocol.errors import ErrorCode, KafkaError
+from tests.examples import examples
 
 WRITE_TIMEOUT_MS = 50
 
@@ -184,4 +184,4 @@ class PartitionStories(RuleBasedStateMachine):
 
 
 TestPartitionStories = PartitionStories.TestCase
-TestPartitionStories.settings = settings(max_examples=60, stateful_step_count=40)
+TestPartitionStories.settings = examples(30, stateful_step_count=40)

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.metadata.v12.request import MetadataRequest
@@ -15,6 +15,7 @@ from sparklog.node.serving.requests import Api
 from sparklog.node.serving.socket_settings import SocketSettings
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.encoder import encode_varint
+from tests.examples import examples
 from tests.unit.sparklog.node.serving.serving import (
     HEARTBEAT_ONLY,
     RawClient,
@@ -166,7 +167,7 @@ def test_frame_far_larger_than_the_first_buffer_arrives_whole() -> None:
 SIZES = [(3, 1), (300_000, 3), (17_000, 5), (1_500_000, 7), (250_000, 9), (262_100, 11), (5, 1), (16_384, 3)]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(garbage=st.binary(min_size=1, max_size=400), framed=st.booleans(), generation=st.integers(0, 1000))
 def test_garbage_never_stops_the_listener(garbage: bytes, framed: bool, generation: int) -> None:
     """Whatever one connection sends, the next is served."""

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -15,6 +15,7 @@ from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.protocol.records.batch import BatchHeader, read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.records.codecs import Codec
+from tests.examples import examples
 from tests.unit.sparklog.node.storage.batches import START_MS, make_marker
 from tests.unit.sparklog.node.storage.cleanings import (
     LIMITS,
@@ -296,8 +297,8 @@ class CleanedLogs(RuleBasedStateMachine):
 
 
 TestCleanedLogs = CleanedLogs.TestCase
-TestCleanedLogs.settings = settings(
-    max_examples=15,
+TestCleanedLogs.settings = examples(
+    15,
     stateful_step_count=20,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.create_topics.v4.request import CreateTopicsRequest as CreateTopicsRequestV4
@@ -38,6 +38,7 @@ from sparklog.protocol.codec.guard import (
 from sparklog.protocol.codec.layout import minimum_size_bytes
 from sparklog.protocol.codec.steps import in_one_go
 from sparklog.protocol.errors import ErrorCode
+from tests.examples import examples
 from tests.unit.sparklog.node.serving.entities import arbitrary_entity, payload_types
 
 ALL_TYPES = [entity_type for api_key in ApiKey for entity_type in payload_types(api_key)]
@@ -71,7 +72,7 @@ def test_guard_of_every_entity_refuses_every_truncation(api_key: ApiKey) -> None
                     check_entity(entity_type, encoded[:length])
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(
     entity_type=st.sampled_from(ALL_TYPES),
     seed=st.integers(min_value=0, max_value=2**32),
@@ -98,7 +99,7 @@ def test_decode_of_damaged_bytes_gives_an_entity_or_a_named_error(
         assert error.error_code is ErrorCode.invalid_request
 
 
-@settings(max_examples=200)
+@examples(80)
 @given(entity_type=st.sampled_from(ALL_TYPES), garbage=st.binary(max_size=200))
 def test_decode_of_garbage_gives_an_entity_or_a_named_error(entity_type: type[Any], garbage: bytes) -> None:
     """Port scanners and other protocols' clients send anything."""

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kio.records.readers import read_batch
@@ -12,6 +12,7 @@ from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import CorruptBatchError, read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.records.codecs import Codec
+from tests.examples import examples
 from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES, JAVA_RECORDS, record_lists
 
 
@@ -29,7 +30,7 @@ def test_java_batch_is_read(codec: Codec) -> None:
 
 
 @given(record_lists, st.sampled_from(Codec), st.integers(0, 2**62))
-@settings(max_examples=60)
+@examples(30)
 def test_batch_round_trip_keeps_the_records(
     records: list[SimpleRecord], codec: Codec, base_offset: int
 ) -> None:
@@ -40,7 +41,7 @@ def test_batch_round_trip_keeps_the_records(
 
 
 @given(record_lists)
-@settings(max_examples=40)
+@examples(20)
 def test_built_batch_is_read_by_others(records: list[SimpleRecord]) -> None:
     """kafka-python and kio have parsers of their own, which must agree."""
     batch = build_batch(records, producer_id=5, producer_epoch=1, base_sequence=9)
@@ -75,7 +76,7 @@ def test_reading_with_a_wrong_count_raises(count: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@examples(60)
 def test_reading_damaged_records_raises_only_kafka_errors(data: st.DataObject) -> None:
     """Without a CRC check every damage is possible, and none may escape as another exception."""
     batch = bytearray(JAVA_BATCHES[Codec.NONE])

@@ -5,7 +5,7 @@ import contextlib
 import aiokafka.codec
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -18,6 +18,7 @@ from sparklog.protocol.records.codecs import (
     decompress,
     decompressed_pieces,
 )
+from tests.examples import examples
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 PAYLOAD = b"".join(b'{"flight":%d,"carrier":"UA"}' % number for number in range(9000))
@@ -30,7 +31,7 @@ OTHERS = {
 
 
 @given(st.sampled_from(Codec), st.binary(max_size=5000), st.integers(1, 60))
-@settings(max_examples=60)
+@examples(30)
 def test_codec_round_trip_gives_the_payload(codec: Codec, piece: bytes, times: int) -> None:
     """Views of larger buffers are what the encoder passes in."""
     payload = piece * times
@@ -171,7 +172,7 @@ def test_many_small_frames_in_a_row_are_read_as_one(codec: Codec) -> None:
 
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
-@settings(max_examples=100)
+@examples(50)
 def test_garbage_raises_only_named_errors(codec: Codec, garbage: bytes) -> None:
     """The libraries raise a zoo of exceptions; callers see one family."""
     for payload in (garbage, compress(codec, b"abc")[:8] + garbage):

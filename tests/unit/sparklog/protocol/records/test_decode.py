@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -19,6 +19,7 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.records.codecs import Codec
 from sparklog.protocol.records.decode import COLUMN_TYPES, decode_batches
+from tests.examples import examples
 from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES, JAVA_RECORDS, as_rows, record_lists
 
 ALL_COLUMNS = tuple(COLUMN_TYPES)
@@ -71,7 +72,7 @@ def test_java_batch_becomes_rows(codec: Codec) -> None:
     st.integers(1, 70),
     st.booleans(),
 )
-@settings(max_examples=80)
+@examples(40)
 def test_decoding_round_trip_keeps_the_records(
     batches: list[tuple[list[SimpleRecord], Codec]], max_rows: int, as_view: bool
 ) -> None:
@@ -194,7 +195,7 @@ def test_damage_at_any_byte_is_noticed(codec: Codec) -> None:
 
 
 @given(st.data(), st.sampled_from([Codec.NONE, Codec.SNAPPY]))
-@settings(max_examples=200)
+@examples(80)
 def test_wrong_records_under_a_good_crc_raise_only_named_errors(data: st.DataObject, codec: Codec) -> None:
     """A CRC only says that the bytes are the producer's; its lengths and counts may still be nonsense."""
     batch = JAVA_BATCHES[codec]

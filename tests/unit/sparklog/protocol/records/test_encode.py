@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
@@ -15,6 +15,7 @@ from sparklog.protocol.records.builder import SimpleRecord, read_records
 from sparklog.protocol.records.codecs import Codec
 from sparklog.protocol.records.encode import EncodedBatch, encode_batches
 from sparklog.protocol.types import or_minus_one
+from tests.examples import examples
 from tests.unit.sparklog.protocol.records.samples import (
     HEADERS_TYPE,
     JAVA_BATCHES,
@@ -71,7 +72,7 @@ def test_encoded_batch_is_byte_for_byte_javas() -> None:
 
 
 @given(record_lists, st.sampled_from(Codec), st.integers(62, 3000), st.booleans())
-@settings(max_examples=100)
+@examples(40)
 def test_encoding_round_trip_keeps_the_records(
     records: list[SimpleRecord], codec: Codec, batch_size_bytes: int, sliced: bool
 ) -> None:
@@ -92,7 +93,7 @@ def test_encoding_round_trip_keeps_the_records(
 
 
 @given(record_lists, st.sampled_from([Codec.NONE, Codec.GZIP]))
-@settings(max_examples=40)
+@examples(20)
 def test_encoded_batches_are_read_by_kafka_python(records: list[SimpleRecord], codec: Codec) -> None:
     """An independent parser must see the same records."""
     theirs = [

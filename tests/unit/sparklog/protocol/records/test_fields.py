@@ -1,11 +1,12 @@
 """Where records start, found many at a time, against the plain walk from one to the next."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.protocol.records.fields import record_starts
 from sparklog.protocol.records.varints import MalformedRecordsError, append_varint, read_varint
+from tests.examples import examples
 
 
 def walked(payload: bytes, count: int) -> list[int]:
@@ -31,7 +32,7 @@ def walked(payload: bytes, count: int) -> list[int]:
     ),
     st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=2),
 )
-@settings(max_examples=150)
+@examples(60)
 def test_records_start_where_a_plain_walk_finds_them(
     runs: list[tuple[int, int]], damage: list[tuple[int, int]]
 ) -> None:

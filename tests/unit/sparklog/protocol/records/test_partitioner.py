@@ -5,10 +5,11 @@ import kafka.partitioner.default
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.protocol.records.partitioner import NO_KEY, murmur2, partition_for_keys
+from tests.examples import examples
 
 KAFKA_VECTORS = {
     b"": 275646681,
@@ -30,7 +31,7 @@ def test_murmur2_gives_kafkas_hashes() -> None:
 
 
 @given(st.lists(st.none() | st.binary(max_size=70), max_size=80), st.integers(1, 1000))
-@settings(max_examples=100)
+@examples(40)
 def test_partitions_agree_with_other_clients(keys: list[bytes | None], partition_count: int) -> None:
     """All lengths side by side, nulls between them."""
     expected = [

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.write_txn_markers.v2.request import (
     WritableTxnMarker,
@@ -30,6 +30,7 @@ from sparklog.executor.coordinators.transactions.machine.outstanding_markers imp
 from sparklog.node.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId, TopicPartition
+from tests.examples import examples
 
 
 class Coordinator(NamedTuple):
@@ -314,7 +315,7 @@ def test_forgotten_coordinator_s_markers_end_silently(outstanding: OutstandingMa
     assert request is not None and request.markers[0].coordinator_epoch == 5
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(st.data())
 def test_whatever_fails_only_what_has_all_markers_is_complete_and_everything_becomes_so(
     data: st.DataObject,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
@@ -14,6 +14,7 @@ from sparklog.executor.coordinators.transactions.machine.metadata import (
 )
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.protocol.errors import ErrorCode
+from tests.examples import examples
 from tests.unit.executor.coordinators.transactions.machine_conversation import (
     P0,
     P1,
@@ -138,7 +139,7 @@ class Clients:
         assert completed == self.written
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(
     version=st.sampled_from([0, 2]),
     first_epoch=st.sampled_from([0, EXHAUSTED_EPOCH - 2, EXHAUSTED_EPOCH]),
@@ -155,7 +156,7 @@ def test_whatever_is_asked_no_epoch_is_given_twice_and_replaying_gives_the_same_
         clients.act(operation, which, min(client_version, version))
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(
     requests=st.lists(st.sampled_from(["init", "bump", "add", "commit", "abort"]), max_size=12),
     fails=st.integers(0, 11),

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -12,6 +12,7 @@ from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.protocol.records.batch import BatchHeader, read_header
+from tests.examples import examples
 from tests.unit.sparklog.node.storage.batches import (
     START_MS,
     headers_of,
@@ -151,7 +152,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert epochs <= {entry.leader_epoch for entry in self.log.epochs.entries}
 
 
-LogAgainstList.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck)
+LogAgainstList.TestCase.settings = examples(
+    25, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )
 TestLogAgainstList = LogAgainstList.TestCase

@@ -3,7 +3,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.executor.coordinators.groups.machine.assignors import (
@@ -12,6 +12,7 @@ from sparklog.executor.coordinators.groups.machine.assignors import (
     GroupSpecification,
     MemberSpecification,
 )
+from tests.examples import examples
 
 TOPICS = tuple(UUID(int=number) for number in range(1, 6))
 A, B, C, D, E = TOPICS
@@ -61,7 +62,7 @@ def groups(draw: st.DrawFn, *, homogeneous: bool = False) -> GroupSpecification:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=30)
+@examples(20)
 @given(group=groups())
 def test_assignor_any_group_gives_every_subscribed_partition_to_one_subscriber(
     name: str, group: GroupSpecification
@@ -86,7 +87,7 @@ def test_assignor_any_group_gives_every_subscribed_partition_to_one_subscriber(
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=30)
+@examples(20)
 @given(group=groups(), order=st.randoms(use_true_random=False))
 def test_assignor_members_in_another_order_get_the_same(
     name: str, group: GroupSpecification, order: Random
@@ -100,7 +101,7 @@ def test_assignor_members_in_another_order_get_the_same(
     )
 
 
-@settings(max_examples=30)
+@examples(20)
 @given(group=groups(homogeneous=True))
 def test_uniform_same_subscriptions_gives_members_equally_many_and_moves_no_more_than_that_takes(
     group: GroupSpecification,
@@ -129,7 +130,7 @@ def test_uniform_same_subscriptions_gives_members_equally_many_and_moves_no_more
     assert stayed == could_stay
 
 
-@settings(max_examples=30)
+@examples(20)
 @given(group=groups())
 def test_uniform_other_subscriptions_leaves_no_move_that_would_balance_a_topic_better(
     group: GroupSpecification,
@@ -145,7 +146,7 @@ def test_uniform_other_subscriptions_leaves_no_move_that_would_balance_a_topic_b
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=30)
+@examples(20)
 @given(group=groups())
 def test_assignor_asked_again_changes_nothing(name: str, group: GroupSpecification) -> None:
     """A group's epoch rises for reasons that are none to move anything, such as a new client id."""

@@ -9,7 +9,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
@@ -20,6 +20,7 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupMetadataKey,
 )
 from sparklog.protocol.errors import ErrorCode
+from tests.examples import examples
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,
     Partitions,
@@ -284,7 +285,7 @@ def durable(group: Any) -> Any:
     }
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 2**32))
 def test_consumer_group_any_story_keeps_its_rules_and_ends_with_all_read(seed: int) -> None:
     """A partition that two read at a time is processed twice, and one that nobody reads never."""
