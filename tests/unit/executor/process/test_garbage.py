@@ -22,6 +22,7 @@ def test_full_collections_look_at_what_is_new_when_very_much_is_kept() -> None:
             looked_at.append(len(gc.get_objects()))
 
     with freezing_survivors():
+        doublings = (30 * MUCH_OBJECTS // gc.get_freeze_count()).bit_length()
         gc.callbacks.append(collecting)
         try:
             kept = [Node() for _ in range(30 * MUCH_OBJECTS)]
@@ -32,7 +33,7 @@ def test_full_collections_look_at_what_is_new_when_very_much_is_kept() -> None:
     assert len(kept) == 30 * MUCH_OBJECTS
     assert len(looked_at) > 10, "each looks at a part"
     # But for those at which the process has doubled.
-    assert sum(count >= 6 * MUCH_OBJECTS for count in looked_at) <= 2
+    assert sum(count >= 6 * MUCH_OBJECTS for count in looked_at) <= doublings + 1
 
 
 def test_cycles_among_few_objects_are_found_however_old_they_are() -> None:
@@ -55,19 +56,3 @@ def test_collector_is_as_before_when_the_broker_has_ended() -> None:
         assert gc.get_freeze_count() > 0
     assert (gc.get_threshold(), list(gc.callbacks)) == before
     assert gc.get_freeze_count() == 0
-
-
-def test_what_was_frozen_on_its_way_does_not_stay_for_ever() -> None:
-    """Requests for thousands of partitions wait when everything is frozen, are answered, and are cycles."""
-    batch = 5 * MUCH_OBJECTS
-    with freezing_survivors():
-        lasting = gc.get_freeze_count()
-        most = 0
-        for _ in range(3 * lasting // batch + 1):
-            waiting: list[list[object]] = [[] for _ in range(batch)]
-            gc.collect()
-            for each in waiting:
-                each.append(each)
-            del waiting, each
-            most = max(most, gc.get_freeze_count())
-        assert lasting < most < 2 * lasting + 2 * batch
