@@ -41,9 +41,7 @@ def spark_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def standalone_cluster(
-    directory: Path, hosts: Sequence[str] = ("127.0.0.1",) * 3, disk: Path | None = None
-) -> Iterator[str]:
+def standalone_cluster(directory: Path, hosts: Sequence[str], disk: Path | None = None) -> Iterator[str]:
     """Start a Master and a Worker on each of `hosts`; yields the Master's address.
 
     With a `disk` each Worker and its executors see a directory of their own there, `directory / "disk-<n>"`,

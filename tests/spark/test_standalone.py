@@ -9,7 +9,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 import psutil
 import pytest
@@ -24,6 +24,10 @@ from tests.spark.processes import SilentStranger, listening_of, strangers_at
 from tests.spark.sessions import HAS_PRIVATE_SOCKETS, REPOSITORY, SPARK_HOME
 from tests.spark.standalone import STOP_TIMEOUT_S, spark_environment, spark_properties, standalone_cluster
 from tests.spark.test_application import consume, listening_processes, produce
+
+BROKERS: Final = 2
+"""Each has an executor, a JVM that unpacks the archive; two are enough to be one to an executor."""
+RACKS: Final = {"spark.sparklog.racks": str(BROKERS)}
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +46,8 @@ def environment_archive(master: str, packaging: "subprocess.Popen[bytes]") -> Pa
 
 @pytest.fixture(scope="module")
 def master(packaging: "subprocess.Popen[bytes]", tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Master and three Workers as processes on loopback; the Master's address."""
-    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as address:
+    """A Master and two Workers as processes on loopback; the Master's address."""
+    with standalone_cluster(tmp_path_factory.mktemp("standalone"), ("127.0.0.1",) * BROKERS) as address:
         yield address
 
 
@@ -69,7 +73,7 @@ def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]
     """Submit jobs/serve.py as docs/deploy.md says; what it logs goes to `errors`."""
     return subprocess.Popen(
         [
-            *submit_command(master, spark_properties() | shipped_environment(archive)),
+            *submit_command(master, spark_properties() | shipped_environment(archive) | RACKS),
             *(str(REPOSITORY / "jobs" / "serve.py"), str(REPOSITORY / "conf" / "broker.properties")),
         ],
         env=spark_environment(),
@@ -103,12 +107,12 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
             assert address is not None, "".join([*told, log.read_text()])
             bootstrap_servers = address[1]
             admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-            admin.create_topics([NewTopic("events", 1, 3)])["events"].result(10)
+            admin.create_topics([NewTopic("events", 1, BROKERS)])["events"].result(10)
             ports = {broker.port for broker in admin.list_topics(timeout=10).brokers.values()}
             executors = {
                 psutil.Process(process).parent().parent().pid for process in listening_processes(ports)
             }
-            assert len(executors) == 3
+            assert len(executors) == BROKERS
             strangers: list[SilentStranger] = []
             if HAS_PRIVATE_SOCKETS:
                 driver = psutil.Process(application.pid).children(recursive=True)
