@@ -159,9 +159,8 @@ def _measure(spark: SparkSession, directory: Path, gigabytes: float) -> int:
         copied_back = _bytes_below(disks)
     print(f"cluster up: {started_s:.1f} s after Spark, in which it served the first record: {first_s:.1f} s")
     print(f"a record of each of {TOPICS * PARTITIONS_EACH:,} partitions: {all_s:.1f} s")
-    print(
-        f"on the brokers' disks then: {copied_back / 1e6:.0f} MB; in the bucket: {_bytes_below(bucket) / 1e6:,.0f}"
-    )
+    in_bucket = _bytes_below(bucket)
+    print(f"on brokers' disks then: {copied_back / 1e6:.0f} MB; in the bucket: {in_bucket / 1e6:,.0f} MB")
     print(f"asked for: stop {STOP_BAR_S:.0f} s, first record {FIRST_RECORD_BAR_S:.0f} s")
     return 0 if stop_s <= STOP_BAR_S and first_s <= FIRST_RECORD_BAR_S else 1
 

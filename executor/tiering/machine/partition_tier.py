@@ -235,7 +235,7 @@ class PartitionTier:
                 self.may_serve = True
             return [StopCopying(), self.ended] if self._writes.effect is not None else [self.ended]
         if version != self._version:
-            # A swap of this machine without an answer, or another writer's, of which no other can succeed now.
+            # A swap of this machine without an answer, or another writer's: no older one can succeed now.
             is_own = (manifest.owner_epoch, manifest.leader_epoch) == (self.owner_epoch, self.leader_epoch)
             self._is_claimed = is_own and self._swapping is not None
             self._lineage = None
