@@ -20,6 +20,7 @@ from sparklog.hosting import StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.broker import BROKER_KEYS
 from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
+from sparklog.node.config.keys.table_keys import CATALOG_PREFIX
 from sparklog.node.config.listener_overrides import listener_key
 from sparklog.node.config.password import Password
 
@@ -55,6 +56,7 @@ class Shape:
             **{name: self.config.value(name) for name in BROKER_KEYS if name not in _NOT_COMPARED},
             **self._listener_values(),
             **{f"{OPTION_PREFIX}{name}": Password(text) for name, text in self.config.remote_options.items()},
+            **{f"{CATALOG_PREFIX}{name}": Password(text) for name, text in self.config.table_catalog.items()},
         }
 
     def _listener_values(self) -> dict[str, object]:

@@ -67,6 +67,13 @@ OURS = {
     "sparklog.bootstrap.scram.file",
     "sparklog.read.only",
     "sparklog.start.timeout.ms",
+    "sparklog.table.commit.interval.ms",
+    "sparklog.table.enable",
+    "sparklog.table.name",
+    "sparklog.table.partition.by",
+    "sparklog.table.retention",
+    "sparklog.table.snapshot.retention.ms",
+    "sparklog.table.value.schema",
     "sparklog.trusted.network",
     "sparklog.two.phase.commit.transactional.id.prefixes",
 }

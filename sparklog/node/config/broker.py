@@ -1,10 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has thirteen parts, each
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has fourteen parts, each
 with the values derived from its keys: listeners, replication, the controller, logs, their cleaner, their
-tier, quotas, the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults differ
-from Kafka's where a broker here differs: it listens on loopback only, the application gives its directories,
-and the controller shuts it down and fences it sooner.
+tier, tables, quotas, the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults
+differ from Kafka's where a broker here differs: it listens on loopback only, the application gives its
+directories, and the controller shuts it down and fences it sooner.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -44,6 +44,7 @@ from sparklog.node.config.keys.remote_log_keys import (
 )
 from sparklog.node.config.keys.replication_keys import ReplicationKeys
 from sparklog.node.config.keys.sasl_keys import SaslKeys
+from sparklog.node.config.keys.table_keys import TableBrokerKeys, is_catalog_option
 from sparklog.node.config.keys.tls_keys import TlsKeys
 from sparklog.node.config.keys.transaction_keys import TransactionKeys
 from sparklog.node.config.listener_overrides import (
@@ -74,6 +75,7 @@ class BrokerConfig(
     LogDefaults,
     CleanerKeys,
     RemoteLogKeys,
+    TableBrokerKeys,
     QuotaKeys,
     CoordinatorKeys,
     GroupKeys,
@@ -172,7 +174,7 @@ class BrokerConfig(
             raw.setdefault(SYSTEM_ENABLE, "true")
         values: dict[str, Any] = {}
         for name, text in raw.items():
-            if listener_key(name) is not None or is_store_option(name):
+            if listener_key(name) is not None or is_store_option(name) or is_catalog_option(name):
                 continue
             if name in IGNORED_GROUP_KEYS:
                 IGNORED_GROUP_KEYS[name].parse(text)
@@ -190,6 +192,7 @@ class BrokerConfig(
         GroupKeys.__post_init__(self)
         AuthorizerKeys.__post_init__(self)
         RemoteLogKeys.__post_init__(self)
+        TableBrokerKeys.__post_init__(self)
         listener_names = [listener.name for listener in self.listeners]
         servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value, listener_names)
         object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)

@@ -28,7 +28,9 @@ from sparklog.node.config.definition import (
 )
 from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
 from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE, SYSTEM_ENABLE
+from sparklog.node.config.keys.table_keys import TableTopicKeys
 from sparklog.node.config.remote_storage_rules import check_remote_storage
+from sparklog.node.config.table_rules import check_table
 from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
 from sparklog.node.storage.log_config import LogConfig
 
@@ -88,7 +90,7 @@ def _fallback(synonyms: tuple[BrokerSynonym, ...], unlimited: int | None, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
+class TopicConfig(TableTopicKeys):
     """The configuration of one topic; `raw` holds the topic's own values."""
 
     raw: Mapping[str, str] = field(default_factory=dict)
@@ -379,6 +381,7 @@ def checked_topic_config(
         )
     replaced = None if old is None else topic_config(broker_config, old)
     check_remote_storage(config, replaced, has_tier=broker_config.remote_uri is not None)
+    check_table(config, replaced, has_catalog=bool(broker_config.table_catalog))
     return config
 
 
@@ -393,7 +396,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 TOPIC_SYNONYMS: Final[Mapping[str, tuple[BrokerSynonym, ...]]] = MappingProxyType(
-    {item.metadata["key"].name: item.metadata["synonyms"] for item in _KEY_FIELDS}
+    {item.metadata["key"].name: item.metadata.get("synonyms", ()) for item in _KEY_FIELDS}
 )
 """The broker keys that each topic key falls back to, in order of precedence."""
 

@@ -1,0 +1,64 @@
+"""The values of a table's keys that go together, and with the topic's other keys."""
+
+from typing import Protocol
+
+from sparklog.node.config.definition import ConfigError
+from sparklog.node.config.keys.table_keys import (
+    CATALOG_PREFIX,
+    TABLE_ENABLE,
+    TABLE_PARTITION_BY,
+)
+
+
+class TableTopic(Protocol):
+    """The part of a topic's configuration that the rules are about."""
+
+    @property
+    def cleanup_policy(self) -> tuple[str, ...]: ...
+
+    @property
+    def remote_storage_enable(self) -> bool: ...
+
+    @property
+    def sparklog_table_enable(self) -> bool: ...
+
+    @property
+    def sparklog_table_partition_by(self) -> str: ...
+
+
+def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool) -> None:
+    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
+
+    Raises:
+        ConfigError: the values contradict each other, or the cluster has no catalogue.
+    """
+    if not config.sparklog_table_enable:
+        return
+    if not has_catalog:
+        raise ConfigError(
+            TABLE_ENABLE, "true", f"the cluster has no catalogue of tables: give it {CATALOG_PREFIX}*"
+        )
+    if not config.remote_storage_enable:
+        raise ConfigError(
+            TABLE_ENABLE,
+            "true",
+            "a table is made of the topic's files in the store: needs remote.storage.enable=true",
+        )
+    if "compact" in config.cleanup_policy:
+        raise ConfigError(
+            TABLE_ENABLE,
+            "true",
+            f"a compacted topic has no table (cleanup.policy={','.join(config.cleanup_policy)}): records that"
+            " later ones replace would stay in it",
+        )
+    if (
+        old is not None
+        and old.sparklog_table_enable
+        and old.sparklog_table_partition_by != config.sparklog_table_partition_by
+    ):
+        raise ConfigError(
+            TABLE_PARTITION_BY,
+            config.sparklog_table_partition_by,
+            f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
+            " another table can have another one",
+        )

@@ -1,0 +1,41 @@
+"""Which configurations of tables are refused."""
+
+import pytest
+
+from sparklog.node.config import BrokerConfig, ConfigError, checked_topic_config
+
+STORE = {"sparklog.remote.uri": "s3://bucket/prefix"}
+WITH_CATALOG = BrokerConfig.from_mapping({**STORE, "sparklog.table.catalog.uri": "http://c"})
+TABLE = {"sparklog.table.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"remote.storage.enable": "false"}, "needs remote.storage.enable=true"),
+        ({"cleanup.policy": "compact"}, "cleanup.policy=compact"),
+        ({"cleanup.policy": "compact,delete"}, "a compacted topic has no table"),
+    ],
+)
+def test_table_of_a_topic_that_has_no_complete_copy_is_refused(overrides: dict[str, str], said: str) -> None:
+    """Its rows would not be the topic's records."""
+    checked_topic_config(WITH_CATALOG, TABLE)
+    checked_topic_config(WITH_CATALOG, {"sparklog.table.enable": "false", **overrides})
+    with pytest.raises(ConfigError, match=said):
+        checked_topic_config(WITH_CATALOG, {**TABLE, **overrides})
+
+
+def test_table_of_a_cluster_without_catalogue_is_refused() -> None:
+    """The table would stay empty in silence."""
+    with pytest.raises(ConfigError, match=r"no catalogue of tables: give it sparklog.table.catalog.\*"):
+        checked_topic_config(BrokerConfig.from_mapping(STORE), TABLE)
+
+
+def test_partitioning_of_a_table_does_not_change_while_the_topic_is_one() -> None:
+    """Its files were cut for the old one."""
+    by_day = {**TABLE, "sparklog.table.partition.by": "day"}
+    by_hour = {**TABLE, "sparklog.table.partition.by": "hour"}
+    with pytest.raises(ConfigError, match="the table has files by day"):
+        checked_topic_config(WITH_CATALOG, by_hour, by_day)
+    checked_topic_config(WITH_CATALOG, by_hour, {"sparklog.table.partition.by": "day"})
+    checked_topic_config(WITH_CATALOG, by_day, by_day)
