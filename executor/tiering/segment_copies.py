@@ -10,10 +10,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
+
+import pyarrow as pa
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.tiering.byte_turns import ByteTurns
@@ -25,11 +28,13 @@ from sparklog.executor.tiering.machine.events import (
     SegmentWritten,
     WriteSegment,
 )
+from sparklog.executor.tiering.machine.piece_cut import PieceCut
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
 from sparklog.node.remote_log.object_store import ObjectStore
-from sparklog.node.remote_log.segments.log_rows import log_rows
+from sparklog.node.remote_log.segments.log_rows import log_rows, log_rows_with_batches
 from sparklog.node.remote_log.segments.merge import merge_segments
+from sparklog.node.remote_log.segments.rows_of_periods import period_runs
 from sparklog.node.remote_log.segments.segment_writer import WrittenSegment, write_segment
 from sparklog.node.storage.machine.producer_states import without_open_transactions
 from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
@@ -78,8 +83,12 @@ class SegmentCopies:
         file = Path(replica.log.parent) / f"{uuid4().hex}{FILE_SUFFIX}"
         try:
             match effect:
-                case CopySegment() | RewriteSegments():
-                    segment = await self._threads.run(partial(_copied, replica, effect, file, stopped))
+                case CopySegment():
+                    copied = await self._threads.run(partial(_copied_piece, replica, effect, file, stopped))
+                    effect, segment = copied
+                case RewriteSegments():
+                    rows = log_rows(replica.log, effect.base_offset, effect.end_offset)
+                    segment = await self._threads.run(partial(_copied, replica, effect, rows, file, stopped))
                 case MergeSegments():
                     segment = await self._merged(replica, effect, file, stopped)
             if segment is not None:
@@ -120,13 +129,62 @@ class SegmentCopies:
         return effect.producers_name
 
 
+def _copied_piece(
+    replica: Replica, effect: CopySegment, file: Path, stopped: threading.Event
+) -> tuple[CopySegment, RemoteSegment | None]:
+    """Write a piece of the local log to a file; return the effect with the piece's end, and the segment."""
+    if effect.period_ms is None:
+        rows = log_rows(replica.log, effect.base_offset, effect.end_offset)
+        return effect, _copied(replica, effect, rows, file, stopped)
+    cut = PieceCut()
+    rows = _rows_of_piece(replica, effect, effect.period_ms, cut)
+    segment = _copied(replica, effect, rows, file, stopped)
+    effect = replace(effect, end_offset=cut.finish(effect.end_offset))
+    return effect, None if segment is None else replace(segment, end_offset=effect.end_offset)
+
+
+def _rows_of_piece(
+    replica: Replica, effect: CopySegment, period_ms: int, cut: PieceCut
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records up to where `cut` ends the piece."""
+    in_doubt: list[pa.RecordBatch] = []
+    for found in log_rows_with_batches(replica.log, effect.base_offset, effect.end_offset):
+        for run in period_runs(found, period_ms):
+            cut.add(*run)
+        in_doubt.append(found.rows)
+        if cut.end_offset is not None:
+            break
+        settled, in_doubt = _divided(in_doubt, cut.settled_to)
+        yield from settled
+    settled, _ = _divided(in_doubt, cut.finish(effect.end_offset))
+    yield from settled
+
+
+def _divided(
+    batches: list[pa.RecordBatch], offset: Offset | None
+) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """Divide records at an offset; all are below `None`."""
+    below: list[pa.RecordBatch] = []
+    for place, rows in enumerate(batches):
+        count = len(rows) if offset is None else int(rows.column("offset").to_numpy().searchsorted(offset))
+        below.append(rows.slice(0, count))
+        if count < len(rows):
+            return below, [rows.slice(count), *batches[place + 1 :]]
+    return below, []
+
+
 def _copied(
-    replica: Replica, effect: CopySegment | RewriteSegments, file: Path, stopped: threading.Event
+    replica: Replica,
+    effect: CopySegment | RewriteSegments,
+    rows: Iterable[pa.RecordBatch],
+    file: Path,
+    stopped: threading.Event,
 ) -> RemoteSegment | None:
     """Write records of the local log to a file; return the segment of it, None without records."""
-    rows = _until(stopped, log_rows(replica.log, effect.base_offset, effect.end_offset))
     topic, partition = replica.topic_partition
-    written = write_segment(rows, file, topic=topic, topic_id=replica.topic_id, partition=partition)
+    written = write_segment(
+        _until(stopped, rows), file, topic=topic, topic_id=replica.topic_id, partition=partition
+    )
     return _segment(effect.segment_name, effect.base_offset, effect.end_offset, written)
 
 

@@ -75,6 +75,8 @@ class TierConfig:
     """remote.log.copy.disable."""
     delete_on_disable: bool = False
     """remote.log.delete.on.disable."""
+    period_ms: int | None = None
+    """The day or hour of which the records of a segment are; `None` if a segment may have any."""
 
 
 # --- effects ----------------------------------------------------------------------------------------
@@ -89,14 +91,16 @@ class ReadManifest:
 class CopySegment:
     """Effect: write the records in [base_offset, end_offset) of the local log to an object.
 
-    Without aborted records and markers; then write the producers' state at `end_offset`. Answer
-    `SegmentWritten` or `StoreFailed`.
+    Without aborted records and markers; then write the producers' state at `end_offset`. With `period_ms` the
+    piece ends where `PieceCut` says, and the answer has the effect with that end. Answer `SegmentWritten` or
+    `StoreFailed`.
     """
 
     base_offset: Offset
     end_offset: Offset
     segment_name: str
     producers_name: str
+    period_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

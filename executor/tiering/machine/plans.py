@@ -4,10 +4,12 @@ Pure functions of the manifest and the facts of the log.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from sparklog.executor.tiering.machine.events import LogFacts, TierConfig
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
+from sparklog.node.remote_log.machine.periods import period_of
 from sparklog.protocol.types import Offset, TimestampMs
 
 MERGED_SEGMENTS: Final = 8
@@ -70,11 +72,13 @@ def retained_start(manifest: Manifest, log: LogFacts, config: TierConfig, wall_m
     return start_offset
 
 
-def next_merge(segments: Sequence[RemoteSegment], segment_bytes: int) -> tuple[RemoteSegment, ...] | None:
+def next_merge(
+    segments: Sequence[RemoteSegment], segment_bytes: int, period_ms: int | None = None
+) -> tuple[RemoteSegment, ...] | None:
     """Return neighbours to become one segment, the smallest first; None for none.
 
     Neighbours are sought of the smallest size first, and each size is eight times the one below, so that a
-    record is merged about once a size.
+    record is merged about once a size. With `period_ms` they are of one period, or entangled.
     """
     for limit_bytes in reversed(list(_sizes(segment_bytes))):
         run: list[RemoteSegment] = []
@@ -82,10 +86,58 @@ def next_merge(segments: Sequence[RemoteSegment], segment_bytes: int) -> tuple[R
             if segment.raw_bytes >= limit_bytes:
                 run = []
                 continue
+            if run and period_ms is not None and not _are_mergeable(run[-1], segment, period_ms):
+                run = []
             run.append(segment)
             if len(run) == MERGED_SEGMENTS:
-                return _filled(segments, run[0], limit_bytes, segment_bytes)
+                return _filled(segments, run[0], limit_bytes, segment_bytes, period_ms)
+        if period_ms is not None:
+            entangled = _next_entangled(segments, limit_bytes, segment_bytes, period_ms)
+            if entangled is not None:
+                return entangled
     return None
+
+
+def _are_mergeable(before: RemoteSegment, after: RemoteSegment, period_ms: int) -> bool:
+    return period_of(before, period_ms) == period_of(after, period_ms)
+
+
+def _next_entangled(
+    segments: Sequence[RemoteSegment], limit_bytes: int, segment_bytes: int, period_ms: int
+) -> tuple[RemoteSegment, ...] | None:
+    """Return small neighbours whose periods go back and forth, to become a mixed segment; None for none.
+
+    Between two of them a later period comes before an earlier one. Otherwise a topic whose timestamps always
+    do that would have small segments for ever.
+    """
+    run: list[RemoteSegment] = []
+    for segment in (*segments, None):
+        if segment is not None and segment.raw_bytes < limit_bytes:
+            run.append(segment)
+            continue
+        for tangle in _tangles(run, period_ms):
+            if len(tangle) >= MERGED_SEGMENTS:
+                return _filled(tangle, tangle[0], limit_bytes, segment_bytes)
+        run = []
+    return None
+
+
+def _tangles(segments: Sequence[RemoteSegment], period_ms: int) -> Iterator[list[RemoteSegment]]:
+    """Divide segments where all periods before are at most as late as all behind."""
+    lowest_behind = list(
+        accumulate((segment.first_timestamp_ms // period_ms for segment in reversed(segments)), min)
+    )[::-1]
+    tangle: list[RemoteSegment] = []
+    highest: int | None = None
+    for segment, lowest in zip(segments, lowest_behind, strict=True):
+        if highest is not None and highest <= lowest:
+            yield tangle
+            tangle = []
+        tangle.append(segment)
+        period = segment.max_timestamp_ms // period_ms
+        highest = period if highest is None else max(highest, period)
+    if tangle:
+        yield tangle
 
 
 def _sizes(segment_bytes: int) -> Iterator[int]:
@@ -98,7 +150,11 @@ def _sizes(segment_bytes: int) -> Iterator[int]:
 
 
 def _filled(
-    segments: Sequence[RemoteSegment], first: RemoteSegment, limit_bytes: int, segment_bytes: int
+    segments: Sequence[RemoteSegment],
+    first: RemoteSegment,
+    limit_bytes: int,
+    segment_bytes: int,
+    period_ms: int | None = None,
 ) -> tuple[RemoteSegment, ...]:
     place = segments.index(first)
     taken: list[RemoteSegment] = []
@@ -106,6 +162,8 @@ def _filled(
     for segment in segments[place : place + MOST_MERGED_SEGMENTS]:
         raw_bytes += segment.raw_bytes
         if segment.raw_bytes >= limit_bytes or raw_bytes > segment_bytes:
+            break
+        if period_ms is not None and not _are_mergeable(first, segment, period_ms):
             break
         taken.append(segment)
     return tuple(taken)

@@ -120,7 +120,8 @@ class SegmentWrites:
         producers_name = producers_prefix(
             self._identity.topic_id, self._identity.partition
         ) + producers_file_name(end_offset, self._leader_epoch, self._unique_name())
-        copy = CopySegment(base_offset, end_offset, self._segment_name(base_offset), producers_name)
+        segment_name = self._segment_name(base_offset)
+        copy = CopySegment(base_offset, end_offset, segment_name, producers_name, config.period_ms)
         self.effect = copy
         return copy
 
@@ -135,7 +136,7 @@ class SegmentWrites:
     def _next_merge(self, manifest: Manifest, config: TierConfig) -> MergeSegments | None:
         if manifest is self._nothing_to_merge:
             return None
-        segments = next_merge(manifest.segments, config.segment_bytes)
+        segments = next_merge(manifest.segments, config.segment_bytes, config.period_ms)
         if segments is None:
             self._nothing_to_merge = manifest
             return None

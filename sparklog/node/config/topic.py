@@ -32,6 +32,7 @@ from sparklog.node.config.keys.table_keys import TableTopicKeys
 from sparklog.node.config.remote_storage_rules import check_remote_storage
 from sparklog.node.config.table_rules import check_table
 from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
+from sparklog.node.remote_log.machine.periods import PERIODS_MS
 from sparklog.node.storage.log_config import LogConfig
 
 _HOUR_MS: Final = 60 * 60 * 1000
@@ -315,6 +316,10 @@ class TopicConfig(TableTopicKeys):
             local_retention_bytes=_local(self.local_retention_bytes, self.retention_bytes),
             remote_copy_disable=self.remote_log_copy_disable,
             remote_delete_on_disable=self.remote_log_delete_on_disable,
+            table_period_ms=PERIODS_MS.get(self.sparklog_table_partition_by)
+            if self.sparklog_table_enable
+            else None,
+            table_value_schema=self.sparklog_table_value_schema if self.sparklog_table_enable else "",
             deletes="delete" in self.cleanup_policy,
             compacts="compact" in self.cleanup_policy,
             delete_retention_ms=self.delete_retention_ms,

@@ -33,6 +33,10 @@ class LogConfig:
     """Whether a tiered log is copied no further."""
     remote_delete_on_disable: bool = False
     """Whether the store's copy is deleted when the log becomes one without tier."""
+    table_period_ms: int | None = None
+    """Of tiered logs that are tables by day or hour: how long that is."""
+    table_value_schema: str = ""
+    """Of tiered logs that are tables: the schema of typed columns; empty for none."""
     deletes: bool = True
     """Whether `cleanup.policy` contains `delete`."""
     compacts: bool = False

@@ -5,6 +5,7 @@ on, whatever becomes of it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.executor.tiering.machine.events import (
@@ -38,6 +39,7 @@ from sparklog.executor.tiering.machine.events import (
 )
 from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
+from sparklog.executor.tiering.machine.piece_cut import PieceCut
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
 from sparklog.protocol.types import Offset
 from tests.simulation.tiering.local_log import LocalLog, Record, common_end, visible
@@ -46,6 +48,7 @@ from tests.simulation.tiering.object_store import Failed, Stale
 if TYPE_CHECKING:
     from tests.simulation.tiering.world import Application, World
 
+LONG_RUN_BYTES: Final = 40
 KEPT_RECORDS: Final = 8
 """local.retention, in records."""
 
@@ -238,7 +241,8 @@ class Broker:
                     lambda result: self._was_swapped(effect, result),
                 )
             case CopySegment():
-                self._write(tier, effect, visible(self.log.records, effect.base_offset, effect.end_offset))
+                piece = self._piece(effect)
+                self._write(tier, piece, visible(self.log.records, piece.base_offset, piece.end_offset))
             case RewriteSegments():
                 self._write(tier, effect, visible(self.log.records, effect.base_offset, effect.end_offset))
             case MergeSegments():
@@ -319,6 +323,16 @@ class Broker:
             return
         name, content = segment.name, dict(records)
         self._request(tier, effect, lambda: store.put(name, content), segment_written)
+
+    def _piece(self, effect: CopySegment) -> CopySegment:
+        """Return an effect with the end of its piece; each record is a batch."""
+        if effect.period_ms is None:
+            return effect
+        piece = PieceCut(long_run_bytes=LONG_RUN_BYTES)
+        records = visible(self.log.records, effect.base_offset, effect.end_offset)
+        for offset, record in sorted(records.items()):
+            piece.add(offset, record.timestamp_ms // effect.period_ms, record.size_bytes)
+        return replace(effect, end_offset=piece.finish(effect.end_offset))
 
     def _delete(self, tier: PartitionTier, effect: DeleteObjects, names: list[str]) -> None:
         name = names.pop()

@@ -7,6 +7,7 @@ from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.executor.tiering.machine.plans import next_merge, next_rewrite
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 from sparklog.node.remote_log.machine.manifest_changes import named_objects
+from sparklog.node.remote_log.machine.periods import period_of
 from sparklog.node.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
 from sparklog.protocol.types import Offset
 from tests.simulation.tiering.local_log import Record
@@ -118,6 +119,7 @@ class Check:
             self.fail("TierIsWhole", f"a segment reaches above the end {manifest.end_offset}")
         tier = world.records_of(manifest.segments)
         assert tier is not None
+        self._pieces_have_one_period(manifest.segments)
         epochs = LeaderEpochs(EpochEntry(*entry) for entry in manifest.leader_epochs)
         committed = world.truth.visible(manifest.log_start_offset, manifest.end_offset)
         for offset, record in committed.items():
@@ -133,6 +135,13 @@ class Check:
                 committed.get(offset) != record
             ):
                 self.fail("TierIsWhole", f"the tier has {record} at {offset}, not {committed.get(offset)}")
+
+    def _pieces_have_one_period(self, segments: Iterable[RemoteSegment]) -> None:
+        """PiecesHaveOnePeriod: of records whose times rise no segment has two periods of a table."""
+        period_ms = self._world.config.period_ms
+        for segment in segments:
+            if period_ms is not None and period_of(segment, period_ms) is None:
+                self.fail("PiecesHaveOnePeriod", f"{segment.name} is of several")
 
     def _start_is_allowed(self, before: Manifest, after: Manifest) -> None:
         """RetentionKeepsEnough: the log start rises by requests, and by the retention configured."""
@@ -196,7 +205,8 @@ class Check:
         orphans = set(world.store.objects) - named_objects(manifest) - {world.manifest_name}
         if orphans:
             self.fail("OrphansAreCollected", f"left: {sorted(orphans)[:3]}")
-        if next_merge(manifest.segments, world.config.segment_bytes) is not None:
+        config = world.config
+        if next_merge(manifest.segments, config.segment_bytes, config.period_ms) is not None:
             self.fail("SmallSegmentsAreMerged", f"{len(manifest.segments)} segments")
         if world.config.compacts and self._is_wasteful(manifest, leader):
             self.fail("CompactionReachesTier", "the tier has twice as much as the cleaned log")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sparklog.executor.tiering.machine import next_manifest, partition_tier, segment_writes
+from sparklog.executor.tiering.machine import next_manifest, partition_tier, plans, segment_writes
 from sparklog.executor.tiering.machine.deletions import Deletions
 from sparklog.executor.tiering.machine.events import (
     AdvanceLogStart,
@@ -16,6 +16,7 @@ from sparklog.executor.tiering.machine.events import (
 from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.next_manifest import LogStart
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
+from sparklog.executor.tiering.machine.piece_cut import PieceCut
 from sparklog.node.remote_log.machine.lineage import Comparison, Lineage
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_changes import named_objects
@@ -204,6 +205,14 @@ def _never_merged() -> Sequence[Replacement]:
     return [Replacement(segment_writes, "next_merge", lambda *_: None)]
 
 
+def _periods_merged() -> Sequence[Replacement]:
+    return [Replacement(plans, "_are_mergeable", lambda *_: True)]
+
+
+def _periods_copied_together() -> Sequence[Replacement]:
+    return [Replacement(PieceCut, "add", lambda *_: None)]
+
+
 def _never_rewritten() -> Sequence[Replacement]:
     return [Replacement(segment_writes, "next_rewrite", lambda *_: None)]
 
@@ -265,5 +274,11 @@ PLANTED: Final = {
         "a stale swap is tried again without reading", _stale_swap_repeated, SEEDS
     ),
     "never-merged": PlantedBug("small segments stay", _never_merged, SEEDS),
+    "periods-merged": PlantedBug(
+        "segments of different days of a table become one", _periods_merged, range(2, 400)
+    ),
+    "periods-copied-together": PlantedBug(
+        "a copy goes on where the day of a table changes", _periods_copied_together, range(2, 400)
+    ),
     "never-rewritten": PlantedBug("the tier of a compacted log keeps everything", _never_rewritten, SEEDS),
 }

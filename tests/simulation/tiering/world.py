@@ -36,6 +36,9 @@ TICK_MS: Final = 1_000
 FIRST_LISTING_MS: Final = 15_000
 LISTING_INTERVAL_MS: Final = 45_000
 """Sooner than in production, so that a deposed leader looks for orphans, too."""
+PERIOD_MS: Final = 15_000
+WITH_PERIODS: Final = frozenset({2, 8, 10, 11})
+"""Of seeds by twelve: those whose topic is a table with partitions by time."""
 LEADER_EPOCHS_SKIPPED: Final = 1_000
 STORY_LENGTH: Final = 40
 
@@ -70,7 +73,7 @@ class World:
         self._trace: Final = trace
         self.manifest_name: Final = manifest_name(IDENTITY.topic_id, IDENTITY.partition)
         self.elections = self.faults = self.swaps = self.served_at_once = 0
-        self.config = self._first_config()
+        self.config = self._first_config(PERIOD_MS if seed % 12 in WITH_PERIODS else None)
         self.allows_unclean: Final = self.chance.random() < 0.5
         self.store: Final = FaultyStore(self.scheduler)
         self.truth: Final = Truth(self)
@@ -80,7 +83,7 @@ class World:
         self._takes_records = self._begins_transactions = True
         self._numbers = self._transactions = self._tiers = 0
 
-    def _first_config(self) -> TierConfig:
+    def _first_config(self, period_ms: int | None) -> TierConfig:
         chance = self.chance
         compacts = chance.random() < 0.25
         retains = not compacts and chance.random() < 0.4
@@ -92,6 +95,7 @@ class World:
             max_lag_ms=MAX_LAG_MS,
             deletes=not compacts,
             compacts=compacts,
+            period_ms=None if compacts else period_ms,
         )
 
     # --- for the others -------------------------------------------------------------------------

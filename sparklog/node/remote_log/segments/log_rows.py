@@ -5,7 +5,8 @@ All decompression happens here, so this belongs into a thread of its own.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from itertools import starmap
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -14,10 +15,18 @@ from sparklog.node.storage.log.log import Log
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.aborted_batches import AbortedBatches
 from sparklog.protocol.records.batch import next_fetch_offset
-from sparklog.protocol.records.decode import decode_batches
+from sparklog.protocol.records.decode import DEFAULT_ROWS, decode_batches
 from sparklog.protocol.types import Offset
 
 _READ_BYTES: Final = 4 * 1024 * 1024
+_ALL_ROWS: Final = 2**31 - 1
+
+
+class LogRows(NamedTuple):
+    """The records of whole batches."""
+
+    batches: memoryview
+    rows: pa.RecordBatch
 
 
 def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
@@ -29,6 +38,18 @@ def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
         KafkaError: as `Log.read` raises it; CORRUPT_MESSAGE: a batch is damaged; KAFKA_STORAGE_ERROR: bytes
             were truncated while they were read, or the log ends below `end`.
     """
+    for _, rows in _decoded(log, start, end, DEFAULT_ROWS):
+        yield rows
+
+
+def log_rows_with_batches(log: Log, start: Offset, end: Offset) -> Iterator[LogRows]:
+    """Yield the same, each time with the batches in which the records lie, none of them divided."""
+    yield from starmap(LogRows, _decoded(log, start, end, _ALL_ROWS))
+
+
+def _decoded(
+    log: Log, start: Offset, end: Offset, max_rows: int
+) -> Iterator[tuple[memoryview, pa.RecordBatch]]:
     topic, partition = log.topic_partition
     aborted = AbortedBatches(log.aborted_transactions(start, end))
     position = start
@@ -45,7 +66,7 @@ def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
         if len(data) < len(read.region):
             raise _truncated(log, position)
         for visible in aborted.visible(data):
-            yield from decode_batches(
+            for rows in decode_batches(
                 visible,
                 columns=COLUMNS,
                 topic=topic,
@@ -53,7 +74,9 @@ def log_rows(log: Log, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
                 start_offset=start,
                 end_offset=end,
                 saturate_timestamps=True,
-            )
+                max_rows=max_rows,
+            ):
+                yield visible, rows
         position = next_fetch_offset(data, position)
 
 

@@ -28,6 +28,7 @@ from sparklog.node.metadata.schemas import (
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Metric
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
+from sparklog.node.remote_log.machine.periods import PERIODS_MS, period_of
 from sparklog.node.storage.producers.producer_snapshots import decode_snapshot
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -142,6 +143,33 @@ def test_copy_that_ends_inside_a_decided_transaction_names_no_open_one(tmp_path:
             (state,) = decode_snapshot(snapshot, wall_clock_ms()).producers.values()
             assert state.transaction_first_offset is None
             assert state.batches[-1].last_offset == end_offset - 1
+
+    asyncio.run(play())
+
+
+def test_copy_of_a_table_by_hour_is_cut_where_the_hour_changes(tmp_path: Path) -> None:
+    """Each segment becomes a file of one partition of the table; all records are in one of them."""
+    hour_ms = PERIODS_MS["hour"]
+    hours = [0, 0, 1, 1, 2, 0]
+    now_ms = wall_clock_ms() // hour_ms * hour_ms - 3 * hour_ms
+    config = {"sparklog.table.enable": "true", "sparklog.table.partition.by": "hour"}
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path, **{"sparklog.remote.max.lag.ms": "2000"}) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            for hour in hours:
+                records = [SimpleRecord(None, b"v", (), now_ms + hour * hour_ms)] * 5
+                await append(brokers, topic_id, build_batch(records))
+            await until(lambda: is_copied(brokers, topic_id, 5 * len(hours)), "all is copied")
+            manifest = manifest_of(brokers, 0, topic_id)
+            assert manifest is not None
+            assert [
+                (each.base_offset, each.end_offset, period_of(each, hour_ms)) for each in manifest.segments
+            ] == [
+                (start, end, now_ms // hour_ms + hour)
+                for start, end, hour in [(0, 10, 0), (10, 20, 1), (20, 25, 2), (25, 30, 0)]
+            ]
+            assert [each.record_count for each in manifest.segments] == [10, 10, 5, 5]
 
     asyncio.run(play())
 

@@ -1,0 +1,42 @@
+"""The runs of records of one day or hour in the batches of a log (`executor.tiering.machine.piece_cut`)."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sparklog.node.remote_log.segments.log_rows import LogRows
+from sparklog.protocol.records.batch import iterate_headers
+from sparklog.protocol.types import Offset
+
+_US_PER_MS: Final = 1000
+
+
+class PeriodRun(NamedTuple):
+    """Neighbouring batches of one period; `period` is `None` for one batch with records of several."""
+
+    base_offset: Offset
+    period: int | None
+    size_bytes: int
+    """Of the records as columns."""
+
+
+def period_runs(found: LogRows, period_ms: int) -> Iterator[PeriodRun]:
+    """Yield the runs of records in the order of their offsets; there is at least one record.
+
+    A run begins at the base offset of its first batch, of which compaction may have removed the record.
+    """
+    rows = found.rows
+    offsets = rows.column("offset").to_numpy()
+    periods = rows.column("timestamp").view("int64").to_numpy() // (period_ms * _US_PER_MS)
+    bases = np.fromiter((header.base_offset for _, header in iterate_headers(found.batches)), dtype=np.int64)
+    batches, firsts = np.unique(bases.searchsorted(offsets, side="right") - 1, return_index=True)
+    lowest, highest = np.minimum.reduceat(periods, firsts), np.maximum.reduceat(periods, firsts)
+    is_mixed = lowest != highest
+    begins = np.ones(len(firsts), dtype=np.bool_)
+    begins[1:] = (lowest[1:] != lowest[:-1]) | is_mixed[1:] | is_mixed[:-1]
+    runs = np.flatnonzero(begins)
+    ends = np.append(firsts[runs[1:]], len(offsets))
+    for run, end in zip(runs, ends, strict=True):
+        size_bytes = int(rows.nbytes * (end - firsts[run]) // len(offsets))
+        yield PeriodRun(int(bases[batches[run]]), None if is_mixed[run] else int(lowest[run]), size_bytes)
