@@ -9,7 +9,8 @@ background.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Self
 
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.restoration import restored_image
@@ -36,6 +37,9 @@ from sparklog.node.remote_log.object_store import (
 )
 from sparklog.node.remote_log.opened_store import RemoteUriError, open_store
 
+if TYPE_CHECKING:
+    from sparklog.driver.controller.tables.topic_tables import TopicTables
+
 RETRY_S: Final = 1.0
 STOP_S: Final = 5.0
 """How long the end of a controller waits for the store to note it."""
@@ -46,9 +50,20 @@ logger = logging.getLogger(__name__)
 class ControllerTier:
     """The tier of one controller; belongs to its loop."""
 
-    def __init__(self, store: ObjectStore, application: str, address: str, metadata_lag_ms: int) -> None:
-        """`application` is unique to a start of a cluster; `address` is where it can be reached."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        application: str,
+        address: str,
+        metadata_lag_ms: int,
+        config: BrokerConfig | None = None,
+    ) -> None:
+        """`application` is unique to a start of a cluster; `address` is where it can be reached.
+
+        Without a `config` topics have no tables.
+        """
         self.store = store
+        self._config = config
         self._metadata_lag_ms = metadata_lag_ms
         host = host_identity()
         self._lease = OwnerLease(store, Ownership(application, address, host), host, self._lose)
@@ -59,6 +74,8 @@ class ControllerTier:
         self._report: asyncio.Task[None] | None = None
         self._deletions: TopicDeletions | None = None
         self._deleting: asyncio.Task[None] | None = None
+        self.tables: TopicTables | None = None
+        """None until the prefix is taken, and in a cluster without a catalogue."""
         self._known_until_ms: int | None = None
         """When the metadata was written at which this cluster began; None if directories had it."""
         self.stored: StoredMetadata | None = None
@@ -82,7 +99,7 @@ class ControllerTier:
             store = open_store(config.remote_uri, config.remote_options)
         except RemoteUriError as error:
             raise StartError(str(error)) from error
-        return cls(store, application, address, config.remote_metadata_lag_ms)
+        return cls(store, application, address, config.remote_metadata_lag_ms, config)
 
     @property
     def owner_epoch(self) -> int | None:
@@ -204,6 +221,8 @@ class ControllerTier:
         self._newest = snapshot
         if self._deletions is not None:
             self._deletions.committed(snapshot.image)
+        if self.tables is not None:
+            self.tables.committed(snapshot.image)
         if self._upload is not None and self.lost is None:
             self._upload.committed(snapshot)
 
@@ -226,6 +245,8 @@ class ControllerTier:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        if self.tables is not None:
+            await self.tables.close()
         if self._upload is not None:
             await self._upload.close(STOP_S)
         await self._lease.stop(STOP_S)
@@ -253,6 +274,16 @@ class ControllerTier:
         if self._newest is not None:
             self._deletions.committed(self._newest.image)
         self._deleting = asyncio.get_running_loop().create_task(self._deletions.run())
+        if self._config is not None and self._config.table_catalog:
+            await self._begin_tables(self._config)
+
+    async def _begin_tables(self, config: BrokerConfig) -> None:
+        # Only a cluster with a catalogue loads Parquet here, and not on the loop.
+        module = await asyncio.to_thread(import_module, "sparklog.driver.controller.tables.topic_tables")
+        assert self.owner_epoch is not None, "the prefix is taken"
+        self.tables = module.TopicTables(self.store, config, self.owner_epoch, self._lease.is_held)
+        if self._newest is not None:
+            self.tables.committed(self._newest.image)
 
     def _lose(self, reason: str) -> None:
         if self.lost is None:

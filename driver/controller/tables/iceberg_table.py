@@ -1,0 +1,425 @@
+"""One table of Iceberg, by pyiceberg: create, read, commit, expire. Every method blocks.
+
+The only module that imports pyiceberg, which takes a second and 100 MB: only a cluster with tables loads it.
+
+Files are added without a copy, from their figures alone. `Table.add_files` would refuse Parquet with field
+ids (they are the table's here), and pyiceberg's own commits try again on top of other snapshots than the one
+that the caller has seen, so the snapshot is made by a producer of its own and committed once.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update.snapshot import (
+    ExpireSnapshots,
+    _MergeAppendFiles,
+)
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, TimestamptzType
+
+from sparklog.driver.controller.tables.machine.events import (
+    Commit,
+    PartitionedBy,
+    TableIdentity,
+    TableSnapshot,
+)
+from sparklog.driver.controller.tables.machine.next_commit import partition_value
+from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
+from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
+
+TOPIC_ID: Final = "sparklog.topic-id"
+_TOPIC: Final = "sparklog.topic"
+_OWNER_EPOCH: Final = "sparklog.owner-epoch"
+_COMMITTER: Final = "sparklog.committer"
+_END_OFFSET: Final = "sparklog.end-offset."
+_PARTITION_ID: Final = 1
+_OFFSET_ID: Final = 2
+_TIMESTAMP_ID: Final = 3
+_US_PER_MS: Final = 1000
+_TABLE_PROPERTIES: Final = {
+    "comment": "The files are those of a topic; sparklog alone writes here, and stops if others do",
+    # No engine may delete the files: they are the topic's.
+    "gc.enabled": "false",
+    "commit.retry.num-retries": "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_TRANSFORMS: Final[Mapping[PartitionedBy, tuple[int, Transform[Any, Any], str]]] = {
+    PartitionedBy.PARTITION: (_PARTITION_ID, IdentityTransform(), "partition"),
+    PartitionedBy.DAY: (_TIMESTAMP_ID, DayTransform(), "timestamp_day"),
+    PartitionedBy.HOUR: (_TIMESTAMP_ID, HourTransform(), "timestamp_hour"),
+}
+
+logger = logging.getLogger(__name__)
+
+
+def open_catalog(properties: Mapping[str, str]) -> Catalog:
+    """Open a catalogue by pyiceberg's properties; `name` among them is its own, `sparklog` if missing."""
+    options = dict(properties)
+    return load_catalog(options.pop("name", "sparklog"), **options)
+
+
+class IcebergTable:
+    """The table of one topic in a catalogue."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identity: TableIdentity,
+        uri: str,
+        location: str,
+        schema: pa.Schema,
+        partitioned_by: PartitionedBy,
+    ) -> None:
+        """`uri` is that of the store, `location` the path of the table's own objects below it."""
+        self._catalog: Final = catalog
+        self._identity: Final = identity
+        self._uri: Final = uri
+        self._location: Final = location
+        self._schema: Final = pyarrow_to_schema(schema)
+        self._partitioned_by: Final = partitioned_by
+        self._table: Table | None = None
+        self._manifests_of: dict[int, frozenset[str]] = {}
+        """The paths of manifest list and manifests by snapshots."""
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Load the table; create it if there is none.
+
+        Raises:
+            TableRefusedError: another table has the name, or other partitions than configured.
+        """
+        name = self._identity.name
+        try:
+            table = self._catalog.load_table(name)
+        except NoSuchTableError:
+            table = self._create()
+        owner = table.properties.get(TOPIC_ID)
+        if owner != str(self._identity.topic_id):
+            raise TableRefusedError(
+                f"{name} exists and "
+                + (f"belongs to topic id {owner}" if owner else "was not made by sparklog")
+                + f": drop or rename it, or give topic {self._identity.topic} another sparklog.table.name"
+            )
+        found = [(field.source_id, str(field.transform)) for field in table.spec().fields]
+        wanted = [(field.source_id, str(field.transform)) for field in self._spec().fields]
+        if found != wanted:
+            raise TableRefusedError(
+                f"the partitions of {name} are not those of sparklog.table.partition.by="
+                f"{self._partitioned_by.value}: put the former value back, or drop the table"
+            )
+        self._table = table
+
+    def _create(self) -> Table:
+        namespace = self._identity.name.rpartition(".")[0]
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(namespace)
+        properties = {
+            **_TABLE_PROPERTIES,
+            "format-version": "2",
+            _TOPIC: self._identity.topic,
+            TOPIC_ID: str(self._identity.topic_id),
+        }
+        location = f"{self._uri}/{self._location.rstrip('/')}"
+        try:
+            table = self._catalog.create_table(
+                self._identity.name, self._schema, location, self._spec(), properties=properties
+            )
+        except TableAlreadyExistsError:
+            return self._catalog.load_table(self._identity.name)
+        if not _has_ids_of(table.schema(), self._schema):
+            raise TableRefusedError(
+                f"the catalogue gave the columns of {self._identity.name} other field ids than the files have"
+            )
+        logger.info("Table %s of topic %s is created", self._identity.name, self._identity.topic)
+        return table
+
+    def _spec(self) -> PartitionSpec:
+        found = _TRANSFORMS.get(self._partitioned_by)
+        if found is None:
+            return UNPARTITIONED_PARTITION_SPEC
+        source_id, transform, name = found
+        return PartitionSpec(
+            PartitionField(source_id=source_id, field_id=1000, transform=transform, name=name)
+        )
+
+    def snapshots(self) -> tuple[TableSnapshot, ...]:
+        """Return all snapshots, the oldest first."""
+        ordered = sorted(self._loaded.snapshots(), key=lambda each: each.sequence_number or 0)
+        return tuple(map(_described, ordered))
+
+    def newest(self) -> TableSnapshot | None:
+        snapshot = self._loaded.current_snapshot()
+        return None if snapshot is None else _described(snapshot)
+
+    def files(self) -> tuple[LiveFile, ...]:
+        """Return the files of the newest snapshot."""
+        table = self._loaded
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return ()
+        return tuple(
+            self._live(entry.data_file)
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        )
+
+    @property
+    def _loaded(self) -> Table:
+        assert self._table is not None, "`load` comes first"
+        return self._table
+
+    def _live(self, file: DataFile) -> LiveFile:
+        partition: Any = from_bytes(IntegerType(), file.lower_bounds[_PARTITION_ID])
+        first: Any = from_bytes(LongType(), file.lower_bounds[_OFFSET_ID])
+        last: Any = from_bytes(LongType(), file.upper_bounds[_OFFSET_ID])
+        return LiveFile(file.file_path.removeprefix(f"{self._uri}/"), partition, first, last)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def commit(self, effect: Commit) -> TableSnapshot:
+        """Make a snapshot on top of the one that `load` has found.
+
+        Raises:
+            StaleTableError: nothing was committed.
+            Exception: the catalogue's or the store's; it is not known whether the snapshot was made.
+        """
+        table = self._loaded
+        current = table.current_snapshot()
+        if (None if current is None else current.snapshot_id) != effect.parent_id:
+            raise StaleTableError
+        producer = _TopicSnapshot(
+            _operation(effect), Transaction(table), table.io, snapshot_properties=self._summary(effect)
+        )
+        for added in effect.added:
+            producer.append_data_file(self._data_file(added))
+        if effect.removed and current is not None:
+            producer.take_out({f"{self._uri}/{file.name}" for file in effect.removed}, current)
+        updates, requirements = producer._commit()
+        try:
+            self._commit_once(table, updates, requirements)
+        except CommitFailedException as error:
+            producer._clean_all_uncommitted()
+            raise StaleTableError from error
+        newest = self.newest()
+        assert newest is not None
+        return newest
+
+    def _commit_once(self, table: Table, updates: object, requirements: Iterable[object]) -> None:
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        table._do_commit(updates, (*requirements, uuid))  # type: ignore[arg-type]
+
+    def expire(self, snapshot_ids: Iterable[int]) -> None:
+        """Take snapshots out of the table, and delete their metadata; those that a tag or a branch has stay.
+
+        Data files stay in any case.
+        """
+        table = self._loaded
+        known = {each.snapshot_id: each for each in table.snapshots()}
+        protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        expired = [each for each in snapshot_ids if each in known and each not in protected]
+        if not expired:
+            return
+        paths_of = {id: self._paths_of(snapshot) for id, snapshot in known.items()}
+        expiry = ExpireSnapshots(Transaction(table)).by_ids(expired)
+        self._commit_once(table, *expiry._commit())
+        left = {each.snapshot_id for each in table.snapshots()}
+        kept = frozenset[str]().union(*(paths for id, paths in paths_of.items() if id in left))
+        for path in frozenset[str]().union(*(paths_of[id] for id in expired)) - kept:
+            table.io.delete(path)
+        self._manifests_of = {id: paths for id, paths in paths_of.items() if id in left}
+
+    def _paths_of(self, snapshot: Snapshot) -> frozenset[str]:
+        known = self._manifests_of.get(snapshot.snapshot_id)
+        if known is not None:
+            return known
+        manifests = (each.manifest_path for each in snapshot.manifests(self._loaded.io))
+        return frozenset((snapshot.manifest_list, *manifests))
+
+    def _summary(self, effect: Commit) -> dict[str, str]:
+        return {
+            TOPIC_ID: str(self._identity.topic_id),
+            _OWNER_EPOCH: str(effect.owner_epoch),
+            _COMMITTER: effect.committer,
+            **{f"{_END_OFFSET}{partition}": str(offset) for partition, offset in effect.end_offsets},
+        }
+
+    def _data_file(self, file: TableFile) -> DataFile:
+        first_us, last_us = (each * _US_PER_MS for each in (file.first_timestamp_ms, file.max_timestamp_ms))
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self._uri}/{file.name}",
+            file_format=FileFormat.PARQUET,
+            partition=self._partition_record(file.partition, file.first_timestamp_ms),
+            record_count=file.record_count,
+            file_size_in_bytes=file.size_bytes,
+            value_counts=dict.fromkeys((_PARTITION_ID, _OFFSET_ID, _TIMESTAMP_ID), file.record_count),
+            null_value_counts=dict.fromkeys((_PARTITION_ID, _OFFSET_ID, _TIMESTAMP_ID), 0),
+            lower_bounds=_bounds(file.partition, file.first_offset, first_us),
+            upper_bounds=_bounds(file.partition, file.last_offset, last_us),
+            split_offsets=list(file.row_group_starts),
+            spec_id=self._loaded.metadata.default_spec_id,
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+        )
+
+    def _partition_record(self, partition: int, timestamp_ms: int) -> Record:
+        match self._partitioned_by:
+            case PartitionedBy.NONE:
+                return Record()
+            case PartitionedBy.PARTITION:
+                return Record(partition)
+            case PartitionedBy.DAY | PartitionedBy.HOUR:
+                return Record(partition_value(self._partitioned_by, timestamp_ms))
+        raise AssertionError(self._partitioned_by)
+
+
+class _TopicSnapshot(_MergeAppendFiles):
+    """A snapshot that adds and removes files by name, and merges small manifests as an append does."""
+
+    _touched: dict[str, list[ManifestEntry]]
+    """The entries of manifests that have a removed file, by the manifests' paths."""
+
+    def take_out(self, paths: Set[str], parent: Snapshot) -> None:
+        """Let the snapshot lack these files of its parent.
+
+        Raises:
+            ValueError: the parent lacks one.
+        """
+        self._touched = {}
+        for manifest in parent.manifests(self._io):
+            entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
+            removed = [entry.data_file for entry in entries if entry.data_file.file_path in paths]
+            if removed:
+                self._touched[manifest.manifest_path] = entries
+                self._deleted_data_files.update(removed)
+        if missing := paths - {file.file_path for file in self._deleted_data_files}:
+            raise ValueError(f"snapshot {parent.snapshot_id} lacks {min(missing)}, which the commit removes")
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        """Find files by their paths alone."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        touched = getattr(self, "_touched", {})
+        found = [each for each in super()._existing_manifests() if each.manifest_path not in touched]
+        for path in touched:
+            kept = [each for each in touched[path] if each.data_file not in self._deleted_data_files]
+            if kept:
+                found.append(self._manifest_of(kept))
+        return found
+
+    def _manifest_of(self, entries: list[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(entries[0].data_file.spec_id)) as writer:
+            for entry in entries:
+                writer.add_entry(self._with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id))
+        return writer.to_manifest_file()
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [
+            self._with_status(entry, ManifestEntryStatus.DELETED, self.snapshot_id)
+            for entries in getattr(self, "_touched", {}).values()
+            for entry in entries
+            if entry.data_file in self._deleted_data_files
+        ]
+
+    def _with_status(
+        self, entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None
+    ) -> ManifestEntry:
+        return ManifestEntry.from_args(
+            status=status,
+            snapshot_id=snapshot_id,
+            sequence_number=entry.sequence_number,
+            file_sequence_number=entry.file_sequence_number,
+            data_file=entry.data_file,
+        )
+
+    def _summary(self, snapshot_properties: Mapping[str, str] = {}) -> Summary:
+        if self._operation is not Operation.REPLACE:
+            return super()._summary(dict(snapshot_properties))
+        # pyiceberg adds up the totals of other operations only; they come from the same figures.
+        self._operation = Operation.OVERWRITE
+        summary = super()._summary(dict(snapshot_properties))
+        self._operation = Operation.REPLACE
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _operation(effect: Commit) -> Operation:
+    if not effect.removed:
+        return Operation.APPEND
+    if not effect.added:
+        return Operation.DELETE
+    return Operation.REPLACE if effect.same_rows else Operation.OVERWRITE
+
+
+def _bounds(partition: int, offset: int, timestamp_us: int) -> dict[int, bytes]:
+    return {
+        _PARTITION_ID: to_bytes(IntegerType(), partition),
+        _OFFSET_ID: to_bytes(LongType(), offset),
+        _TIMESTAMP_ID: to_bytes(TimestamptzType(), timestamp_us),
+    }
+
+
+def _has_ids_of(found: Schema, wanted: Schema) -> bool:
+    return found.as_struct() == wanted.as_struct()
+
+
+def _described(snapshot: Snapshot) -> TableSnapshot:
+    summary = snapshot.summary
+    properties = {} if summary is None else summary.additional_properties
+    common = TableSnapshot(
+        snapshot.snapshot_id,
+        snapshot.sequence_number or 0,
+        snapshot.timestamp_ms,
+        description="" if summary is None else _origin(summary),
+    )
+    topic_id = properties.get(TOPIC_ID)
+    if topic_id is None:
+        return common
+    ends = {
+        int(key.removeprefix(_END_OFFSET)): int(value)
+        for key, value in properties.items()
+        if key.startswith(_END_OFFSET)
+    }
+    return TableSnapshot(
+        common.snapshot_id,
+        common.sequence_number,
+        common.timestamp_ms,
+        UUID(topic_id),
+        int(properties.get(_OWNER_EPOCH, -1)),
+        properties.get(_COMMITTER, ""),
+        ends,
+    )
+
+
+def _origin(summary: Summary) -> str:
+    engine = summary.additional_properties.get("engine-name", "")
+    return " ".join(filter(None, [summary.operation.value, engine and f"by {engine}"]))

@@ -1,0 +1,256 @@
+"""The events and effects of the table of one topic.
+
+Events are in the past tense, effects in the imperative. At most one effect is under way; each is answered by
+exactly one event, which may be `EffectFailed`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile, Window
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.protocol.types import Offset, TimestampMs
+
+
+class Retention(Enum):
+    """sparklog.table.retention."""
+
+    TOPIC = "topic"
+    FOREVER = "forever"
+
+
+class PartitionedBy(Enum):
+    """sparklog.table.partition.by."""
+
+    NONE = "none"
+    PARTITION = "partition"
+    DAY = "day"
+    HOUR = "hour"
+
+
+class TableIdentity(NamedTuple):
+    topic: str
+    topic_id: UUID
+    name: str
+    """The table's, with its namespaces, divided by dots."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    commit_interval_ms: int
+    snapshot_retention_ms: int
+    retention: Retention = Retention.TOPIC
+    partitioned_by: PartitionedBy = PartitionedBy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """A snapshot of the table; the fields after `timestamp_ms` are of its summary."""
+
+    snapshot_id: int
+    sequence_number: int
+    timestamp_ms: TimestampMs
+    """By the clock of its writer."""
+    topic_id: UUID | None = None
+    """None for a snapshot of another writer."""
+    owner_epoch: int = -1
+    committer: str = ""
+    end_offsets: Mapping[int, Offset] = field(default_factory=dict)
+    description: str = ""
+    """Of another writer's snapshot: its operation and engine, for messages."""
+
+
+# --- effects ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Effect: load the table, and create it if there is none; answer `TableRead` or `TableRefused`.
+
+    The files may be left out if `known_snapshot_id` is still the newest snapshot.
+    """
+
+    known_snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManifests:
+    """Effect: read the manifests of these partitions; answer `ManifestsRead`."""
+
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFooters:
+    """Effect: read the footers of these windows' segments; answer `FootersRead`."""
+
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePieces:
+    """Effect: write the records of a window to objects of the table; answer `PiecesWritten`.
+
+    One object for each value of the table's partition. An object that exists already is the one wanted.
+    """
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Effect: make a snapshot whose parent is `parent_id`, the newest one; answer `Committed`.
+
+    A table whose newest snapshot is another one refuses it: `CommitStale`.
+    """
+
+    parent_id: int | None
+    added: tuple[TableFile, ...]
+    removed: tuple[LiveFile, ...]
+    same_rows: bool
+    """Whether the added files have exactly the rows of the removed ones."""
+    end_offsets: tuple[tuple[int, Offset], ...]
+    owner_epoch: int
+    committer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshots:
+    """Effect: take these snapshots out of the table; answer `SnapshotsExpired`."""
+
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObjects:
+    """Effect: delete these objects, if this application still owns the store; answer `ObjectsDeleted`."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPieces:
+    """Effect: list the table's own data objects; answer `PiecesListed`."""
+
+
+TableEffect: TypeAlias = (
+    ReadTable
+    | ReadManifests
+    | ReadFooters
+    | WritePieces
+    | Commit
+    | ExpireSnapshots
+    | DeleteObjects
+    | ListPieces
+)
+
+# --- events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed; the first event of a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """`snapshots` are all of the table, the oldest first; the newest one is `newest`.
+
+    `files` are those of the newest; None if it is the one that the effect says is known.
+    """
+
+    snapshots: tuple[TableSnapshot, ...]
+    newest: TableSnapshot | None
+    files: tuple[LiveFile, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRefused:
+    """The table is not one that this topic may write; `problem` says why, and what helps."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestsRead:
+    """A partition without a manifest is left out."""
+
+    manifests: Mapping[int, Manifest]
+
+
+@dataclass(frozen=True, slots=True)
+class FootersRead:
+    """The files by segments' names; a segment whose object is gone is left out."""
+
+    files: Mapping[str, TableFile]
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesWritten:
+    window: Window
+    pieces: tuple[TableFile, ...]
+    """Without one that has no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    effect: Commit
+    snapshot: TableSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStale:
+    """The table has another newest snapshot; nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsExpired:
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsDeleted:
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesListed:
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectFailed:
+    """The store or the catalogue has failed; a commit may have happened, or may happen yet."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    settings: TableSettings
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """The topic is deleted; its manifests stay as they are until `TopicTable.is_finished`."""
+
+
+TableEvent: TypeAlias = (
+    Ticked
+    | TableRead
+    | TableRefused
+    | ManifestsRead
+    | FootersRead
+    | PiecesWritten
+    | Committed
+    | CommitStale
+    | SnapshotsExpired
+    | ObjectsDeleted
+    | PiecesListed
+    | EffectFailed
+)
+TableNews: TypeAlias = ConfigChanged | TopicDeleted

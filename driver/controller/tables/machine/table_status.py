@@ -1,0 +1,21 @@
+"""The state of a table, for the Log tab and for metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparklog.protocol.types import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    topic: str
+    name: str
+    """The table's, with its namespaces."""
+    snapshot_id: int | None
+    """The newest known; None for none."""
+    committed: Mapping[int, Offset]
+    """By partitions: records below are in the table, if the topic has them."""
+    lag: int
+    """Offsets in the store, over all partitions, that are not in the table yet."""
+    problem: str | None
+    """Why commits stand still, and what helps; None while all is well."""

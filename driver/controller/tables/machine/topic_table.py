@@ -1,0 +1,395 @@
+"""The table of one topic as one committer keeps it: read, compare with the manifests, commit, expire, delete.
+
+Pure: events in, effects out. A machine lives from a controller's election, or from the creation of the topic,
+to the controller's end.
+
+Rules it keeps
+- A record of the manifests is in the newest snapshot once. Each commit is the difference between the files of
+  the newest snapshot and the manifests, read in this order; its parent is that snapshot, and the catalogue
+  refuses it if the table has another one by then. So a commit that was repeated after a lost answer, or that
+  a former driver has still under way, either came first, and is seen, or fails.
+- A snapshot of another writer ends commits, until it is taken back. A snapshot of a higher owner epoch, or a
+  manifest of one, ends this machine: another application goes on with the table.
+- The first commit of a machine is its claim, also if nothing changes. From then on no commit of a former one
+  can succeed, since the newest snapshot is another one. Nothing is deleted before, nor while a commit whose
+  outcome is unknown could still succeed.
+- An object is deleted when no manifest names it and every snapshot that may have it has expired: those that
+  are older than the first snapshot at which it was seen to be out of the table. Leaders delete no segment
+  that a manifest of a table's topic has named (`TierConfig.is_table`): they leave it to this machine.
+
+Order for the caller: pass each event, carry the effect out, pass its answer. A new machine gets `Ticked`
+first, and about once a second from then on.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sparklog.driver.controller.tables.machine.deletions import TableDeletions
+from sparklog.driver.controller.tables.machine.events import (
+    Commit,
+    CommitStale,
+    Committed,
+    ConfigChanged,
+    DeleteObjects,
+    EffectFailed,
+    ExpireSnapshots,
+    FootersRead,
+    ListPieces,
+    ManifestsRead,
+    ObjectsDeleted,
+    PiecesListed,
+    PiecesWritten,
+    ReadFooters,
+    ReadManifests,
+    ReadTable,
+    Retention,
+    SnapshotsExpired,
+    TableEffect,
+    TableEvent,
+    TableIdentity,
+    TableNews,
+    TableRead,
+    TableRefused,
+    TableSettings,
+    TableSnapshot,
+    Ticked,
+    TopicDeleted,
+    WritePieces,
+)
+from sparklog.driver.controller.tables.machine.next_commit import (
+    Group,
+    PartitionChange,
+    Taken,
+    is_whole,
+    partition_change,
+    take,
+    windows,
+)
+from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile, Window
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
+from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.protocol.types import TimestampMs
+
+MOST_FOOTERS: Final = 64
+"""Read with one effect."""
+EXPIRIES: Final = 10
+"""So often within their retention snapshots are looked through."""
+_BACKOFF: Final = ExponentialBackoff(first_ms=500, max_ms=30_000)
+
+
+class TopicTable:
+    def __init__(
+        self,
+        identity: TableIdentity,
+        owner_epoch: int,
+        committer: str,
+        settings: TableSettings,
+        partitions: int,
+    ) -> None:
+        """`committer` is unique to this machine."""
+        self.identity: Final = identity
+        self.owner_epoch: Final = owner_epoch
+        self.committer: Final = committer
+        self.settings = settings
+        self._partitions = partitions
+        self.ended: str | None = None
+        """Why this machine does nothing any more: another application has the table."""
+        self._problem: str | None = None
+        self._error: str | None = None
+        self._failures = 0
+        self._next_ms = 0
+        """When the next effect may begin, after a failure or until the next commit is due."""
+        self._next_expiry_ms = 0
+        self._is_unresolved = False
+        """Whether a commit may still succeed that has the newest snapshot as its parent."""
+        self._now_ms = 0
+        self._effect: TableEffect | None = None
+        self._snapshots: tuple[TableSnapshot, ...] = ()
+        self._newest: TableSnapshot | None = None
+        self._files: dict[int, dict[str, LiveFile]] = {}
+        """Of the newest snapshot, by partitions and names."""
+        self._known_id: int | None = None
+        """The snapshot whose files are in `_files`."""
+        self._manifests: Mapping[int, Manifest] = {}
+        self._has_read_table = self._has_read_manifests = False
+        """In this round."""
+        self._footers: dict[str, TableFile] = {}
+        """Of segments that the table lacks, by names."""
+        self._pieces: dict[Window, tuple[TableFile, ...]] = {}
+        """Of windows that the table lacks; of those without a record as long as they are in a manifest."""
+        self._deletions: Final = TableDeletions()
+        self._is_deleted = False
+
+    # --- what is so -----------------------------------------------------------------------------
+
+    @property
+    def status(self) -> TableStatus:
+        committed = {} if self._newest is None else dict(self._newest.end_offsets)
+        lag = sum(
+            max(0, manifest.end_offset - max(committed.get(partition, 0), manifest.log_start_offset))
+            for partition, manifest in self._manifests.items()
+        )
+        return TableStatus(
+            topic=self.identity.topic,
+            name=self.identity.name,
+            snapshot_id=None if self._newest is None else self._newest.snapshot_id,
+            committed=committed,
+            lag=lag,
+            problem=self.ended or self._problem or self._error,
+        )
+
+    @property
+    def _is_claimed(self) -> bool:
+        return self._newest is not None and self._newest.committer == self.committer
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def note(self, event: TableNews) -> None:
+        """Take news; they answer no effect, and their effects come with the next event."""
+        match event:
+            case ConfigChanged(settings, partitions):
+                self.settings, self._partitions = settings, partitions
+            case TopicDeleted():
+                self._is_deleted = True
+        self._next_ms = 0
+
+    def handle(self, event: TableEvent, now_ms: int, wall_ms: TimestampMs) -> TableEffect | None:
+        """Handle an event; return the next effect, None for none.
+
+        `now_ms` is of a clock that never goes back; by `wall_ms` snapshots expire.
+        """
+        self._now_ms = now_ms
+        if not isinstance(event, Ticked):
+            answered, self._effect = self._effect, None
+            assert answered is not None, f"{event} answers no effect"
+            if self.ended is None:
+                self._handle(event, answered)
+        if self.ended is not None or self._effect is not None:
+            return None
+        self._effect = self._next_effect(wall_ms)
+        return self._effect
+
+    def _handle(self, event: TableEvent, effect: TableEffect) -> None:
+        match event:
+            case EffectFailed():
+                self._is_unresolved |= isinstance(effect, Commit)
+                self._failed(event.error)
+                return
+            case TableRefused():
+                self._problem = event.problem
+                self._begin_round_in(self.settings.commit_interval_ms)
+            case TableRead():
+                self._table_read(event)
+            case ManifestsRead():
+                self._manifests_read(event.manifests)
+            case FootersRead():
+                self._footers.update(event.files)
+                assert isinstance(effect, ReadFooters)
+                missing = [each for each in effect.windows if each.segment.name not in event.files]
+                if missing:
+                    # Another leader has merged it since the manifest was read, or it is lost.
+                    self._failed(f"{missing[0].segment.name} is not in the store, but in a manifest")
+                    return
+            case PiecesWritten():
+                self._pieces[event.window] = event.pieces
+            case Committed():
+                self._committed(event.effect, event.snapshot)
+            case CommitStale():
+                self._begin_round_in(0)
+            case SnapshotsExpired():
+                gone = set(event.snapshot_ids)
+                self._snapshots = tuple(each for each in self._snapshots if each.snapshot_id not in gone)
+            case ObjectsDeleted():
+                self._deletions.deleted(event.names)
+            case PiecesListed():
+                self._pieces_listed(event.names)
+        self._error, self._failures = None, 0
+
+    def _failed(self, error: str) -> None:
+        self._error = error
+        self._begin_round_in(_BACKOFF.pause_ms(self._failures))
+        self._failures += 1
+
+    def _begin_round_in(self, pause_ms: int) -> None:
+        """Read table and manifests again after a pause."""
+        self._has_read_table = self._has_read_manifests = False
+        self._next_ms = self._now_ms + pause_ms
+
+    def _table_read(self, event: TableRead) -> None:
+        newest = event.newest
+        if newest is None or self._newest is None or newest.snapshot_id != self._newest.snapshot_id:
+            self._is_unresolved = False
+        self._problem = None
+        self._snapshots, self._newest = event.snapshots, newest
+        if newest is not None and newest.topic_id != self.identity.topic_id:
+            self._problem = _another_writers(self.identity.name, newest)
+            self._begin_round_in(self.settings.commit_interval_ms)
+            return
+        if newest is not None and newest.owner_epoch > self.owner_epoch:
+            self._end(newest.owner_epoch)
+            return
+        self._has_read_table = True
+        if event.files is not None or newest is None:
+            self._files = {}
+            self._note_files(event.files or ())
+        self._known_id = None if newest is None else newest.snapshot_id
+
+    def _note_files(self, files: Iterable[LiveFile]) -> None:
+        for file in files:
+            self._files.setdefault(file.partition, {})[file.name] = file
+
+    def _end(self, owner_epoch: int) -> None:
+        self.ended = (
+            f"another application goes on with {self.identity.name}, in owner epoch {owner_epoch}; this one "
+            f"has {self.owner_epoch}"
+        )
+
+    def _manifests_read(self, manifests: Mapping[int, Manifest]) -> None:
+        newest_epoch = max((each.owner_epoch for each in manifests.values()), default=0)
+        if newest_epoch > self.owner_epoch:
+            self._end(newest_epoch)
+            return
+        self._has_read_manifests = True
+        self._manifests = manifests
+        named = {segment.name for each in manifests.values() for segment in each.segments}
+        self._footers = {name: file for name, file in self._footers.items() if name in named}
+        wanted = {each for manifest in manifests.values() for each in windows(manifest, self._retention)}
+        self._pieces = {window: pieces for window, pieces in self._pieces.items() if window in wanted}
+
+    def _committed(self, effect: Commit, snapshot: TableSnapshot) -> None:
+        self._is_unresolved = False
+        for file in effect.removed:
+            del self._files[file.partition][file.name]
+        self._note_files(file.live for file in effect.added)
+        self._snapshots = (*self._snapshots, snapshot)
+        self._newest = snapshot
+        self._known_id = snapshot.snapshot_id
+        added = {file.name for file in effect.added}
+        self._footers = {name: file for name, file in self._footers.items() if name not in added}
+        self._pieces = {
+            window: pieces
+            for window, pieces in self._pieces.items()
+            if not pieces or pieces[0].name not in added
+        }
+        self._deletions.pieces_out((file.name for file in effect.removed), snapshot.sequence_number)
+
+    def _pieces_listed(self, names: Iterable[str]) -> None:
+        assert self._newest is not None, "it has a claim"
+        in_use = self._live_names | {piece.name for each in self._pieces.values() for piece in each}
+        out = (name for name in names if name not in in_use)
+        self._deletions.pieces_out(out, self._newest.sequence_number)
+
+    # --- what comes next ------------------------------------------------------------------------
+
+    @property
+    def _retention(self) -> Retention:
+        return self.settings.retention
+
+    @property
+    def _live_names(self) -> set[str]:
+        return {name for files in self._files.values() for name in files}
+
+    def _next_effect(self, wall_ms: TimestampMs) -> TableEffect | None:
+        if self._now_ms < self._next_ms:
+            return None
+        if not self._has_read_table:
+            return ReadTable(self._known_id)
+        if not self._has_read_manifests:
+            return ReadManifests(self._partitions)
+        effect = self._next_commit() or self._next_cleaning(wall_ms)
+        if effect is None:
+            self._begin_round_in(self.settings.commit_interval_ms)
+        return effect
+
+    def _next_commit(self) -> TableEffect | None:
+        taken = take(self._changes())
+        effect = self._next_preparation(taken)
+        if effect is not None:
+            return effect
+        may_be_others = self._newest is not None and not self._is_claimed
+        if not taken.groups and not may_be_others and not self._is_unresolved:
+            return None
+        parts = [self._added(group) for group in taken.groups]
+        removed = [file for group in taken.groups for file in group.removed]
+        added = [file for files in parts for file in files]
+        self._deletions.wanted_again(file.name for file in added)
+        newest = self._newest
+        ends = {} if newest is None else dict(newest.end_offsets)
+        ends.update({partition: each.end_offset for partition, each in self._manifests.items()})
+        ends.update(taken.end_offsets)
+        return Commit(
+            parent_id=None if newest is None else newest.snapshot_id,
+            added=tuple(added),
+            removed=tuple(removed),
+            same_rows=bool(removed) and all(map(_has_same_rows, taken.groups, parts)),
+            end_offsets=tuple(sorted(ends.items())),
+            owner_epoch=self.owner_epoch,
+            committer=self.committer,
+        )
+
+    def _changes(self) -> list[PartitionChange]:
+        empty = {window for window, pieces in self._pieces.items() if not pieces}
+        changes = (
+            partition_change(manifest, self._files.get(partition, {}).values(), self._retention, empty)
+            for partition, manifest in sorted(self._manifests.items())
+        )
+        return [change for change in changes if change is not None]
+
+    def _next_preparation(self, taken: Taken) -> ReadFooters | WritePieces | None:
+        """Return the effect by which the files of these groups become known; None if they are."""
+        unread: list[Window] = []
+        for window in (window for group in taken.groups for window in group.missing):
+            if window in self._pieces:
+                continue
+            file = self._footers.get(window.segment.name)
+            if file is None:
+                unread.append(window)
+            elif not is_whole(window, file, self.settings.partitioned_by):
+                return WritePieces(window)
+        return ReadFooters(tuple(unread[:MOST_FOOTERS])) if unread else None
+
+    def _added(self, group: Group) -> list[TableFile]:
+        files: list[TableFile] = []
+        for window in group.missing:
+            pieces = self._pieces.get(window)
+            files += [self._footers[window.segment.name]] if pieces is None else pieces
+        return files
+
+    def _next_cleaning(self, wall_ms: TimestampMs) -> TableEffect | None:
+        if not self._is_claimed or self._is_unresolved:
+            return None
+        assert self._newest is not None
+        if self._now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = self._now_ms + self.settings.snapshot_retention_ms // EXPIRIES
+            expired_ms = wall_ms - self.settings.snapshot_retention_ms
+            expired = tuple(
+                each.snapshot_id
+                for each in self._snapshots
+                if each.timestamp_ms < expired_ms and each != self._newest
+            )
+            if expired:
+                return ExpireSnapshots(expired)
+        self._deletions.note_out(self._manifests.values(), self._live_names, self._newest.sequence_number)
+        names = self._deletions.due(min(each.sequence_number for each in self._snapshots))
+        if names:
+            return DeleteObjects(names)
+        return ListPieces() if self._deletions.is_listing_due(self._now_ms) else None
+
+
+def _another_writers(name: str, snapshot: TableSnapshot) -> str:
+    return (
+        f"snapshot {snapshot.snapshot_id} of {name} is another writer's ({snapshot.description}): nothing is "
+        "committed until the table is rolled back to a snapshot of this topic"
+    )
+
+
+def _has_same_rows(group: Group, added: Sequence[TableFile]) -> bool:
+    """Return whether windows are the files that they replace, merged or written again."""
+    if not group.removed or not added:
+        return False
+    first = min(file.first_offset for file in group.removed)
+    last = max(file.last_offset for file in group.removed)
+    return first == min(file.first_offset for file in added) and last == max(
+        file.last_offset for file in added
+    )

@@ -1,0 +1,133 @@
+"""The pieces of a segment: its records in a window, one object for each value of the table's partition.
+
+The rows of `MOST_WRITERS` values are written in one pass over the segment, so that memory is bounded by as
+many row groups; a segment of more values is read again for each further pass.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.driver.controller.tables.machine.events import PartitionedBy, TableIdentity
+from sparklog.driver.controller.tables.machine.next_commit import partition_unit_ms
+from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, piece_name
+from sparklog.node.remote_log.object_store import ObjectExistsError, ObjectStore
+from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_writer import SegmentWriter
+from sparklog.protocol.records.varint_columns import Int64s
+
+MOST_WRITERS: Final = 8
+_US_PER_MS: Final = 1000
+
+
+def table_file(footer: SegmentFooter, partition: int, size_bytes: int) -> TableFile:
+    """Return an object of this footer as a file of the table."""
+    groups = footer.row_groups
+    return TableFile(
+        footer.name,
+        partition,
+        groups[0].first_offset,
+        groups[-1].last_offset,
+        min(group.first_timestamp_ms for group in groups),
+        max(group.max_timestamp_ms for group in groups),
+        sum(group.record_count for group in groups),
+        size_bytes,
+        tuple(group.start for group in groups),
+    )
+
+
+async def write_pieces(
+    store: ObjectStore,
+    identity: TableIdentity,
+    window: Window,
+    partitioned_by: PartitionedBy,
+    directory: Path,
+) -> tuple[TableFile, ...]:
+    """Write the pieces of a segment by way of files in `directory`; return those that have records.
+
+    A piece that is in the store already is the same one: segments never change.
+
+    Raises:
+        StoreError.
+    """
+    footer = await read_footer(store, window.segment.name, window.segment.size_bytes)
+    values: set[int] = set()
+    async for rows in _rows(store, footer, window):
+        values.update(np.unique(_values(rows, partitioned_by)).tolist())
+    pieces: list[TableFile] = []
+    ordered = sorted(values)
+    for start in range(0, len(ordered), MOST_WRITERS):
+        some = ordered[start : start + MOST_WRITERS]
+        pieces += await _write(store, identity, window, footer, partitioned_by, some, directory)
+    return tuple(pieces)
+
+
+async def _rows(store: ObjectStore, footer: SegmentFooter, window: Window) -> AsyncIterator[pa.Table]:
+    for index, group in footer.groups_within(window.start_offset, window.end_offset):
+        data = await store.get_range(footer.name, group.start, group.end)
+        rows = await asyncio.to_thread(
+            row_group_rows,
+            data,
+            footer,
+            index,
+            start_offset=window.start_offset,
+            end_offset=window.end_offset,
+        )
+        if rows.num_rows:
+            yield rows
+
+
+def _values(rows: pa.Table, partitioned_by: PartitionedBy) -> Int64s:
+    unit_ms = partition_unit_ms(partitioned_by)
+    if unit_ms is None:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    microseconds: Int64s = rows.column("timestamp").combine_chunks().cast(pa.int64()).to_numpy()
+    return microseconds // (unit_ms * _US_PER_MS)
+
+
+async def _write(
+    store: ObjectStore,
+    identity: TableIdentity,
+    window: Window,
+    footer: SegmentFooter,
+    partitioned_by: PartitionedBy,
+    values: list[int],
+    directory: Path,
+) -> list[TableFile]:
+    paths = {value: directory / str(value) for value in values}
+    with ExitStack() as stack:
+        writers = {
+            value: stack.enter_context(
+                SegmentWriter.open(
+                    path, topic=identity.topic, topic_id=identity.topic_id, partition=window.partition
+                )
+            )
+            for value, path in paths.items()
+        }
+
+        def add(rows: pa.Table) -> None:
+            of_rows = _values(rows, partitioned_by)
+            for value, writer in writers.items():
+                for batch in rows.filter(pa.array(of_rows == value)).combine_chunks().to_batches():
+                    writer.write(batch)
+
+        async for rows in _rows(store, footer, window):
+            await asyncio.to_thread(add, rows)
+        for writer in writers.values():
+            await asyncio.to_thread(writer.finish)
+    pieces = []
+    for value, path in paths.items():
+        name = piece_name(identity.topic, identity.topic_id, window, value)
+        size_bytes = path.stat().st_size
+        with suppress(ObjectExistsError):
+            await store.create(name, path)
+        written = await asyncio.to_thread(SegmentFooter.parse, path.read_bytes(), name)
+        pieces.append(table_file(written, window.partition, size_bytes))
+        path.unlink()
+    return pieces

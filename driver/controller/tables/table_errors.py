@@ -1,0 +1,9 @@
+"""The errors of a table that are decided upon; all others mean that it is not known what has happened."""
+
+
+class StaleTableError(Exception):
+    """The table has another newest snapshot than the commit's parent; nothing was committed."""
+
+
+class TableRefusedError(Exception):
+    """The topic cannot have its table in this catalogue; the message says why, and what helps."""

@@ -1,0 +1,166 @@
+"""The tables of a cluster's topics, beside the controller: one `TableKeeper` for each.
+
+A failure of a table, of its catalogue or of pyiceberg touches neither the controller nor another table.
+pyiceberg is loaded in a thread, and only once a topic has a table.
+"""
+
+import asyncio
+import importlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sparklog.driver.controller.tables.catalog_threads import CatalogThreads
+from sparklog.driver.controller.tables.machine.events import (
+    ConfigChanged,
+    PartitionedBy,
+    Retention,
+    TableIdentity,
+    TableSettings,
+)
+from sparklog.driver.controller.tables.machine.table_files import table_prefix
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
+from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.driver.controller.tables.store_properties import store_properties, table_uri
+from sparklog.driver.controller.tables.table_errors import TableRefusedError
+from sparklog.driver.controller.tables.table_keeper import TableKeeper
+from sparklog.node.config import BrokerConfig, ConfigError, topic_config
+from sparklog.node.config.keys.table_keys import TableConfig, table_config
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.segment_format import SCHEMA
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from sparklog.driver.controller.tables.iceberg_table import IcebergTable
+
+_ICEBERG: Final = "sparklog.driver.controller.tables.iceberg_table"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    config: TableConfig
+    partitions: int
+
+
+class TopicTables:
+    """Belongs to the controller's loop."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: BrokerConfig,
+        owner_epoch: int,
+        is_owner: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`is_owner` reads the owner of the store."""
+        self._store: Final = store
+        self._config: Final = config
+        self._owner_epoch: Final = owner_epoch
+        self._is_owner: Final = is_owner
+        self._threads: Final = CatalogThreads()
+        self._catalog: Catalog | None = None
+        self._keepers: Final[dict[UUID, TableKeeper]] = {}
+        self._wanted: Final[dict[UUID, _Wanted]] = {}
+        self._tasks: Final[dict[UUID, asyncio.Task[None]]] = {}
+        self._image: MetadataImage | None = None
+
+    @property
+    def statuses(self) -> tuple[TableStatus, ...]:
+        return tuple(keeper.machine.status for keeper in self._keepers.values())
+
+    def committed(self, image: MetadataImage) -> None:
+        """Begin and change tables as the topics of this image have them."""
+        before, self._image = self._image, image
+        if before is not None and before.topics is image.topics and before.configs is image.configs:
+            return
+        for name, topic in image.topics.by_name.items():
+            config = self._config_of(image, name)
+            if config is None:
+                continue
+            wanted = _Wanted(config, len(topic.partitions))
+            if self._wanted.get(topic.topic_id) != wanted:
+                self._change(name, topic.topic_id, wanted)
+        for topic_id in [each for each in self._keepers if not self._is_wanted(image, each)]:
+            self._end(topic_id)
+
+    def _config_of(self, image: MetadataImage, topic: str) -> TableConfig | None:
+        try:
+            return table_config(topic_config(self._config, image.topic_configs(topic)), topic)
+        except ConfigError:  # of another version of sparklog
+            return None
+
+    def _is_wanted(self, image: MetadataImage, topic_id: UUID) -> bool:
+        topic = image.topics.by_id.get(topic_id)
+        return topic is not None and self._config_of(image, topic.name) is not None
+
+    def _change(self, topic: str, topic_id: UUID, wanted: _Wanted) -> None:
+        before = self._wanted.get(topic_id)
+        self._wanted[topic_id] = wanted
+        settings = self._settings(wanted.config)
+        if before is not None and before.config.identifier == wanted.config.identifier:
+            self._keepers[topic_id].note(ConfigChanged(settings, wanted.partitions))
+            return
+        if before is not None:
+            self._end(topic_id)
+            self._wanted[topic_id] = wanted
+        identity = TableIdentity(topic, topic_id, ".".join(wanted.config.identifier))
+        machine = TopicTable(identity, self._owner_epoch, secrets.token_hex(8), settings, wanted.partitions)
+        keeper = TableKeeper(
+            machine, self._store, lambda: self._open(identity, settings), self._threads, self._is_owner
+        )
+        self._keepers[topic_id] = keeper
+        self._tasks[topic_id] = asyncio.get_running_loop().create_task(self._keep(keeper))
+
+    async def _keep(self, keeper: TableKeeper) -> None:
+        try:
+            await keeper.run()
+        except Exception:
+            logger.exception("Table %s is not kept any more", keeper.machine.identity.name)
+
+    def _end(self, topic_id: UUID) -> None:
+        del self._keepers[topic_id], self._wanted[topic_id]
+        self._tasks.pop(topic_id).cancel()
+
+    def _settings(self, config: TableConfig) -> TableSettings:
+        return TableSettings(
+            self._config.table_commit_interval_ms,
+            self._config.table_snapshot_retention_ms,
+            Retention.FOREVER if config.keeps_rows else Retention.TOPIC,
+            PartitionedBy(config.partition_by),
+        )
+
+    def _open(self, identity: TableIdentity, settings: TableSettings) -> "IcebergTable":
+        """Return the table in the catalogue; blocks, in a thread."""
+        try:
+            iceberg: Any = importlib.import_module(_ICEBERG)
+        except ImportError as error:
+            raise TableRefusedError(
+                f"topics as tables need pyiceberg ({error}): install sparklog[iceberg] on the driver"
+            ) from error
+        uri, options = self._config.remote_uri, self._config.remote_options
+        assert uri is not None, "tables are made of files in a store"
+        if self._catalog is None:
+            properties = store_properties(uri, options) | dict(self._config.table_catalog)
+            self._catalog = iceberg.open_catalog(properties)
+        table: IcebergTable = iceberg.IcebergTable(
+            self._catalog,
+            identity,
+            table_uri(uri, options),
+            table_prefix(identity.topic, identity.topic_id),
+            SCHEMA,
+            settings.partitioned_by,
+        )
+        return table
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
