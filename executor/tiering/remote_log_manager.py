@@ -202,6 +202,7 @@ class RemoteLogManager(RoleListener[Replica]):
             enabled=log.remote_storage_enable,
             copy_disabled=log.remote_copy_disable,
             delete_on_disable=log.remote_delete_on_disable,
+            table_keeps_segments=log.table_keeps_segments,
             period_ms=log.table_period_ms,
         )
 

@@ -3,15 +3,21 @@
 A swap replaces one version of the manifest, so a manifest that some swap has carried can come into the store
 only while that version is there. An object that such a manifest names is therefore kept until another version
 was seen; then it is named, or may go.
+
+Segments that a manifest has given up can be files of the topic's table, which has older snapshots than the
+newest, and may keep rows for ever. With `keeps_segments` they are left to the driver, which deletes them once
+no snapshot has them, and orphans of earlier leaders with them; the manifest names them until a list lacks
+them.
 """
 
 from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Final
 
 from sparklog.executor.tiering.machine.events import DeleteObjects, ListObjects
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_changes import named_objects
-from sparklog.node.remote_log.machine.names import leader_epoch_of
+from sparklog.node.remote_log.machine.names import SEGMENTS, leader_epoch_of
 from sparklog.protocol.types import LeaderEpoch
 
 MOST_DELETED_AT_ONCE: Final = 100
@@ -30,6 +36,10 @@ class Deletions:
         """Those of `_attempted` that this machine gives up."""
         self._unnamed: dict[str, None] = {}
         """To be deleted, in this order."""
+        self.keeps_segments = False
+        """Whether segments of the manifest's `unreferenced` stay, and those that no manifest names."""
+        self._left: frozenset[str] = frozenset()
+        """Segments of `unreferenced`."""
 
     def attempted(self, manifest: Manifest) -> None:
         """Note that a swap carries this manifest."""
@@ -49,6 +59,7 @@ class Deletions:
         self._attempted.clear()
         self._unnamed.update(dict.fromkeys(sorted(self._given_up - named)))
         self._given_up.clear()
+        self._left = frozenset(name for name in manifest.unreferenced if name.startswith(SEGMENTS))
         self.deleted &= set(manifest.unreferenced)
         self._unnamed.update(
             dict.fromkeys(name for name in manifest.unreferenced if name not in self.deleted)
@@ -61,6 +72,10 @@ class Deletions:
         that is being written there may be a part, under its name with a suffix.
         """
         kept = named_objects(manifest) | self._attempted
+        names = tuple(names)
+        if self.keeps_segments:
+            self.deleted |= self._left.difference(names)
+            names = tuple(name for name in names if not name.startswith(SEGMENTS))
         for name in names:
             leader_epoch = leader_epoch_of(name)
             if leader_epoch is None or leader_epoch > self._leader_epoch:
@@ -70,9 +85,12 @@ class Deletions:
 
     def next(self) -> DeleteObjects | None:
         """Return the next effect and let it be under way; None for none."""
-        if self.effect is not None or not self._unnamed:
+        if self.effect is not None:
             return None
-        self.effect = DeleteObjects(tuple(self._unnamed)[:MOST_DELETED_AT_ONCE])
+        left = self._left if self.keeps_segments else frozenset[str]()
+        due = tuple(islice((name for name in self._unnamed if name not in left), MOST_DELETED_AT_ONCE))
+        if due:
+            self.effect = DeleteObjects(due)
         return self.effect
 
     def done(self, names: Iterable[str]) -> None:

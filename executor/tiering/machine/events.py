@@ -75,6 +75,8 @@ class TierConfig:
     """remote.log.copy.disable."""
     delete_on_disable: bool = False
     """remote.log.delete.on.disable."""
+    table_keeps_segments: bool = False
+    """Whether segments that the manifest gives up may be files of the topic's table."""
     period_ms: int | None = None
     """The day or hour of which the records of a segment are; `None` if a segment may have any."""
 

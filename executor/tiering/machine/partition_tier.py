@@ -131,6 +131,7 @@ class PartitionTier:
         self._manifest_effect: ReadManifest | SwapManifest | AdoptTier | None = None
         self._writes: Final = SegmentWrites(identity, leader_epoch, unique)
         self._deletions: Final = Deletions(leader_epoch)
+        self._deletions.keeps_segments = config.table_keeps_segments
         self.uncopied: Final = UncopiedRecords()
         self._manifest_retries: Final = Retries()
         self._deletion_retries: Final = Retries()
@@ -213,6 +214,7 @@ class PartitionTier:
                 self._manifest_retries.failed(event.error, self._now_ms)
             case ConfigChanged():
                 self.config = event.config
+                self._deletions.keeps_segments = event.config.table_keeps_segments
                 stops = self._writes.effect is not None and not self._may_copy
                 return [StopCopying()] if stops else []
             case StopRequested():

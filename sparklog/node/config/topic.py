@@ -316,6 +316,7 @@ class TopicConfig(TableTopicKeys):
             local_retention_bytes=_local(self.local_retention_bytes, self.retention_bytes),
             remote_copy_disable=self.remote_log_copy_disable,
             remote_delete_on_disable=self.remote_log_delete_on_disable,
+            table_keeps_segments=self.sparklog_table_enable or self.sparklog_table_retention == "forever",
             table_period_ms=PERIODS_MS.get(self.sparklog_table_partition_by)
             if self.sparklog_table_enable
             else None,

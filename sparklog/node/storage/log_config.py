@@ -33,6 +33,8 @@ class LogConfig:
     """Whether a tiered log is copied no further."""
     remote_delete_on_disable: bool = False
     """Whether the store's copy is deleted when the log becomes one without tier."""
+    table_keeps_segments: bool = False
+    """Of tiered logs that are tables, or were ones that keep rows: leaders delete none of their segments."""
     table_period_ms: int | None = None
     """Of tiered logs that are tables by day or hour: how long that is."""
     table_value_schema: str = ""
