@@ -32,6 +32,7 @@ from sparklog.driver.ui.tab_thread import TabThread
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.session_access import session_access
+from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage import DirectoryLockedError, LogDirectory
 from sparklog.protocol.errors import KafkaError
@@ -163,7 +164,9 @@ class SparkCluster:
             self._wait_until_unfenced()
             self._has_served = True
             access = session_access(self._config, self._secret)
-            self._announcement.enter_context(announce(self._context, self.bootstrap_servers, access))
+            uri = self._config.remote_uri
+            store = None if uri is None else StoreLocation.of(uri, self._config.remote_options)
+            self._announcement.enter_context(announce(self._context, self.bootstrap_servers, access, store))
             self._tab.start()
             self._metrics.start()
             logger.info("Cluster %s serves at %s", self.cluster_id, self.bootstrap_servers)

@@ -23,6 +23,8 @@ class SpecialOffset(IntEnum):
     """The high watermark; the last stable offset under read_committed."""
     EARLIEST = -2
     """The log start offset."""
+    EARLIEST_LOCAL = -4
+    """The first offset that is on the leader's disk (KIP-405)."""
     LATEST_TIERED = -5
     """The last offset that is in the tier (KIP-1005)."""
 
@@ -84,6 +86,13 @@ def last_tiered_offsets(
     return _ask_once(cluster, leaders, SpecialOffset.LATEST_TIERED)
 
 
+def local_log_start_offsets(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask presumed leaders for the first offsets on their disks, as `last_tiered_offsets` does."""
+    return _ask_once(cluster, leaders, SpecialOffset.EARLIEST_LOCAL)
+
+
 def _ask_once(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
 ) -> dict[TopicPartition, Offset]:
@@ -117,7 +126,8 @@ def _ask_once(
 
 def _schema_of(query: SpecialOffset) -> Any:
     """Return the version that knows the query; the two differ in their numbers alone."""
-    return list_offsets_v9 if query is SpecialOffset.LATEST_TIERED else list_offsets_v7
+    is_of_tier = query in (SpecialOffset.LATEST_TIERED, SpecialOffset.EARLIEST_LOCAL)
+    return list_offsets_v9 if is_of_tier else list_offsets_v7
 
 
 def _ask_leaders(

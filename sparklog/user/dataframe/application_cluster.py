@@ -16,6 +16,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, SparkFiles
 
+from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.security.session_access import PLAIN_ACCESS, SessionAccess
 from sparklog.user.dataframe.writing_threads import writes_from_any_thread
 
@@ -29,29 +30,38 @@ _STOPPED: Final = ""
 class ApplicationAddress(str):
     """The address of the application's own cluster, that of its controller; empty once it is stopped."""
 
-    __slots__ = ("access",)
+    __slots__ = ("access", "store")
     access: SessionAccess
+    store: StoreLocation | None
+    """The object store of its tier."""
 
-    def __new__(cls, address: str, access: SessionAccess = PLAIN_ACCESS) -> "ApplicationAddress":
+    def __new__(
+        cls, address: str, access: SessionAccess = PLAIN_ACCESS, store: StoreLocation | None = None
+    ) -> "ApplicationAddress":
         made = super().__new__(cls, address)
         made.access = access
+        made.store = store
         return made
 
 
 @contextmanager
 def announce(
-    spark_context: SparkContext, bootstrap_servers: str, access: SessionAccess = PLAIN_ACCESS
+    spark_context: SparkContext,
+    bootstrap_servers: str,
+    access: SessionAccess = PLAIN_ACCESS,
+    store: StoreLocation | None = None,
 ) -> Iterator[None]:
     """Announce the cluster to which queries of this application go unless they name another one.
 
-    `access` has their credentials. Sessions show the address as `spark.sparklog.bootstrap.servers`, for Kafka
-    clients beside them. At the end of the context the cluster is announced as stopped.
+    `access` has their credentials, `store` the place of its tier with the credentials there. Sessions show
+    the address as `spark.sparklog.bootstrap.servers`, for Kafka clients beside them. At the end of the
+    context the cluster is announced as stopped.
 
     Raises:
         OSError: it cannot be written.
     """
     directory = Path(SparkFiles.getRootDirectory())
-    write_address(directory, bootstrap_servers, access)
+    write_address(directory, bootstrap_servers, access, store)
     # The context's own configuration, not Python's copy of it: sessions begin with the former.
     spark_context._jsc.sc().conf().set(BOOTSTRAP_SERVERS_CONF, bootstrap_servers)
     try:
@@ -64,10 +74,15 @@ def announce(
             spark_context._jsc.sc().conf().remove(BOOTSTRAP_SERVERS_CONF)
 
 
-def write_address(directory: Path, bootstrap_servers: str, access: SessionAccess = PLAIN_ACCESS) -> None:
+def write_address(
+    directory: Path,
+    bootstrap_servers: str,
+    access: SessionAccess = PLAIN_ACCESS,
+    store: StoreLocation | None = None,
+) -> None:
     """Write the address among the application's files, atomically.
 
-    Only the application's user can read the file: it may contain a secret.
+    Only the application's user can read the file: it may contain secrets.
 
     Raises:
         OSError: it cannot be written.
@@ -78,7 +93,7 @@ def write_address(directory: Path, bootstrap_servers: str, access: SessionAccess
         unfinished.unlink()
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"{bootstrap_servers}\n{access.to_text()}")
+        file.write("\n".join((bootstrap_servers, access.to_text(), "" if store is None else store.to_text())))
     unfinished.replace(path)
 
 
@@ -91,8 +106,12 @@ def announced_address() -> ApplicationAddress | None:
     # A Spark Connect session has a directory of its own for files, inside the application's.
     for place in (directory, directory.parent):
         try:
-            address, _, access = (place / _FILE_NAME).read_text().partition("\n")
-            return ApplicationAddress(address, SessionAccess.from_text(access))
+            address, access, store = (place / _FILE_NAME).read_text().split("\n")
+            return ApplicationAddress(
+                address,
+                SessionAccess.from_text(access),
+                StoreLocation.from_text(store) if store else None,
+            )
         except FileNotFoundError:
             continue
     return None

@@ -4,10 +4,12 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from sparklog.node.remote_log.uri import OPTION_PREFIX
 from sparklog.user.dataframe.errors import DataSourceOptionError
 from sparklog.user.dataframe.kafka_options import boolean, integer
 
 _KAFKA_PREFIX: Final = "kafka."
+_PREFIXES: Final = (_KAFKA_PREFIX, OPTION_PREFIX)
 
 
 class GivenOptions:
@@ -26,7 +28,7 @@ class GivenOptions:
         for name in sorted(self._options):
             if name in ignored:
                 report(f"Option '{canonical[name]}' has no effect here")
-            elif name not in canonical and not name.startswith(_KAFKA_PREFIX):
+            elif name not in canonical and not name.startswith(_PREFIXES):
                 nearest = difflib.get_close_matches(name, canonical, n=1, cutoff=0.8)
                 if nearest:
                     raise DataSourceOptionError(
@@ -47,8 +49,14 @@ class GivenOptions:
         return default if value is None else boolean(name, value)
 
     def kafka_settings(self) -> dict[str, str]:
+        return self._with_prefix(_KAFKA_PREFIX)
+
+    def store_options(self) -> dict[str, str]:
+        return self._with_prefix(OPTION_PREFIX)
+
+    def _with_prefix(self, prefix: str) -> dict[str, str]:
         return {
-            name.removeprefix(_KAFKA_PREFIX): value
+            name.removeprefix(prefix): value
             for name, value in self._options.items()
-            if name.startswith(_KAFKA_PREFIX)
+            if name.startswith(prefix)
         }

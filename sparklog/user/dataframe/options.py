@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from sparklog.node.metadata.topic_names import InvalidTopicNameError, check_topic_name
+from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.client.config import ClientConfig, FetchConfig, ProducerConfig
 from sparklog.user.dataframe.delivery_guarantee import (
@@ -38,6 +39,7 @@ from sparklog.user.dataframe.offset_limits import (
     parse_timestamps,
     timestamp_ms,
 )
+from sparklog.user.dataframe.remote_options import REMOTE_OPTIONS, store_location
 from sparklog.user.dataframe.topic_pattern import compile_java_pattern
 from sparklog.user.dataframe.trigger_limits import TriggerLimits
 from sparklog.user.dataframe.warn_once import warn_once
@@ -60,6 +62,7 @@ _READ_OPTIONS: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    *REMOTE_OPTIONS,
 )
 _STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _WITHOUT_EFFECT: Final = ("groupIdPrefix",)
@@ -115,6 +118,8 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     include_headers: bool
+    store: StoreLocation | None = None
+    """Where history is read from; None for brokers alone."""
 
     @classmethod
     def parse(
@@ -234,11 +239,13 @@ def _read_options(
     kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers, report=given.report)
     retries = given.integer("fetchOffset.numRetries", 0)
     interval_ms = given.integer("fetchOffset.retryIntervalMs", 0)
+    client = kafka.client(
+        unknown_topic_timeout_ms=(3 if retries is None else retries)
+        * (1_000 if interval_ms is None else interval_ms)
+    )
     return ReadOptions(
-        client=kafka.client(
-            unknown_topic_timeout_ms=(3 if retries is None else retries)
-            * (1_000 if interval_ms is None else interval_ms)
-        ),
+        client=client,
+        store=store_location(given, client, default_bootstrap_servers),
         fetch=kafka.fetch(poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 1)),
         topics=_topics(given),
         starting=starting,

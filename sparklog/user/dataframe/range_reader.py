@@ -1,17 +1,20 @@
-"""The part of a read that runs in tasks: conversion of the batches of one offset range to Arrow columns.
+"""The part of a read that runs in tasks: the records of one offset range as Arrow columns.
 
-Batch and streaming readers plan ranges differently, and read them alike.
+What the object store has comes first, from there, and the rest from brokers. Batch and streaming readers plan
+ranges differently, and read them alike.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.protocol.records.decode import decode_batches
-from sparklog.protocol.types import Offset
+from sparklog.protocol.types import Offset, TopicPartition
 from sparklog.spark_versions import arrow_schema
 from sparklog.user.client.aborted import without_aborted
 from sparklog.user.client.cluster_client import ClusterClient
@@ -21,14 +24,26 @@ from sparklog.user.dataframe.options import ReadOptions
 from sparklog.user.dataframe.planning import OffsetRange
 from sparklog.user.dataframe.schemas import check_read_schema
 
+if TYPE_CHECKING:
+    from sparklog.user.dataframe.remote.history import History
+    from sparklog.user.dataframe.remote.history_reader import HistoryRows
+
+_CONSTANT: Final = frozenset({"topic", "partition"})
+"""Columns of one value, which are not read from the store."""
+_MOST_ROWS: Final = 32 * 1024
+"""Of a batch for Spark."""
+
 
 class OffsetRangePartition(InputPartition):
-    """One task's offset range, and the id of its topic."""
+    """One task's offset range, the id of its topic, and what the object store has of the range."""
 
-    def __init__(self, offset_range: OffsetRange, topic_id: UUID | None) -> None:
+    def __init__(
+        self, offset_range: OffsetRange, topic_id: UUID | None, history: "History | None" = None
+    ) -> None:
         super().__init__(offset_range)
         self.offset_range = offset_range
         self.topic_id = topic_id
+        self.history = history
 
 
 class RangeReader:
@@ -53,22 +68,47 @@ class RangeReader:
             KafkaError: they could not be read, or are corrupt.
         """
         if isinstance(partition, OffsetRangePartition):  # Spark makes up one of its own when there are none
-            with ClusterClient(self._options.client) as cluster:
-                yield from self._read_range(cluster, partition)
+            start_offset = yield from self._read_history(partition)
+            if start_offset < partition.offset_range.end_offset:
+                with ClusterClient(self._options.client) as cluster:
+                    yield from self._read_range(cluster, partition, start_offset)
+
+    def _read_history(self, partition: OffsetRangePartition) -> Generator[pa.RecordBatch, None, Offset]:
+        """Yield what the object store has, and return the offset from which brokers are to be read."""
+        offset_range, history, store = partition.offset_range, partition.history, self._options.store
+        if history is None or store is None or partition.topic_id is None:
+            return offset_range.start_offset
+        from sparklog.user.dataframe.remote.history_reads import HistoryReads
+
+        reads = HistoryReads(store, offset_range.topic_partition, partition.topic_id, history)
+        columns = [name for name in self._columns if name not in _CONSTANT]
+        for rows in reads.rows(columns, check_crcs=self._options.fetch.check_crcs):
+            yield from self._convert(rows, offset_range.topic_partition)
+        return reads.position
+
+    def _convert(self, rows: "HistoryRows", topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        constants = {
+            "topic": lambda: pa.repeat(pa.scalar(topic_partition.topic, pa.string()), rows.row_count),
+            "partition": lambda: pa.array(np.full(rows.row_count, topic_partition.partition, dtype=np.int32)),
+        }
+        table = pa.Table.from_arrays(
+            [constants[name]() if name in _CONSTANT else rows.columns.column(name) for name in self._columns],
+            schema=self._arrow_schema,
+        )
+        yield from table.combine_chunks().to_batches(max_chunksize=_MOST_ROWS)
 
     def _read_range(
-        self, cluster: ClusterClient, partition: OffsetRangePartition
+        self, cluster: ClusterClient, partition: OffsetRangePartition, start_offset: Offset
     ) -> Iterator[pa.RecordBatch]:
         offset_range = partition.offset_range
         fetcher = PartitionFetcher(
             cluster,
             self._options.fetch,
             offset_range.topic_partition,
-            offset_range.start_offset,
+            start_offset,
             offset_range.end_offset,
             topic_id=partition.topic_id,
         )
-        start_offset = offset_range.start_offset
         while fetcher.position < offset_range.end_offset:
             try:
                 for fetched in fetcher:

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.dataframe.errors import errors_in_one_line
 from sparklog.user.dataframe.options import ReadOptions
-from sparklog.user.dataframe.planning import split_ranges
-from sparklog.user.dataframe.range_reader import OffsetRangePartition, RangeReader
+from sparklog.user.dataframe.range_reader import RangeReader
 from sparklog.user.dataframe.resolution import resolve_partitions, resolve_ranges
+from sparklog.user.dataframe.task_planning import TaskPlanner
 
 
 class SparklogReader(DataSourceReader):
@@ -33,14 +33,7 @@ class SparklogReader(DataSourceReader):
         with errors_in_one_line(), ClusterClient(options.client) as cluster:
             partitions = resolve_partitions(cluster, options.topics)
             ranges = resolve_ranges(cluster, options, partitions)
-        return [
-            OffsetRangePartition(each, partitions[each.topic_partition])
-            for each in split_ranges(
-                ranges,
-                min_partitions=options.min_partitions,
-                max_records_per_partition=options.max_records_per_partition,
-            )
-        ]
+            return TaskPlanner(options).plan(cluster, ranges, partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range, in order.

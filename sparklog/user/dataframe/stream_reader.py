@@ -24,8 +24,7 @@ from sparklog.spark_versions import (
 )
 from sparklog.user.dataframe.errors import errors_in_one_line
 from sparklog.user.dataframe.options import StreamReadOptions
-from sparklog.user.dataframe.planning import split_ranges
-from sparklog.user.dataframe.range_reader import OffsetRangePartition, RangeReader
+from sparklog.user.dataframe.range_reader import RangeReader
 from sparklog.user.dataframe.schemas import check_read_schema
 from sparklog.user.dataframe.stream_positions import Document, StreamPosition
 from sparklog.user.dataframe.stream_source import StreamSource
@@ -99,16 +98,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends.first_starts is not None and start == self._initial:
             starts = ends.first_starts  # of the first batch, maybe done a second time
         ranges = self._source.ranges(starts, ends.offsets)
-        topic_ids = {offset_range.topic_partition: topic_id for offset_range, topic_id in ranges}
-        options = self._options.read
-        return [
-            OffsetRangePartition(each, topic_ids[each.topic_partition])
-            for each in split_ranges(
-                (offset_range for offset_range, _ in ranges),
-                min_partitions=options.min_partitions,
-                max_records_per_partition=options.max_records_per_partition,
-            )
-        ]
+        return self._source.tasks(ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range, in order; runs in a task."""

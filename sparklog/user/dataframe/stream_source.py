@@ -10,7 +10,7 @@ read from its start: a batch without rows moves the position there, so that the 
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -24,7 +24,9 @@ from sparklog.user.client.tail import Tail
 from sparklog.user.dataframe.options import StreamReadOptions
 from sparklog.user.dataframe.partition_discovery import PartitionDiscovery
 from sparklog.user.dataframe.planning import OffsetRange
+from sparklog.user.dataframe.range_reader import OffsetRangePartition
 from sparklog.user.dataframe.resolution import listed, listed_ends, resolve_starts
+from sparklog.user.dataframe.task_planning import TaskPlanner
 from sparklog.user.dataframe.trigger_limits import NO_LIMITS, Admission
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class StreamSource:
         self._limited = Admission(options.limits)
         self._unlimited = Admission(NO_LIMITS)
         self._discovery = PartitionDiscovery(self._cluster, self._options)
+        self._tasks = TaskPlanner(self._options)
         self._caught_up_at: tuple[Offsets, Collection[TopicPartition]] | None = None
         """Position of the query when there was nothing new, and the partitions of that time."""
         self._held: Offsets | None = None
@@ -129,6 +132,18 @@ class StreamSource:
                     f"offsets {start} to {end} (exclusive) of {each} went with the topic that was deleted"
                 )
         return ranges
+
+    def tasks(self, ranges: Sequence[tuple[OffsetRange, UUID | None]]) -> list[OffsetRangePartition]:
+        """Return the tasks of a batch, by the ranges of `ranges`.
+
+        Raises:
+            DataSourceOptionError: the object store's URI or an option of it is not usable.
+        """
+        return self._tasks.plan(
+            self._cluster,
+            [offset_range for offset_range, _ in ranges],
+            {offset_range.topic_partition: topic_id for offset_range, topic_id in ranges},
+        )
 
     def close(self) -> None:
         self._cluster.close()

@@ -1,0 +1,188 @@
+"""Planning of histories on the driver: which part of each range comes from the object store.
+
+Brokers are asked first: a range behind their last tiered offset needs no access to the store. The manifest of
+each other partition is read once a plan. Everything here is an optimization: a partition for which an answer
+or a manifest is missing is read from brokers, which have all records.
+
+Rules, by which both ways give the same rows:
+- A client that may not fetch a topic gets nothing of it from the store.
+- In the log of a topic that is not compacted, and for read_committed, records below the manifest's end are
+  the same in the log and in the tier. Otherwise the seam is where the leader's disk begins, below which
+  brokers read the tier themselves.
+- A manifest of a higher leader epoch than the leader's was written by another application, which has taken
+  the store and goes on with a history of its own.
+
+A stream plans many batches with one planner. It keeps a history while its batches lie within, and asks no
+broker about a partition that was lately at the end of its tier. Both are forgotten after `_REMEMBERED_MS`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from sparklog.node.clocks import monotonic_ms
+from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
+from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
+from sparklog.node.remote_log.store_location import StoreLocation
+from sparklog.node.remote_log.stored_manifest import read_manifest
+from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import Offset, TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.offsets import last_tiered_offsets, local_log_start_offsets
+from sparklog.user.client.readable_topics import readable_topics
+from sparklog.user.client.topic_configs import describe_topic_configs
+from sparklog.user.client.topics import Leader
+from sparklog.user.dataframe.planning import OffsetRange
+from sparklog.user.dataframe.remote.history import History, history_of
+from sparklog.user.dataframe.remote.store_thread import opened
+from sparklog.user.dataframe.warn_once import warn_once
+
+logger = logging.getLogger(__name__)
+
+_CLEANUP_POLICY: Final = "cleanup.policy"
+_MANIFESTS_AT_A_TIME: Final = 16
+_REMEMBERED_MS: Final = 30_000
+
+TopicIds = Mapping[TopicPartition, UUID | None]
+
+
+class _Known(NamedTuple):
+    """What an earlier plan has found out about a partition."""
+
+    topic_id: UUID | None
+    history: History | None
+    """None if the tier had nothing of the range."""
+    until_ms: int
+
+
+class HistoryPlanner:
+    def __init__(
+        self, location: StoreLocation, *, read_committed: bool, now_ms: Callable[[], int] = monotonic_ms
+    ) -> None:
+        self._location: Final = location
+        self._read_committed: Final = read_committed
+        self._now_ms: Final = now_ms
+        self._known: dict[TopicPartition, _Known] = {}
+
+    def plan(
+        self, cluster: ClusterClient, ranges: Sequence[OffsetRange], topic_ids: TopicIds
+    ) -> dict[TopicPartition, History]:
+        """Return the history of each partition that has one in its range.
+
+        Raises:
+            RemoteUriError: the store's URI or an option is not usable.
+        """
+        now_ms = self._now_ms()
+        self._known = {each: known for each, known in self._known.items() if now_ms < known.until_ms}
+        histories: dict[TopicPartition, History] = {}
+        unknown: list[OffsetRange] = []
+        for each in ranges:
+            topic_id, known = topic_ids.get(each.topic_partition), self._known.get(each.topic_partition)
+            if not each.size or topic_id is None:
+                continue
+            if known is None or known.topic_id != topic_id:
+                unknown.append(each)
+            elif known.history is not None:
+                history = known.history.within(each.start_offset, each.end_offset)
+                if history is None or history.end_offset < each.end_offset:
+                    unknown.append(each)
+                else:
+                    histories[each.topic_partition] = history
+        found = self._found(cluster, unknown, topic_ids) if unknown else {}
+        for each in unknown:
+            whole = found.get(each.topic_partition)
+            history = None if whole is None else whole.within(each.start_offset, each.end_offset)
+            if history is not None:
+                histories[each.topic_partition] = history
+            self._known[each.topic_partition] = _Known(
+                topic_ids[each.topic_partition],
+                None if history is None else whole,
+                now_ms + _REMEMBERED_MS,
+            )
+        return histories
+
+    def _found(
+        self, cluster: ClusterClient, ranges: Sequence[OffsetRange], topic_ids: TopicIds
+    ) -> Mapping[TopicPartition, History]:
+        try:
+            return self._asked(cluster, {each.topic_partition: each for each in ranges}, topic_ids)
+        except KafkaError as error:
+            logger.warning("The tier is not read, since no broker described it: %s", error)
+        except (StoreError, ManifestFormatError) as error:
+            warn_once(
+                f"Records of the tier are read through brokers, since the store cannot be read: {error}"
+            )
+        return {}
+
+    def _asked(
+        self, cluster: ClusterClient, ranges: Mapping[TopicPartition, OffsetRange], topic_ids: TopicIds
+    ) -> dict[TopicPartition, History]:
+        """Return the histories of partitions whose range begins in the tier, up to their seams.
+
+        Raises:
+            KafkaError, StoreError, ManifestFormatError, RemoteUriError: an answer or a manifest is missing.
+        """
+        leaders = {each: cluster.leader(each) for each in ranges}
+        last_tiered = last_tiered_offsets(cluster, _brokers(leaders))
+        tiered = [each for each, last in last_tiered.items() if ranges[each].start_offset <= last]
+        readable = readable_topics(cluster, {each.topic for each in tiered}) if tiered else frozenset()
+        wanted = {each: topic_ids[each] for each in tiered if each.topic in readable}
+        if not wanted:
+            return {}
+        seams = self._seams(cluster, {each: leaders[each] for each in wanted})
+        store = opened(self._location)
+        histories = {}
+        for each, manifest in store.run(_manifests(store.store, wanted)).items():
+            if not _is_of_another_application(cluster, each, manifest):
+                whole = history_of(manifest)
+                history = whole.within(whole.start_offset, seams.get(each, whole.end_offset))
+                if history is not None:
+                    histories[each] = history
+        return histories
+
+    def _seams(
+        self, cluster: ClusterClient, leaders: Mapping[TopicPartition, Leader]
+    ) -> dict[TopicPartition, Offset]:
+        """Return the seam of each partition that has another than the end of its manifest."""
+        topics = {each.topic for each in leaders}
+        policies = describe_topic_configs(cluster, topics, [_CLEANUP_POLICY])
+        differing = {
+            each: leader
+            for each, leader in leaders.items()
+            if not (self._read_committed and policies.get(each.topic, {}).get(_CLEANUP_POLICY) == "delete")
+        }
+        if not differing:
+            return {}
+        disk_starts = local_log_start_offsets(cluster, _brokers(differing))
+        return {each: disk_starts.get(each, 0) for each in differing}
+
+
+def _brokers(leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, int]:
+    return {each: leader.broker_id for each, leader in leaders.items()}
+
+
+def _is_of_another_application(cluster: ClusterClient, each: TopicPartition, manifest: Manifest) -> bool:
+    if manifest.leader_epoch <= cluster.leader(each).leader_epoch:
+        return False
+    cluster.forget_leader(each)  # it may be a leader that was elected meanwhile
+    return manifest.leader_epoch > cluster.leader(each).leader_epoch
+
+
+async def _manifests(store: ObjectStore, topic_ids: TopicIds) -> dict[TopicPartition, Manifest]:
+    """Return the manifests of partitions that have one: of a topic that was just deleted it is gone."""
+    turns = asyncio.Semaphore(_MANIFESTS_AT_A_TIME)
+
+    async def read(each: TopicPartition, topic_id: UUID) -> tuple[TopicPartition, Manifest | None]:
+        async with turns:
+            try:
+                return each, (await read_manifest(store, topic_id, each.partition)).manifest
+            except ObjectMissingError:
+                return each, None
+
+    found = await asyncio.gather(
+        *(read(each, topic_id) for each, topic_id in topic_ids.items() if topic_id is not None)
+    )
+    return {each: manifest for each, manifest in found if manifest is not None}

@@ -1,0 +1,149 @@
+"""The rows of a history, read from the object store a few row groups ahead of their consumer.
+
+The producer of a pipeline reads the footer of each segment, then the bytes of the columns, and the footer of
+the next segment beside these. Order is that of offsets. The consumer decodes in its own thread.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from sparklog.node.remote_log.object_store import ObjectStore, StoreError
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.protocol.types import Offset
+from sparklog.user.dataframe.remote.column_chunks import ColumnChunks, chunks_of, read_rows
+from sparklog.user.dataframe.remote.history import History, RemotePiece
+from sparklog.user.dataframe.remote.store_thread import StoreThread
+
+_AHEAD: Final = 3
+"""Units of row groups that are read, or being read, before their consumer asks."""
+_OFFSET: Final = "offset"
+
+
+class HistoryRows(NamedTuple):
+    """Rows of consecutive records."""
+
+    columns: pa.Table
+    """Those of the segment that were asked for, and maybe `offset`, in an order of their own."""
+    row_count: int
+    next_offset: Offset
+    """All records of the history below it have been given."""
+
+
+class _Loaded(NamedTuple):
+    piece: RemotePiece
+    footer: SegmentFooter
+    chunks: ColumnChunks
+    columns: tuple[str, ...]
+    data: Sequence[bytes]
+
+
+def history_rows(
+    store: StoreThread, history: History, columns: Sequence[str], *, check_crcs: bool
+) -> Iterator[HistoryRows]:
+    """Yield the columns of a history, in order.
+
+    Raises:
+        ObjectMissingError: an object is gone; its name is the start of the message.
+        CorruptSegmentError, StoreRefusedError, StoreUnavailableError: it could not be read.
+    """
+    reads = _Reads(store.store, history.pieces, frozenset(columns))
+    try:
+        while (loaded := store.run(reads.next())) is not None:
+            yield _decoded(loaded, check_crcs=check_crcs)
+    finally:
+        store.run(reads.close())
+
+
+def _decoded(loaded: _Loaded, *, check_crcs: bool) -> HistoryRows:
+    piece, footer, chunks, columns, data = loaded
+    groups = [footer.row_groups[number] for number in chunks.row_groups]
+    next_offset = min(groups[-1].last_offset + 1, piece.end_offset)
+    if not columns:
+        return HistoryRows(pa.table({}), sum(each.record_count for each in groups), next_offset)
+    rows = read_rows(footer, chunks, data, columns, check_crcs=check_crcs)
+    if not (piece.start_offset <= groups[0].first_offset and groups[-1].last_offset < piece.end_offset):
+        offsets = rows.column(_OFFSET).to_numpy()
+        first, end = offsets.searchsorted([piece.start_offset, piece.end_offset])
+        rows = rows.slice(first, end - first)
+    return HistoryRows(rows, rows.num_rows, next_offset)
+
+
+class _Reads:
+    """The reads of one history. Belongs to the loop of its store."""
+
+    def __init__(self, store: ObjectStore, pieces: Sequence[RemotePiece], columns: frozenset[str]) -> None:
+        self._store: Final = store
+        self._pieces: Final = pieces
+        self._columns: Final = columns
+        self._tasks: Final[set[asyncio.Task[Any]]] = set()
+        self._units: asyncio.Queue[asyncio.Future[_Loaded] | None] | None = None
+
+    async def next(self) -> _Loaded | None:
+        """Return the next unit; None at the end."""
+        if self._units is None:
+            self._units = asyncio.Queue(_AHEAD)
+            self._begin(self._produce(self._units))
+        unit = await self._units.get()
+        return None if unit is None else await unit
+
+    async def close(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # or asyncio would log the failure of a unit that is not asked for any more
+
+    async def _produce(self, units: "asyncio.Queue[asyncio.Future[_Loaded] | None]") -> None:
+        try:
+            footers = [self._begin(self._footer(each)) for each in self._pieces[:1]]
+            for number, piece in enumerate(self._pieces):
+                footers += [self._begin(self._footer(each)) for each in self._pieces[number + 1 : number + 2]]
+                footer = await footers.pop(0)
+                for columns, chunks in self._chunks(footer, piece):
+                    await units.put(self._begin(self._load(piece, footer, columns, chunks)))
+            await units.put(None)
+        except StoreError as error:
+            await units.put(self._begin(_failed(error)))
+
+    def _chunks(
+        self, footer: SegmentFooter, piece: RemotePiece
+    ) -> Iterator[tuple[tuple[str, ...], ColumnChunks]]:
+        """Yield what to read; of groups that are not wholly in the piece with the offsets, to cut them."""
+        start, end = piece.start_offset, piece.end_offset
+        overlapping = list(footer.groups_within(start, end))
+        whole = [
+            number for number, each in overlapping if start <= each.first_offset and each.last_offset < end
+        ]
+        first = [number for number, _ in overlapping[:1] if number not in whole]
+        last = [number for number, _ in overlapping[1:][-1:] if number not in whole]
+        cut_columns = self._columns | {_OFFSET}
+        for columns, numbers in ((cut_columns, first), (self._columns, whole), (cut_columns, last)):
+            for chunks in chunks_of(footer, numbers, columns):
+                yield tuple(sorted(columns)), chunks
+
+    async def _footer(self, piece: RemotePiece) -> SegmentFooter:
+        return await read_footer(self._store, piece.name, piece.size_bytes)
+
+    async def _load(
+        self, piece: RemotePiece, footer: SegmentFooter, columns: tuple[str, ...], chunks: ColumnChunks
+    ) -> _Loaded:
+        data = await asyncio.gather(
+            *(self._store.get_range(piece.name, start, end) for start, end in chunks.ranges)
+        )
+        return _Loaded(piece, footer, chunks, columns, data)
+
+
+async def _failed(error: StoreError) -> _Loaded:
+    raise error

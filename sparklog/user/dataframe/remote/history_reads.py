@@ -1,0 +1,67 @@
+"""A task's read of a history: it goes on when objects are replaced, and ends early when they are unavailable.
+
+An object that is gone was merged with its neighbours, or expired. The manifest is read again then, and says
+which objects have the rest. Where it has nothing, or the store does not answer, the task reads on from
+`position` through brokers, which report what is lost.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
+from sparklog.node.remote_log.object_store import ObjectMissingError, StoreError
+from sparklog.node.remote_log.store_location import StoreLocation
+from sparklog.node.remote_log.stored_manifest import read_manifest
+from sparklog.node.remote_log.uri import RemoteUriError
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.dataframe.remote.history import History, history_of
+from sparklog.user.dataframe.remote.history_reader import HistoryRows, history_rows
+from sparklog.user.dataframe.remote.store_thread import StoreThread, opened
+from sparklog.user.dataframe.warn_once import warn_once
+
+
+class HistoryReads:
+    def __init__(
+        self, location: StoreLocation, topic_partition: TopicPartition, topic_id: UUID, history: History
+    ) -> None:
+        self.position = history.start_offset
+        """All records below it have been given."""
+        self._location: Final = location
+        self._topic_partition: Final = topic_partition
+        self._topic_id: Final = topic_id
+        self._history: History | None = history
+
+    def rows(self, columns: Sequence[str], *, check_crcs: bool) -> Iterator[HistoryRows]:
+        """Yield the rows of the history, in order; brokers have those from `position` on."""
+        try:
+            store = opened(self._location)
+            while self._history is not None:
+                try:
+                    for found in history_rows(store, self._history, columns, check_crcs=check_crcs):
+                        self.position = found.next_offset
+                        yield found
+                except ObjectMissingError:
+                    self._history = self._again(store, self._history)
+                else:
+                    self.position = self._history.end_offset
+                    return
+        except (StoreError, ManifestFormatError, RemoteUriError) as error:
+            warn_once(
+                f"Records of the tier are read through brokers, since the store cannot be read here: {error}"
+            )
+
+    def _again(self, store: StoreThread, before: History) -> History | None:
+        """Return what the present manifest has of the rest; None if that has no other objects for it.
+
+        Raises:
+            StoreError, ManifestFormatError: the manifest cannot be read.
+        """
+        stored = store.run(read_manifest(store.store, self._topic_id, self._topic_partition.partition))
+        rest = history_of(stored.manifest).within(self.position, before.end_offset)
+        missing = before.within(self.position, before.end_offset)
+        if rest is None or missing is None or rest.owner_epoch != before.owner_epoch:
+            return None
+        if rest.pieces[:1] == missing.pieces[:1]:
+            return None
+        return rest
