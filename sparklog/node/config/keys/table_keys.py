@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.node.config.definition import ConfigError, ConfigType, Rule, at_least, config_key, one_of
+from sparklog.node.config.definition import (
+    BOOLEAN,
+    LONG,
+    STRING,
+    ConfigError,
+    Rule,
+    at_least,
+    config_key,
+    one_of,
+)
 from sparklog.node.config.keys.remote_log_keys import REMOTE_URI
 
 TABLE_ENABLE: Final = "sparklog.table.enable"
@@ -29,41 +38,41 @@ def is_catalog_option(name: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTopicKeys:
     sparklog_table_enable: bool = config_key(
-        TABLE_ENABLE,
-        ConfigType.BOOLEAN,
+        BOOLEAN,
         False,
         "Whether the topic is an Iceberg table, too, made of its files in the object store.",
+        name=TABLE_ENABLE,
     )
     sparklog_table_name: str = config_key(
-        TABLE_NAME,
-        ConfigType.STRING,
+        STRING,
         "",
         "The table's name, as namespace.table; topics.<topic> if empty, with _ for each dot of the topic's.",
         Rule(
             "namespace.table of letters, digits, _ and -",
-            lambda name: not name or _TABLE_NAME.fullmatch(name),
+            lambda name: not name or _TABLE_NAME.fullmatch(name) is not None,
         ),
+        name=TABLE_NAME,
     )
     sparklog_table_partition_by: str = config_key(
-        TABLE_PARTITION_BY,
-        ConfigType.STRING,
+        STRING,
         "none",
         "The partitions of the table: none, the topic's (partition), or the day or hour of the timestamp.",
         one_of("none", "partition", "day", "hour"),
+        name=TABLE_PARTITION_BY,
     )
     sparklog_table_retention: str = config_key(
-        TABLE_RETENTION,
-        ConfigType.STRING,
+        STRING,
         "topic",
         "Whether rows leave the table with the topic's records (topic), or stay (forever).",
         one_of("topic", "forever"),
+        name=TABLE_RETENTION,
     )
     sparklog_table_value_schema: str = config_key(
-        TABLE_VALUE_SCHEMA,
-        ConfigType.STRING,
+        STRING,
         "",
         "The columns that JSON values have in the table beside the raw value, as Spark writes schemas:"
         " id BIGINT, name STRING.",
+        name=TABLE_VALUE_SCHEMA,
     )
 
 
@@ -104,15 +113,13 @@ class TableBrokerKeys:
     table_catalog: Mapping[str, str] = field(init=False, repr=False)
     """The values of `sparklog.table.catalog.<name>` by <name>: pyiceberg's properties."""
     sparklog_table_commit_interval_ms: int = config_key(
-        "sparklog.table.commit.interval.ms",
-        ConfigType.LONG,
+        LONG,
         60000,
         "The shortest time between two commits of a table. Not a key of Kafka's.",
         at_least(1),
     )
     sparklog_table_snapshot_retention_ms: int = config_key(
-        "sparklog.table.snapshot.retention.ms",
-        ConfigType.LONG,
+        LONG,
         600000,
         "How long a table's old snapshots, and the files that only they have, can be read. Not a key of"
         " Kafka's.",

@@ -1,4 +1,4 @@
-"""Objects that a manifest has given up: deleted by the leader, or left to the driver, whose table has them."""
+"""Objects that a manifest has given up: deleted by the leader, or left to the driver for a table."""
 
 from uuid import UUID
 
