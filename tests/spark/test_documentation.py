@@ -14,7 +14,7 @@ import sparklog
 from tests.chaos.application import free_port
 from tests.spark.sessions import REPOSITORY, spark_session
 from tests.unit.docs import notebooks
-from tests.unit.docs.notebooks import NOTEBOOK
+from tests.unit.docs.notebooks import NOTEBOOKS
 from tests.unit.docs.pages import PAGES, blocks, is_for_a_client, needs_spark, run
 
 CONNECT_PAGE = REPOSITORY / "docs" / "spark-connect.md"
@@ -65,11 +65,12 @@ def test_page_with_a_cluster_runs_from_top_to_bottom(page: Path, spark: SparkSes
             namespace["cluster"].stop()
 
 
-def test_notebook_shows_what_it_says_it_shows(spark: SparkSession) -> None:
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
+def test_notebook_shows_what_it_says_it_shows(notebook: Path, spark: SparkSession) -> None:
     """Who opens it on a forge reads outputs that nobody typed."""
     namespace: dict[str, Any] = {}
     try:
-        notebooks.run(NOTEBOOK, namespace)
+        notebooks.run(notebook, namespace)
     finally:
         if "cluster" in namespace:
             namespace["cluster"].stop()

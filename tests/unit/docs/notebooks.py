@@ -1,7 +1,7 @@
-"""The documentation's notebook as the tests see it: its cells, run in order, and what each shows.
+"""The documentation's notebooks as the tests see them: their cells, run in order, and what each shows.
 
 A cell shows what it prints and then, like a notebook, the value of its last line if that is not None. That
-is all the notebook has, so no Jupyter is needed to run it as one. `REWRITE_NOTEBOOK=1` writes what is shown
+is all that these have, so no Jupyter is needed to run it as one. `REWRITE_NOTEBOOK=1` writes what is shown
 into the file instead of comparing it; look at the difference before you commit it.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.unit.docs.pages import REPOSITORY
 
-NOTEBOOK: Final = REPOSITORY / "docs" / "notebook.ipynb"
+NOTEBOOKS: Final = tuple(sorted((REPOSITORY / "docs").glob("*.ipynb")))
 REWRITE: Final = "REWRITE_NOTEBOOK"
 
 
