@@ -9,7 +9,8 @@ deltas are 0, 1, 2, ...
 
 Machines write records of one size. A run of these is looked at by columns, cut out of the batch by C: the
 bytes of all lengths must be those of the first record, the offset deltas are known, and timestamps are
-compared in their encoded form. Other records are read by numpy, a field at a time, and a few by a plain loop.
+compared in their encoded form. Records of different sizes are read by numpy: the usual ones by comparing
+their first bytes as a whole (`walk_usual`), others a field at a time (`walk_columns`); a few by a plain loop.
 
 Order for the caller: `take` with the records' bytes, as they come; then `finish`.
 """
@@ -152,6 +153,7 @@ class RecordWalk:
         "_headers_left",
         "_highest",
         "_index",
+        "_is_usual",
         "_limits",
         "_looks_left",
     )
@@ -169,6 +171,8 @@ class RecordWalk:
         self._highest: int | None = None
         """The largest timestamp delta of these."""
         self._errors: list[RecordError] = []
+        self._is_usual = True
+        """Whether `walk_usual` has read all that was asked of it."""
 
     @property
     def max_timestamp(self) -> TimestampMs:
@@ -342,6 +346,11 @@ class RecordWalk:
 
     def _take_stretch(self, data: bytes, position: int, most: int) -> int:
         """Walk over at most `most` whole records of any sizes; return their end."""
+        if self._is_usual and most >= _FEWEST_BY_COLUMNS:
+            end = self._take_usual(data, position, most)
+            if end > position:
+                return end
+            self._is_usual = False
         starts: list[int] = []
         size, at = len(data), position
         try:
@@ -371,8 +380,19 @@ class RecordWalk:
             self._take_columns(data, starts)
         return at
 
-    def _take_columns(self, data: bytes, starts: list[int]) -> None:
+    def _take_usual(self, data: bytes, position: int, most: int) -> int:
         # Imported with the first batch that needs it: it brings numpy into the broker.
+        from sparklog.executor.records.walk_usual import read_usual
+
+        found = read_usual(data, position, most, self._index, require_keys=self._limits.require_keys)
+        if found is None:
+            return position
+        if found.has_null_key or not self._allows(found.lowest_delta, found.highest_delta):
+            self._look_closer_at(data, position, found.record_count)
+        self._advance(found.record_count, found.highest_delta)
+        return found.end
+
+    def _take_columns(self, data: bytes, starts: list[int]) -> None:
         from sparklog.executor.records.walk_columns import read_columns
 
         try:

@@ -13,8 +13,8 @@ from sparklog.protocol.records.fields import locate_fields, locate_headers
 from sparklog.protocol.records.varint_columns import Bytes, Int64s
 from sparklog.protocol.records.varints import MalformedRecordsError
 
-_SIZE_BITS: Final = 2
-_SIZE_MASK: Final = 3
+SIZE_BITS: Final = 2
+SIZE_MASK: Final = 3
 
 
 class StretchOfRecords(NamedTuple):
@@ -34,10 +34,10 @@ def _short_varints() -> Int64s:
     raw = np.where(first < 0x80, first, first & 0x7F | (second & 0x7F) << 7)
     values = (raw >> 1) ^ -(raw & 1)
     sizes = np.where(first < 0x80, 1, 2)
-    return np.where((first >= 0x80) & (second >= 0x80), 0, values << _SIZE_BITS | sizes)
+    return np.where((first >= 0x80) & (second >= 0x80), 0, values << SIZE_BITS | sizes)
 
 
-_SHORT_VARINTS: Final = _short_varints()
+SHORT_VARINTS: Final = _short_varints()
 
 
 def read_columns(data: bytes, starts: list[int], first_index: int, most_headers: int) -> StretchOfRecords:
@@ -55,23 +55,23 @@ def read_columns(data: bytes, starts: list[int], first_index: int, most_headers:
 def _read_short(data: bytes, starts: Int64s, first_index: int) -> StretchOfRecords | None:
     pairs = np.ndarray((len(data) - 1,), dtype="<u2", buffer=data, strides=(1,))
     try:
-        found = _SHORT_VARINTS[pairs[starts]]
-        at = starts + (found & _SIZE_MASK)
-        last = at + (found >> _SIZE_BITS) - 1
+        found = SHORT_VARINTS[pairs[starts]]
+        at = starts + (found & SIZE_MASK)
+        last = at + (found >> SIZE_BITS) - 1
         at += 1  # attributes
-        found = _SHORT_VARINTS[pairs[at]]
-        at += found & _SIZE_MASK
-        timestamp_deltas = found >> _SIZE_BITS
-        found = _SHORT_VARINTS[pairs[at]]
-        at += found & _SIZE_MASK
-        offset_deltas = found >> _SIZE_BITS
-        found = _SHORT_VARINTS[pairs[at]]
-        at += found & _SIZE_MASK
-        key_lengths = found >> _SIZE_BITS
+        found = SHORT_VARINTS[pairs[at]]
+        at += found & SIZE_MASK
+        timestamp_deltas = found >> SIZE_BITS
+        found = SHORT_VARINTS[pairs[at]]
+        at += found & SIZE_MASK
+        offset_deltas = found >> SIZE_BITS
+        found = SHORT_VARINTS[pairs[at]]
+        at += found & SIZE_MASK
+        key_lengths = found >> SIZE_BITS
         at += np.maximum(key_lengths, 0)
-        found = _SHORT_VARINTS[pairs[at]]
-        at += found & _SIZE_MASK
-        value_lengths = found >> _SIZE_BITS
+        found = SHORT_VARINTS[pairs[at]]
+        at += found & SIZE_MASK
+        value_lengths = found >> SIZE_BITS
         at += np.maximum(value_lengths, 0)
         header_counts = np.frombuffer(data, dtype=np.uint8)[at]
     except IndexError:
