@@ -11,10 +11,12 @@ Eight levels, the first that is set wins, for each kind of quota separately:
     7. the client id                                    for all users of this client id together
     8. the default client id                            for each client id, all its users together
 
+A client without an id has the quotas of users alone, 3 and 6.
+
 Pure. Source: Kafka's ClientQuotaManager, DefaultQuotaCallback; KIP-13, KIP-55, KIP-546.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -47,16 +49,25 @@ class ClientLimits:
         any_user: _Part = (USER, None)
         this_client: _Part = (CLIENT_ID, client_id)
         any_client: _Part = (CLIENT_ID, None)
-        for entity, shared_by in (
-            ((this_client, this_user), (user, client_id)),
-            ((any_client, this_user), (user, client_id)),
-            ((this_user,), (user, None)),
-            ((this_client, any_user), (user, client_id)),
-            ((any_client, any_user), (user, client_id)),
-            ((any_user,), (user, None)),
-            ((this_client,), (None, client_id)),
-            ((any_client,), (None, client_id)),
-        ):
+        if not client_id:
+            return self._first((((this_user,), (user, None)), ((any_user,), (user, None))))
+        return self._first(
+            (
+                ((this_client, this_user), (user, client_id)),
+                ((any_client, this_user), (user, client_id)),
+                ((this_user,), (user, None)),
+                ((this_client, any_user), (user, client_id)),
+                ((any_client, any_user), (user, client_id)),
+                ((any_user,), (user, None)),
+                ((this_client,), (None, client_id)),
+                ((any_client,), (None, client_id)),
+            )
+        )
+
+    def _first(
+        self, levels: Iterable[tuple[ClientQuotaEntity, tuple[str | None, str | None]]]
+    ) -> Limit | None:
+        for entity, shared_by in levels:
             bound = self._bounds.get(entity)
             if bound is not None:
                 return Limit(bound, shared_by)

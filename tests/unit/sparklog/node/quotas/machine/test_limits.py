@@ -34,6 +34,14 @@ def test_quota_of_another_kind_does_not_stand_in_the_way() -> None:
     assert ClientLimits(PRODUCER_BYTE_RATE, quotas).limit("u", "c") == Limit(7.0, ("u", None))
 
 
+@pytest.mark.parametrize("level", range(len(LEVELS)))
+def test_client_without_an_id_has_the_quotas_of_users_alone(level: int) -> None:
+    """As in Kafka: defaults of client ids are for clients that have one."""
+    quotas = {LEVELS[level][0]: {PRODUCER_BYTE_RATE: 1.0}}
+    of_users = Limit(1.0, ("u", None)) if level in (2, 5) else None
+    assert ClientLimits(PRODUCER_BYTE_RATE, quotas).limit("u", "") == of_users
+
+
 def test_nobody_is_limited_by_others_quotas() -> None:
     """Names are compared whole; what is set for addresses is no client's."""
     quotas: dict[ClientQuotaEntity, dict[str, float]] = {
