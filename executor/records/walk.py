@@ -18,6 +18,7 @@ Order for the caller: `take` with the records' bytes, as they come; then `finish
 from typing import Final, NamedTuple
 
 from sparklog.executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
+from sparklog.executor.records.run_timestamps import extremes_of_run
 from sparklog.protocol.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 from sparklog.protocol.records.batch import (
     NO_TIMESTAMP,
@@ -47,9 +48,6 @@ _LONG_DELTAS: Final = 8_192
 _FIRST_BYTES: Final = bytes((raw & 0x7F) | 0x80 for raw in range(0, 2 * _LONG_DELTAS, 2))
 _SECOND_BYTES: Final = bytes(raw >> 7 for raw in range(0, 2 * _LONG_DELTAS, 2))
 _ONLY_BYTES: Final = bytes(range(0, 2 * _SHORT_DELTAS, 2))
-_NEGATIVE: Final = bytes(range(1, 256, 2))
-"""The first bytes of varints below 0."""
-_UP_TO: Final = [bytes(range(byte + 1)) for byte in range(256)]
 
 
 class CostlyWalkError(Exception):
@@ -150,6 +148,7 @@ class RecordWalk:
         "_count",
         "_errors",
         "_has_append_time",
+        "_has_time_error",
         "_headers_left",
         "_highest",
         "_index",
@@ -171,6 +170,7 @@ class RecordWalk:
         self._highest: int | None = None
         """The largest timestamp delta of these."""
         self._errors: list[RecordError] = []
+        self._has_time_error = False
         self._is_usual = True
         """Whether `walk_usual` has read all that was asked of it."""
 
@@ -253,29 +253,36 @@ class RecordWalk:
         return earliest_ms <= base + lowest and base + highest <= latest_ms
 
     def _look_closer(self, index: int, timestamp_delta: int, *, has_key: bool) -> None:
-        limits = self._limits
-        if len(self._errors) == MOST_RECORD_ERRORS:
+        error = self._error_of(index, timestamp_delta, has_key=has_key)
+        if error is None:
             return
+        if error.error_code is ErrorCode.invalid_timestamp and not self._has_time_error:
+            self._has_time_error = True  # the batch's error code is that of time, however late it is found
+        elif len(self._errors) >= MOST_RECORD_ERRORS:
+            return
+        self._errors.append(error)
+
+    def _error_of(self, index: int, timestamp_delta: int, *, has_key: bool) -> RecordError | None:
+        limits = self._limits
         if limits.require_keys and not has_key:
             message = "a record without a key, which a compacted topic needs"
-            self._errors.append(RecordError(index, ErrorCode.invalid_record, message))
-            return
+            return RecordError(index, ErrorCode.invalid_record, message)
         if self._has_append_time:
             message = "the timestamp type LogAppendTime, which is for brokers"
-            self._errors.append(RecordError(index, ErrorCode.invalid_timestamp, message))
-            return
+            return RecordError(index, ErrorCode.invalid_timestamp, message)
         timestamp = self._base_timestamp + timestamp_delta
+        earliest_ms, latest_ms = limits.earliest_ms, limits.latest_ms
         if (
-            limits.earliest_ms is not None
-            and limits.latest_ms is not None
-            and timestamp != NO_TIMESTAMP
-            and not limits.earliest_ms <= timestamp <= limits.latest_ms
+            earliest_ms is None
+            or latest_ms is None
+            or timestamp == NO_TIMESTAMP
+            or earliest_ms <= timestamp <= latest_ms
         ):
-            message = (
-                f"timestamp {timestamp} is not within [{limits.earliest_ms}, {limits.latest_ms}], "
-                f"{TIMESTAMPS_ARE_BOUNDED}"
-            )
-            self._errors.append(RecordError(index, ErrorCode.invalid_timestamp, message))
+            return None
+        message = (
+            f"timestamp {timestamp} is not within [{earliest_ms}, {latest_ms}], {TIMESTAMPS_ARE_BOUNDED}"
+        )
+        return RecordError(index, ErrorCode.invalid_timestamp, message)
 
     def _look_closer_at(self, data: bytes, position: int, count: int) -> None:
         """Note the errors of `count` valid records from `position` on."""
@@ -322,7 +329,9 @@ class RecordWalk:
                     count = alike
         if not self._are_next(data, first, stride, count):
             return position
-        deltas = _extremes(data, first, stride, count)
+        deltas = extremes_of_run(
+            data, first.timestamp_position, first.offset_position - first.timestamp_position, stride, count
+        )
         if deltas is None:
             return position
         lowest, highest = deltas
@@ -407,40 +416,3 @@ class RecordWalk:
         ):
             self._look_closer_at(data, starts[0], len(starts))
         self._advance(len(starts), found.highest_delta)
-
-
-def _extremes(data: bytes, first: WalkedRecord, stride: int, count: int) -> tuple[int, int] | None:
-    """Return the least and the largest timestamp delta of a run; the least may be too low.
-
-    None, where columns do not tell: deltas of other sizes than the first one, or negative ones that differ,
-    or of three bytes and more.
-    """
-    start = first.timestamp_position
-    size_bytes = first.offset_position - start
-    columns = [data[at : at + count * stride : stride] for at in range(start, start + size_bytes)]
-    if not any(column.lstrip(column[:1]) for column in columns):
-        return first.timestamp_delta, first.timestamp_delta
-    low = columns[0]
-    if size_bytes > 2 or len(low.translate(None, _NEGATIVE)) < count:
-        return None
-    if size_bytes == 1:
-        highest = _largest(low)
-        return (0, highest >> 1) if highest < 0x80 else None
-    high = columns[1]
-    highest = _largest(high)
-    if highest > 0x7F or low.translate(None, _WITHOUT_MORE):
-        return None
-    since = high.index(highest)
-    if high.count(highest) != count - since:
-        return None
-    return 0, (highest << 6) + ((_largest(low[since:]) & 0x7F) >> 1)
-
-
-_WITHOUT_MORE: Final = bytes(range(0x80, 0x100))
-"""Bytes that another one follows; what is left without them are varints of one byte."""
-
-
-def _largest(column: bytes) -> int:
-    """Return the largest byte: mostly the last one, as time goes on."""
-    larger = column.translate(None, _UP_TO[column[-1]])
-    return max(larger) if larger else column[-1]

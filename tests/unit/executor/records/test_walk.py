@@ -286,6 +286,14 @@ def test_number_of_records_that_are_told_is_bounded() -> None:
     assert errors_of(batch, RecordLimits(True, 0, 2**53))[1] == list(range(2_000))
 
 
+def test_first_wrong_timestamp_decides_the_error_also_behind_all_that_are_named() -> None:
+    """As Kafka: its producers do not send a batch again whose timestamps are refused."""
+    records = [SimpleRecord(None, None, (), NOW_MS)] * 2_500
+    records[2_300] = records[2_400] = SimpleRecord(b"k", None, (), 5)
+    error_code, indices = errors_of(build_batch(records), RecordLimits(True, NOW_MS, NOW_MS))
+    assert (error_code, indices) == (ErrorCode.invalid_timestamp, [*range(2_000), 2_300])
+
+
 def test_record_larger_than_what_is_held_is_passed_over_in_pieces() -> None:
     """A hundred bytes of zstd may be a value of a hundred megabytes."""
     large = 3 * LARGEST_HELD_BYTES
