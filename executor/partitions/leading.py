@@ -71,6 +71,20 @@ class Leading:
             adding_replicas=registration.adding_replicas,
         )
 
+    def require_min_isr(self) -> None:
+        """Check that acks=all can be promised.
+
+        Raises:
+            KafkaError: not_enough_replicas.
+        """
+        machine = self.machine
+        if machine.is_under_min_isr:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self._log.topic_partition} has {len(machine.isr)} replicas in sync {sorted(machine.isr)}, "
+                f"min.insync.replicas asks for {machine.effective_min_insync_replicas}",
+            )
+
     def append(
         self,
         records: bytes | memoryview,
@@ -83,12 +97,8 @@ class Leading:
     ) -> AppendInfo:
         """Append a validated batch, or a marker's; see `Replica.append`."""
         machine = self.machine
-        if waiting is not None and machine.is_under_min_isr:
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"{self._log.topic_partition} has {len(machine.isr)} replicas in sync {sorted(machine.isr)}, "
-                f"min.insync.replicas asks for {machine.effective_min_insync_replicas}",
-            )
+        if waiting is not None:
+            self.require_min_isr()
         appended = self._log.append_as_leader(
             records, header, machine.leader_epoch, wall_ms, verification, marker
         )

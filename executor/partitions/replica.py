@@ -223,6 +223,15 @@ class Replica:
             self._leader_log.handle(BrokersChanged(brokers, self._host.now_ms()))
             self.low_watermark_moved()
 
+    def require_min_isr(self) -> None:
+        """Check, as the leader, that acks=all can be promised.
+
+        Raises:
+            KafkaError: not_enough_replicas.
+        """
+        assert self._leader_log is not None, "`require_leader` says so"
+        self._leader_log.require_min_isr()
+
     def append(
         self,
         records: bytes | memoryview,

@@ -16,7 +16,7 @@ from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.results import AppendInfo
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.types import TimestampMs
+from sparklog.protocol.types import Offset, TimestampMs
 
 if TYPE_CHECKING:
     from sparklog.executor.partitions.replica import Replica
@@ -24,11 +24,18 @@ if TYPE_CHECKING:
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
-_UNKNOWN: Final = -1
 
 
 class ProducedPartition(SettlingPart):
-    __slots__ = ("appended", "message", "partition", "record_errors", "topic", "verification")
+    __slots__ = (
+        "appended",
+        "log_start_offset",
+        "message",
+        "partition",
+        "record_errors",
+        "topic",
+        "verification",
+    )
 
     def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
         super().__init__(produce)
@@ -42,7 +49,9 @@ class ProducedPartition(SettlingPart):
         self.verification: Verification | None = None
         """The verification with which a transaction's first records are appended."""
         self.appended: AppendInfo | None = None
-        """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
+        """Where the records went, also if they cannot be acknowledged; None if they were refused."""
+        self.log_start_offset: Offset | None = None
+        """Of the log that refused the records, where Kafka gives it."""
 
     def fail(self, error: KafkaError) -> None:
         """Set the error of records that were refused or cannot be acknowledged."""
@@ -50,8 +59,6 @@ class ProducedPartition(SettlingPart):
         self.message = error.message
         if isinstance(error, RecordsRefusedError):
             self.record_errors = error.record_errors
-        if self.appended is not None:
-            self.appended = self.appended._replace(base_offset=_UNKNOWN, log_start_offset=_UNKNOWN)
 
 
 class DelayedProduce(Settling[ProducedPartition]):

@@ -1,12 +1,12 @@
 """Appending what a Produce brought for one partition: may it be, is it sound, where did it go.
 
 The order of the questions is the order of the errors: whether the topic takes records of clients, whether
-this broker leads, what the header says (`validate_produced`), what the records say (`produce_examination`),
-whether enough replicas are in sync, whether the producer's sequence goes on. Between the second and the third
-last of them the coordinator of a transaction is asked (`transactional_appends`).
+this broker leads, whether enough replicas are in sync, what the header says (`validate_produced`), what the
+records say (`produce_examination`), whether the producer's sequence goes on. Of a transaction the coordinator
+is asked before the records are looked into (`transactional_appends`), and replicas may be missing afterwards.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ProducedPartition
 from sparklog.executor.api.produce.produce_examination import Examination
@@ -15,6 +15,20 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader, validate_produced
 from sparklog.protocol.types import LeaderEpoch, TimestampMs
+
+_WITHOUT_LOG_START_OFFSET: Final = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.message_too_large,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.record_list_too_large,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unsupported_compression_type,
+    }
+)
+"""The refusals of Kafka's `ReplicaManager.appendRecordsToLeader` that do not tell where the log starts."""
 
 
 class TransactionalBatch(NamedTuple):
@@ -51,17 +65,14 @@ def append_produced(
                 ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
             )
         leader = replica.require_leader()
+        if produce.acks == ACKS_ALL:
+            replica.require_min_isr()
         header = validate_produced(
             records,
             max_message_bytes=replica.settings.log.max_message_bytes,
             produce_version=produce.version,
         )
-        if header.attributes & TRANSACTIONAL_BIT and (header.producer_id >= 0 or transactional is None):
-            if transactional is None:
-                raise KafkaError(
-                    ErrorCode.transactional_id_authorization_failed,
-                    "the records are of a transaction, and the request names no transactional id",
-                )
+        if header.attributes & TRANSACTIONAL_BIT and transactional is not None and header.producer_id >= 0:
             batch = TransactionalBatch(produced, replica, leader.leader_epoch, records, header)
             transactional.append(batch)
             return
@@ -113,4 +124,6 @@ def append_failed(produced: ProducedPartition, error: KafkaError | OSError, byte
     failure = kafka_error(error)
     produced.fail(failure)
     if produced.replica is not None:
+        if failure.error_code not in _WITHOUT_LOG_START_OFFSET:
+            produced.log_start_offset = produced.replica.log.log_start_offset
         produced.replica.traffic.produce_failed(failure, byte_count)

@@ -27,7 +27,7 @@ from sparklog.executor.api.produce.partition_appends import (
 )
 from sparklog.executor.api.produce.produce_examination import Examination
 from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
-from sparklog.executor.api.produce.transactional_appends import verified_batches
+from sparklog.executor.api.produce.transactional_appends import refusal_of_transactions, verified_batches
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
@@ -68,6 +68,7 @@ class ProduceHandler:
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         examination = Examination(self._max_decompressed_bytes)
         produce = DelayedProduce(body, version, request.listener_name, now_ms, wall_ms)
+        produce.refusal = produce.refusal or refusal_of_transactions(body)
         if body.transactional_id is not None:
             return self._append_transactional(body, produce, examination)
         partition_count = 0

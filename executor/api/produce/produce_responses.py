@@ -80,7 +80,8 @@ def _row(version: int, types: _Types, produced: ProducedPartition, leaders: Curr
     extra: dict[str, Any] = {}
     appended = produced.appended or _NOTHING
     if version >= 5:
-        extra["log_start_offset"] = appended.log_start_offset
+        refused_at = produced.log_start_offset
+        extra["log_start_offset"] = appended.log_start_offset if refused_at is None else refused_at
     if version >= 8:
         extra["record_errors"] = tuple(
             [

@@ -7,7 +7,7 @@ producers know that their last transaction may still be on its way to its end (C
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from sparklog.executor.api.produce.partition_appends import TransactionalBatch, append_failed
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
@@ -17,7 +17,10 @@ from sparklog.executor.verification.transaction_verifier import (
     TransactionVerifier,
 )
 from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, read_header
 
+_ATTRIBUTES_AT: Final = 22
+"""Their lower byte, in a batch's header."""
 _UNABLE_TO_VERIFY: Final = frozenset(
     {
         ErrorCode.network_exception,
@@ -28,6 +31,33 @@ _UNABLE_TO_VERIFY: Final = frozenset(
 )
 
 
+def refusal_of_transactions(body: Any) -> KafkaError | None:
+    """Return why nothing of a Produce request can be appended, as far as that lies with its transactions."""
+    producers: set[tuple[int, int]] = set()
+    for topic in body.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records is None
+                or len(records) < HEADER_BYTES
+                or not records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT
+            ):
+                continue
+            if body.transactional_id is None:
+                return KafkaError(
+                    ErrorCode.transactional_id_authorization_failed,
+                    "there are records of a transaction, and the request names no transactional id",
+                )
+            header = read_header(records)
+            if header.producer_id >= 0:
+                producers.add((header.producer_id, header.producer_epoch))
+    if len(producers) > 1:
+        return KafkaError(
+            ErrorCode.invalid_producer_id_mapping, "the transactional records are of more than one producer"
+        )
+    return None
+
+
 async def verified_batches(
     transactional_id: str,
     produce_version: int,
@@ -36,21 +66,16 @@ async def verified_batches(
 ) -> Sequence[TransactionalBatch]:
     """Return the transactional batches that may be appended, once verified.
 
-    The others get their error.
+    The others get their error. All are of one producer (`refusal_of_transactions`).
     """
-    producers = {(batch.header.producer_id, batch.header.producer_epoch) for batch in batches}
-    if len(producers) > 1:
-        error = KafkaError(
-            ErrorCode.invalid_producer_id_mapping, "the transactional records are of more than one producer"
-        )
-        for batch in batches:
-            append_failed(batch.produced, error, len(batch.records))
+    if not batches:
         return ()
-    if not producers:
-        return ()
+    header = batches[0].header
     operation = TransactionOperation.of_produce(produce_version)
     to_verify = [BatchToVerify(batch.replica, batch.header.base_sequence) for batch in batches]
-    transaction = TransactionOfProducer(transactional_id, *producers.pop(), operation)
+    transaction = TransactionOfProducer(
+        transactional_id, header.producer_id, header.producer_epoch, operation
+    )
     await verifier.verify(transaction, to_verify)
     verified = []
     for batch, outcome in zip(batches, to_verify, strict=True):

@@ -306,6 +306,20 @@ async def test_transaction_before_that_does_not_end_is_told_to_the_producer(brok
 
 
 @with_brokers()
+async def test_transactional_records_of_two_producers_have_the_whole_request_refused(
+    brokers: Brokers,
+) -> None:
+    """One transactional id has one producer, and what a client sends as a whole is refused as a whole."""
+    topic_id = await brokers.create_topic("t", [(0,), (0,), (0,)])
+    channel = await brokers.connect(0)
+    async with coordinated(brokers) as coordinator:
+        sent = produce(batch(), records(producer_id=1), records(producer_id=2))
+        assert await codes(channel, sent) == [ErrorCode.invalid_producer_id_mapping] * 3
+        assert coordinator.requests == []
+    assert brokers.replica(0, topic_id).log.log_end_offset == 0
+
+
+@with_brokers()
 async def test_coordinator_that_is_not_there_has_the_batch_come_again(brokers: Brokers) -> None:
     """Its broker died, or nobody leads its partition yet."""
     await brokers.create_topic("t", [(0,)])
@@ -326,18 +340,6 @@ async def test_older_clients_are_not_verified_where_that_is_off(brokers: Brokers
         assert coordinator.asked == []
         assert await codes(channel, produce(records(producer_id=2), name="other")) == [NONE]
         assert coordinator.asked == [[("other", 0, (0,), False)]]
-
-
-@with_brokers()
-async def test_transactional_records_of_two_producers_in_one_request_are_refused(brokers: Brokers) -> None:
-    """A request has one transactional id, and that has one producer."""
-    topic_id = await brokers.create_topic("t", [(0,), (0,)])
-    channel = await brokers.connect(0)
-    async with coordinated(brokers) as coordinator:
-        refused = [ErrorCode.invalid_producer_id_mapping] * 2
-        assert await codes(channel, produce(records(), records(producer_id=2))) == refused
-        assert coordinator.asked == []
-    assert brokers.replica(0, topic_id).log.log_end_offset == 0
 
 
 @with_brokers()

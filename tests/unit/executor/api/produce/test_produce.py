@@ -60,7 +60,7 @@ async def test_produce_that_replicas_do_not_get_in_time_is_timed_out(brokers: Br
     await brokers.stop(1)
     channel = await brokers.connect(0)
     (row,) = rows(await channel.request(produce(topic_id, batch(), timeout_ms=50)))
-    assert row.error_code is ErrorCode.request_timed_out
+    assert (row.error_code, row.base_offset) == (ErrorCode.request_timed_out, 0)
     assert brokers.replica(0, topic_id).log.log_end_offset == 1
 
 
@@ -71,8 +71,9 @@ async def test_produce_below_min_insync_replicas_is_refused_before_the_append(br
     await brokers.stop(1)
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     channel = await brokers.connect(0)
-    (row,) = rows(await channel.request(produce(topic_id, batch())))
-    assert row.error_code is ErrorCode.not_enough_replicas
+    for records in (batch(), batch()[:-1]):  # nothing is looked into that cannot be acknowledged
+        (row,) = rows(await channel.request(produce(topic_id, records)))
+        assert row.error_code is ErrorCode.not_enough_replicas
     assert brokers.replica(0, topic_id).log.log_end_offset == 0
     (row,) = rows(await channel.request(produce(topic_id, batch(), acks=1)))
     assert row.error_code is ErrorCode.none
@@ -184,6 +185,36 @@ async def test_produce_to_several_partitions_answers_for_each(brokers: Brokers) 
     assert (good.error_code, good.base_offset) == (ErrorCode.none, 0)
     assert (bad.error_code, bad.base_offset) == (ErrorCode.corrupt_message, -1)
     assert missing.error_code is ErrorCode.unknown_topic_or_partition
+
+
+@with_brokers(count=1)
+async def test_refused_records_are_told_where_the_log_starts_as_kafka_tells_it(brokers: Brokers) -> None:
+    """By it a producer knows whether retention has removed its records."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    of_producer = {"producer_id": 7, "producer_epoch": 0}
+    await channel.request(produce(topic_id, batch(3, **of_producer, base_sequence=0)))
+    await channel.request(delete_records("t", 2))
+    (row,) = rows(await channel.request(produce(topic_id, batch(1, **of_producer, base_sequence=9))))
+    assert (row.error_code, row.base_offset) == (ErrorCode.out_of_order_sequence_number, -1)
+    assert row.log_start_offset == 2
+    damaged = batch()[:-1] + b"\xff"
+    (row,) = rows(await channel.request(produce(topic_id, damaged)))
+    assert (row.error_code, row.log_start_offset) == (ErrorCode.corrupt_message, -1)
+
+
+@with_brokers(count=1)
+async def test_records_of_a_transaction_without_its_id_have_the_whole_request_refused(
+    brokers: Brokers,
+) -> None:
+    """A client that retries the request as a whole would write the rest of it twice."""
+    topic_id = await brokers.create_topic("t", [(0,), (0,)])
+    channel = await brokers.connect(0)
+    of_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    request = produce(topic_id, batch(), batch(**of_producer, transactional=True))
+    codes = {row.error_code for row in rows(await channel.request(request))}
+    assert codes == {ErrorCode.transactional_id_authorization_failed}
+    assert brokers.replica(0, topic_id).log.log_end_offset == 0
 
 
 @with_brokers(count=1)
