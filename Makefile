@@ -121,10 +121,11 @@ $(VENV)/.fuzz: $(READY) requirements-fuzz.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-fuzz.txt
 	@touch $@
 
-package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/
+package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/; for INTERPRETER=python3.13
 	@rm -rf build/environment && mkdir -p dist
 	$(BIN)/python -m hatchling build --target wheel --directory dist
-	$(BIN)/uv pip install --quiet --no-config --target build/environment --constraint requirements.txt dist/sparklog-*.whl
+	$(BIN)/uv pip install --quiet --no-config --python $(INTERPRETER) --target build/environment \
+		--constraint requirements.txt dist/sparklog-*.whl
 	tar --create --directory build/environment --use-compress-program 'gzip -1' --file dist/sparklog-environment.tar.gz .
 	@echo "dist/sparklog-environment.tar.gz holds sparklog and all it needs (docs/deploy.md says how to ship it)"
 

@@ -33,7 +33,8 @@ RACKS: Final = {"spark.sparklog.racks": str(BROKERS)}
 @pytest.fixture(scope="module")
 def packaging() -> Iterator["subprocess.Popen[bytes]"]:
     """Have `make package` go on beside the start of Spark's processes."""
-    with subprocess.Popen(["make", "package"], cwd=REPOSITORY, stdout=subprocess.DEVNULL) as making:
+    command = ["make", "package", f"INTERPRETER={sys.executable}"]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL) as making:
         yield making
 
 
