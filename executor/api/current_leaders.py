@@ -6,7 +6,7 @@ from uuid import UUID
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.protocol.errors import ErrorCode
 
-LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+_LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
 class CurrentLeaders:
@@ -29,7 +29,7 @@ class CurrentLeaders:
         self, row: dict[str, Any], error_code: ErrorCode, topic: UUID | str | None, partition: int
     ) -> None:
         """Name the leader in the `row` of a partition that this broker does not lead."""
-        if error_code not in LEADER_UNKNOWN or self._leader is None:
+        if error_code not in _LEADER_UNKNOWN or self._leader is None:
             return
         registration = self._table.registration(topic, partition)
         if registration is None or registration.leader is None:

@@ -8,22 +8,22 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
-from sparklog.executor.api.current_leaders import LEADER_UNKNOWN, CurrentLeaders
+from sparklog.executor.api.current_leaders import CurrentLeaders
 from sparklog.executor.api.produce.delayed_produce import DelayedProduce, ProducedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.requests import Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.storage.results import AppendInfo
 from sparklog.protocol.codec.steps import turn
+from sparklog.protocol.errors import ErrorCode
 
 _PRODUCE: Final = 0
+_NONE: Final = ErrorCode.none
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 _NOTHING: Final = AppendInfo(-1, -1, None, -1)
 """The wire's values where no batch was appended."""
-
-_Topics = dict[UUID | str | None, list[Any]]
 
 
 class _Types(NamedTuple):
@@ -49,69 +49,76 @@ def _types(version: int) -> _Types:
 
 
 def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
-    types = _types(produce.version)
-    leaders = _current_leaders(produce, types, table)
-    topics: _Topics = {}
+    rows = _Rows(produce, table)
     for produced in produce.parts:
-        topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
-    return _response(produce.version, types, topics, leaders)
+        rows.add(produced)
+    return rows.response()
 
 
 async def produce_response_of_many(produce: DelayedProduce, table: PartitionTable) -> Response:
     """Make the response entity of a request with many partitions, in slices."""
-    types = _types(produce.version)
-    leaders = _current_leaders(produce, types, table)
-    topics: _Topics = {}
+    rows = _Rows(produce, table)
     for produced in produce.parts:
-        topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
+        rows.add(produced)
         await turn()
-    return _response(produce.version, types, topics, leaders)
+    return rows.response()
 
 
-def _current_leaders(produce: DelayedProduce, types: _Types, table: PartitionTable) -> CurrentLeaders | None:
-    """Return the names of leaders for the response; None if no partition failed for want of its leader."""
-    for produced in produce.parts:
-        if produced.error_code in LEADER_UNKNOWN:
-            return CurrentLeaders(table, produce.listener_name, types.leader, types.node)
-    return None
+class _Rows:
+    """The rows of one response, by topic."""
 
+    __slots__ = ("_leaders", "_produce", "_table", "_topics", "_types")
 
-def _row(version: int, types: _Types, produced: ProducedPartition, leaders: CurrentLeaders | None) -> Any:
-    extra: dict[str, Any] = {}
-    appended = produced.appended or _NOTHING
-    if version >= 5:
-        refused_at = produced.log_start_offset
-        extra["log_start_offset"] = appended.log_start_offset if refused_at is None else refused_at
-    if version >= 8:
-        extra["record_errors"] = tuple(
-            [
-                types.record_error(batch_index=each.batch_index, batch_index_error_message=each.message)
-                for each in produced.record_errors
-            ]
+    def __init__(self, produce: DelayedProduce, table: PartitionTable) -> None:
+        self._produce = produce
+        self._table = table
+        self._types = _types(produce.version)
+        self._topics: dict[UUID | str | None, list[Any]] = {}
+        self._leaders: CurrentLeaders | None = None
+        """None until a partition has failed."""
+
+    def add(self, produced: ProducedPartition) -> None:
+        version, types = self._produce.version, self._types
+        extra: dict[str, Any] = {}
+        appended = produced.appended or _NOTHING
+        if version >= 5:
+            refused_at = produced.log_start_offset
+            extra["log_start_offset"] = appended.log_start_offset if refused_at is None else refused_at
+        if version >= 8:
+            extra["record_errors"] = tuple(
+                [
+                    types.record_error(batch_index=each.batch_index, batch_index_error_message=each.message)
+                    for each in produced.record_errors
+                ]
+            )
+            extra["error_message"] = produced.message
+        if produced.error_code is not _NONE:
+            if self._leaders is None:
+                self._leaders = CurrentLeaders(
+                    self._table, self._produce.listener_name, types.leader, types.node
+                )
+            self._leaders.add(extra, produced.error_code, produced.topic, produced.partition)
+        append_time_ms = appended.log_append_time_ms
+        row = types.partition(
+            index=produced.partition,
+            error_code=produced.error_code,
+            base_offset=appended.base_offset,
+            log_append_time=None if append_time_ms is None else _EPOCH + append_time_ms * _MILLISECOND,
+            **extra,
         )
-        extra["error_message"] = produced.message
-    if leaders is not None:
-        leaders.add(extra, produced.error_code, produced.topic, produced.partition)
-    append_time_ms = appended.log_append_time_ms
-    return types.partition(
-        index=produced.partition,
-        error_code=produced.error_code,
-        base_offset=appended.base_offset,
-        log_append_time=None if append_time_ms is None else _EPOCH + append_time_ms * _MILLISECOND,
-        **extra,
-    )
+        self._topics.setdefault(produced.topic, []).append(row)
 
-
-def _response(version: int, types: _Types, topics: _Topics, leaders: CurrentLeaders | None) -> Any:
-    name_field = "topic_id" if version >= 13 else "name"
-    extra = {"node_endpoints": tuple(leaders.nodes.values())} if leaders and leaders.nodes else {}
-    return unthrottled(
-        types.response,
-        responses=tuple(
-            [
-                types.topic(**{name_field: topic}, partition_responses=tuple(rows))
-                for topic, rows in topics.items()
-            ]
-        ),
-        **extra,
-    )
+    def response(self) -> Any:
+        types, leaders = self._types, self._leaders
+        name_field = "topic_id" if self._produce.version >= 13 else "name"
+        extra = {"node_endpoints": tuple(leaders.nodes.values())} if leaders and leaders.nodes else {}
+        return unthrottled(
+            types.response,
+            responses=tuple(
+                [
+                    types.topic(**{name_field: topic}, partition_responses=tuple(rows))
+                    for topic, rows in self._topics.items()
+                ]
+            ),
+            **extra,
+        )
