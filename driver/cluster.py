@@ -7,17 +7,18 @@ directories are removed. A start that fails half-way stops in the same way, and 
 Spark context is stopped first.
 """
 
+import atexit
 import contextlib
 import logging
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import thread as pools
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Protocol, Self
 
-from sparklog.driver.interpreter_exit import forget_at_exit, stop_at_exit
 from sparklog.driver.monitoring.spark_metrics import SparkMetrics
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.spark.broker_jobs import BrokerJobs
@@ -38,6 +39,46 @@ from sparklog.node.storage import DirectoryLockedError, LogDirectory
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId
 from sparklog.user.dataframe import announce
+
+
+class _Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
+_running: Final[set[_Stoppable]] = set()
+_registered: Final = threading.Event()
+
+
+def stop_at_exit(cluster: _Stoppable) -> None:
+    """Stop the cluster when the interpreter ends.
+
+    `atexit` comes too late: by then concurrent.futures has ended the threads of the controller's file work. A
+    function of `threading` runs before that, when the main thread has ended. The user's threads that outlive
+    the main thread may need the cluster, so it is then left to `atexit` all the same.
+    """
+    _running.add(cluster)
+    if not _registered.is_set():
+        _registered.set()
+        atexit.register(_stop_all)
+        threading._register_atexit(_stop_all_unless_used)  # type: ignore[attr-defined]
+
+
+def forget_at_exit(cluster: _Stoppable) -> None:
+    """Forget a cluster that has stopped."""
+    _running.discard(cluster)
+
+
+def _stop_all_unless_used() -> None:
+    pooled = pools._threads_queues
+    ends = (threading.main_thread(), threading.current_thread())
+    if all(each.daemon or each in ends or each in pooled for each in threading.enumerate()):
+        _stop_all()
+
+
+def _stop_all() -> None:
+    for cluster in tuple(_running):
+        cluster.stop()
+
 
 logger = logging.getLogger(__name__)
 

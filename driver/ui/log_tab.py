@@ -8,22 +8,92 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Self, TypeVar
 
 from pyspark import SparkContext
 
 from sparklog.driver.spark.calls import JVM_GONE
-from sparklog.driver.spark.janino import CompilationError, NoPlaceError
+from sparklog.driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
 from sparklog.driver.spark.rack import Rack
 from sparklog.driver.ui.asked_page import OVERVIEW
 from sparklog.driver.ui.broker_places import BrokerPlaces
-from sparklog.driver.ui.broker_stages import BrokerStages
+from sparklog.driver.ui.java import java_source
 from sparklog.driver.ui.progress_bar import UsersProgressBar
-from sparklog.driver.ui.query_listener import QueryListener
 from sparklog.driver.ui.spark_tab import SparkTab
-from sparklog.driver.ui.tab_source import DriverEvent, Observed, TabSource
+from sparklog.driver.ui.tab_source import DriverEvent, Observed, StageText, TabSource
 from sparklog.node.clocks import monotonic_ms
+
+REFRESH_MS: Final = 5_000
+"""Spark refreshes the page every 10 s."""
+
+
+class BrokerStages:
+    """The stages' pages; belongs to one thread. The values disappear with the stages."""
+
+    def __init__(self, java_stages: Any) -> None:
+        self._stages = java_stages
+        self._shown_ms: int | None = None
+
+    @classmethod
+    def attach(cls, context: SparkContext) -> Self:
+        """Prepare `show`.
+
+        Raises:
+            CompilationError: this Spark has other classes.
+            Py4JError: the application is ending.
+        """
+        spark_context: Any = context._jsc
+        stages = compiled(context, "sparklog.ui.BrokerStages", java_source("BrokerStages"))
+        return cls(instance_of(context, stages, spark_context.sc()))
+
+    def show(self, stages: Iterable[StageText], now_ms: int) -> None:
+        """Show the brokers' metrics on their stages' pages, at most once in `REFRESH_MS`.
+
+        Raises:
+            Py4JError: the application is ending.
+        """
+        if self._shown_ms is not None and now_ms - self._shown_ms < REFRESH_MS:
+            return
+        self._shown_ms = now_ms
+        for stage in stages:
+            self._stages.show(stage.stage_id, stage.text)
+
+
+class QueryListener:
+    """A listener of the streaming queries of all sessions, from `attach` to `detach`.
+
+    It is Java (`java/QueryListener.java`) and keeps each query's last progress, which Python polls and
+    `machine/queries.py` parses.
+    """
+
+    def __init__(self, java_context: Any, java_listener: Any) -> None:
+        self._context = java_context
+        self._listener = java_listener
+        self._text = ""
+
+    @classmethod
+    def attach(cls, context: SparkContext) -> Self:
+        spark_context: Any = context._jsc
+        source = java_source("QueryListener")
+        listener = instance_of(context, compiled(context, "sparklog.ui.QueryListener", source))
+        spark_context.sc().addSparkListener(listener)
+        return cls(spark_context.sc(), listener)
+
+    def text(self) -> str:
+        """Return the queries by their last progress, the same object until there is a newer one.
+
+        Raises:
+            Py4JError: the application is ending.
+        """
+        text = self._listener.read()
+        if text is not None:
+            self._text = str(text)
+        return self._text
+
+    def detach(self) -> None:
+        self._context.removeSparkListener(self._listener)
+
 
 REFRESH_S: Final = 1.0
 MAX_EVENTS_WAITING: Final = 100

@@ -8,17 +8,91 @@ of them.)
 Order for the caller: `run` until it is cancelled; `close`.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 
-from sparklog.executor.control.alter_partition_sender import AlterPartitionSender
+from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
+from kio.schema.alter_partition.v3 import AlterPartitionRequest
+
 from sparklog.executor.control.assign_directories_sender import AssignDirectoriesSender
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
 from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import FORWARDING_TIMEOUT_MS, Forwarder
-from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
+from sparklog.executor.control.machine.waiting_proposals import WaitingProposals
+from sparklog.executor.control.single_flight import SingleFlight
+from sparklog.executor.partitions.isr_proposer import IsrAnswered
+from sparklog.executor.partitions.machine.events import ProposeIsr
+from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
-from sparklog.protocol.types import BrokerEpoch, BrokerId
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId, TopicIdPartition
+
+
+class ProducerIdBlocks:
+    """Producer ids from blocks that the controller allocates to this broker (KIP-730).
+
+    An id is given to one producer ever: a block is committed to the metadata log before it gets here, and
+    the rest of a broker's block is never used after the broker ends.
+    """
+
+    def __init__(self, requests: BrokerRequests) -> None:
+        self._requests = requests
+        self._block = iter(range(0))
+        self._allocation = asyncio.Lock()
+
+    async def next(self, timeout_ms: int) -> ProducerId:
+        """Return an unused id; requests a new block when the current one is used up.
+
+        Raises:
+            KafkaError: the controller did not answer in time, or refused.
+        """
+        while True:
+            producer_id = next(self._block, None)
+            if producer_id is not None:
+                return producer_id
+            async with self._allocation:
+                producer_id = next(self._block, None)
+                if producer_id is not None:
+                    return producer_id
+                self._block = iter(await self._allocate(timeout_ms))
+
+    async def _allocate(self, timeout_ms: int) -> range:
+        response = await self._requests.send(AllocateProducerIdsRequest, timeout_ms)
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, "the controller allocates no producer ids to this broker")
+        first = response.producer_id_start
+        return range(first, first + response.producer_id_len)
+
+
+logger = logging.getLogger(__name__)
+
+
+class AlterPartitionSender:
+    """The `IsrProposer` of one broker; belongs to its event loop."""
+
+    def __init__(self, requests: BrokerRequests) -> None:
+        self._requests = requests
+        self._waiting = WaitingProposals()
+        self._flight = SingleFlight(self._send_waiting)
+
+    def propose(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
+        """Queue the proposal; `answered` is called once, never before this returns."""
+        self._waiting.add(partition, proposal, answered)
+        self._flight.begin()
+
+    async def close(self) -> None:
+        await self._flight.close()
+
+    async def _send_waiting(self) -> None:
+        while topics := self._waiting.next_topics():
+            try:
+                response = await self._requests.send(AlterPartitionRequest, topics=topics)
+            except KafkaError as error:
+                logger.warning("ISR proposals may not have reached the controller: %s", error)
+                response = None
+            self._waiting.answered(response, monotonic_ms())
 
 
 class Senders:

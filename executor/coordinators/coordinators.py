@@ -6,10 +6,13 @@ through the handlers that `executor/api/apis.py` lists.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from typing import Final
 
+from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
 from sparklog.executor.coordinators.coordinator_metrics import group_samples, transaction_samples
-from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
+from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.producer_requests import NewProducerId
 from sparklog.executor.coordinators.transactions.coordination import TransactionCoordination
@@ -20,8 +23,26 @@ from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.node.metrics.registry import Sample
+from sparklog.protocol.records.codecs import Codec
 from sparklog.protocol.types import BrokerId
+
+_REST_S: Final = 0.0005
+"""A million offsets are some thousand slices: the pauses add a second or two to their load."""
+
+
+def group_coordinator(config: BrokerConfig, metrics: GroupMetrics) -> CoordinatorKind:
+    """Return the kind of the group coordinators, which update `metrics`."""
+    return CoordinatorKind(
+        topic=CONSUMER_OFFSETS_TOPIC,
+        records=CONSUMER_OFFSETS_RECORDS,
+        new_machine=lambda partition: GroupMachine(config, metrics),
+        write_timeout_ms=config.offsets_commit_timeout_ms,
+        load_buffer_bytes=config.offsets_load_buffer_size,
+        rest_s=_REST_S,
+        codec=Codec(config.offsets_topic_compression_codec),
+    )
 
 
 class Coordinators:

@@ -14,18 +14,40 @@ epoch.
 from typing import NamedTuple
 
 from sparklog.executor.records.framing import check_framing
-from sparklog.executor.records.recompress import recompress
 from sparklog.executor.records.streamed import walk_pieces
 from sparklog.executor.records.walk import RecordLimits, RecordWalk
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
+from sparklog.protocol.records.batch import (
+    CODEC_BITS,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    BatchHeader,
+    header_bytes,
+    read_header,
+)
 from sparklog.protocol.records.codecs import (
     Codec,
     CorruptPayloadError,
     codec_of,
+    compress,
     decompress,
     decompressed_pieces,
 )
+
+
+def recompress(
+    payload: bytes | memoryview, header: BatchHeader, codec: Codec, level: int | None = None
+) -> tuple[bytes, BatchHeader]:
+    """Return the batch of `header` with its decompressed `payload` in `codec`, and its new header.
+
+    Records, offsets, timestamps and producer fields stay as they are. A leader does this before stamping, off
+    the event loop: its cost is by the byte.
+    """
+    compressed = compress(codec, payload, level)
+    attributes = (header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT)) | codec  # the cleaner's alone
+    batch = header_bytes(header._replace(attributes=attributes), compressed) + compressed
+    return batch, read_header(batch)
+
 
 _HELD_BYTES = 1024 * 1024
 """Records that can't expand to more are decompressed as a whole."""

@@ -10,7 +10,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from sparklog.driver.interpreter_exit import forget_at_exit, stop_at_exit
+from sparklog.driver.cluster import forget_at_exit, stop_at_exit
 
 pool = ThreadPoolExecutor(1)
 

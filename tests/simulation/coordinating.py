@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
-from sparklog.executor.coordinators.groups.group_coordinator import group_coordinator
+from sparklog.executor.coordinators.coordinators import group_coordinator
 from sparklog.executor.coordinators.groups.machine.group_metrics import GroupMetrics
 from sparklog.executor.coordinators.loading import Loading, read_batches, replay_batch
 from sparklog.executor.coordinators.machine.coordinator_machine import (
@@ -25,8 +25,8 @@ from sparklog.executor.coordinators.machine.coordinator_partition import (
     CoordinatorPartition,
     CoordinatorState,
 )
+from sparklog.executor.coordinators.transactions.coordination import transaction_coordinator
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
-from sparklog.executor.coordinators.transactions.transaction_coordinator import transaction_coordinator
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.node.metadata.delta import MetadataDelta

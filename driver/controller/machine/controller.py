@@ -9,7 +9,7 @@ Source: KIP-631 and Kafka's org.apache.kafka.controller for behaviour and error 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
@@ -35,7 +35,6 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from sparklog.driver.controller.machine import fencing
-from sparklog.driver.controller.machine.absent_leaders import AbsentLeaders
 from sparklog.driver.controller.machine.activation import bootstrap_records
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
@@ -64,7 +63,35 @@ from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import MetadataRecord, UserScramCredentialRecord
 from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.protocol.codec.apis import ApiKey
-from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
+
+
+class AbsentLeaders:
+    """Elections for partitions whose leader has never registered.
+
+    A cluster that is restored from its object store begins with leaders that have still to register
+    (`restoration`): an election for each would take a change of each partition. A broker that does not
+    come within a session is treated as one whose session has expired.
+    """
+
+    def __init__(self, cluster: ClusterState) -> None:
+        """Note the absent leaders of a controller's first image."""
+        leading, brokers = cluster.topic_index.leading, cluster.image.brokers
+        self._absent = frozenset(each for each, led in leading.items() if led and each not in brokers)
+        self._deadline_ms: int | None = None
+
+    def overdue(self, cluster: ClusterState, now_ms: int) -> Iterable[TopicIdPartition]:
+        """Return, once, the partitions of the brokers that have not registered within a session."""
+        if not self._absent:
+            return ()
+        if self._deadline_ms is None:
+            self._deadline_ms = now_ms + cluster.config.broker_session_timeout_ms
+        if now_ms < self._deadline_ms:
+            return ()
+        overdue = self._absent - cluster.image.brokers.keys()
+        self._absent = frozenset()
+        return dict.fromkeys(key for each in sorted(overdue) for key in cluster.topic_index.in_sync[each])
+
 
 PARTITIONS_PER_DECISION: Final = 300
 """The most partitions that change at once for a broker's state: about 5 ms of the loop."""

@@ -19,8 +19,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.executor.api.fetch.cold_reads import look_up, warm
-from sparklog.executor.api.fetch.fetch_authorization import MayRead, readable
-from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext, PartitionKey
 from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
 from sparklog.executor.api.fetch.fetch_responses import fetch_response
 from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
@@ -34,11 +33,52 @@ from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.remote_reads.loads import Load
+from sparklog.node.acls.access import Access
+from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.node.quotas.machine.client_rates import RateQuota
 from sparklog.node.serving.requests import Deferred, Request, Response, Throttled
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+
+MayRead = Callable[[PartitionKey], None]
+"""Raises a KafkaError for what may not be read."""
+
+
+def readable(access: Access, context: FetchContext) -> MayRead | None:
+    """Return the check of a request's partitions; None if all may be read.
+
+    Consumers may read the partitions of topics they may READ, followers all or none. Each partition is
+    authorized when it is read, since a session has no end. When ACLs have changed, all of a session's
+    partitions are checked, so that its reader gets TOPIC_AUTHORIZATION_FAILED.
+    """
+    if context.acls is not access.image.acls:
+        context.acls = access.image.acls
+        context.changed.update(context.partitions)
+    if context.is_follower:
+        return None if access.allows_on_cluster(AclOperation.CLUSTER_ACTION) else _may_not
+    topics = access.image.topics.by_id
+
+    def may_read(key: PartitionKey) -> None:
+        name = key.topic
+        if not isinstance(name, str):
+            topic = topics.get(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with id {name}")
+            name = topic.name
+        if not access.allows(AclOperation.READ, AclResourceType.TOPIC, name):
+            raise _denied(name)
+
+    return may_read
+
+
+def _may_not(key: PartitionKey) -> None:
+    raise _denied(str(key.topic))
+
+
+def _denied(topic: str) -> KafkaError:
+    return KafkaError(ErrorCode.topic_authorization_failed, f"topic {topic} may not be read")
+
 
 if TYPE_CHECKING:
     from sparklog.executor.remote_reads.remote_reader import RemoteReader

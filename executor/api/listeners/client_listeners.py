@@ -5,15 +5,15 @@ are answered from the first `apply` on, for a broker without metadata would show
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparklog.executor.api.apis import broker_apis
-from sparklog.executor.api.listeners.ports_file import read_ports_file, write_ports_file
 from sparklog.executor.api.services import BrokerServices
 from sparklog.executor.loop.concurrency import end
 from sparklog.node.apis.listeners import listener_guards
@@ -36,7 +36,37 @@ from sparklog.node.quotas.request_quotas import RequestQuotas
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.listener import Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.node.serving.requests import Features
+from sparklog.node.storage.files import replace_file
 from sparklog.protocol.types import or_minus_one, unless_minus_one
+
+PORTS_FILE: Final = ".sparklog_ports"
+_MAX_PORT: Final = 65535
+
+
+def read_ports_file(directory: Path) -> dict[str, int]:
+    """Return the port of each listener at the last start by its name; empty without a readable file.
+
+    A port that the system chooses is another one at each start. Clients that know the brokers' addresses
+    alone (Kafka's own before 4.0, KIP-899) lose the cluster once all have changed. So a broker returns
+    to its former ports, or takes any where another process has one. Nothing rests on the file.
+    """
+    try:
+        content: Mapping[str, Any] = json.loads((directory / PORTS_FILE).read_bytes())
+        ports = dict(content["ports"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {name: port for name, port in ports.items() if isinstance(port, int) and 0 < port <= _MAX_PORT}
+
+
+def write_ports_file(directory: Path, ports: Mapping[str, int]) -> None:
+    """Write the listeners' ports.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    content = {"version": 0, "ports": dict(ports)}
+    replace_file(directory / PORTS_FILE, json.dumps(content, separators=(",", ":")).encode(), sync=False)
+
 
 if TYPE_CHECKING:
     from sparklog.node.authorization.authorization import Authorization

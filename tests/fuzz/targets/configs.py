@@ -13,7 +13,7 @@ from sparklog.node.config.listeners import parse_bootstrap_servers, parse_listen
 from sparklog.node.config.properties import read_properties
 from sparklog.node.config.topic import checked_topic_config
 from sparklog.node.metadata.topic_names import check_topic_name
-from sparklog.node.security.tls.cipher_suites import openssl_name
+from sparklog.node.security.tls.contexts import openssl_name
 from sparklog.node.security.tls.principal import NoMatchingRuleError, PrincipalMapper
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.fuzz.finding import expect

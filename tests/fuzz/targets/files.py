@@ -10,7 +10,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from sparklog.executor.api.listeners.ports_file import PORTS_FILE, read_ports_file
+from sparklog.executor.api.listeners.client_listeners import PORTS_FILE, read_ports_file
 from sparklog.executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
 from sparklog.node.storage.checkpoints import (
     CorruptCheckpointError,

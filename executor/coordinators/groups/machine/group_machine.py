@@ -6,14 +6,15 @@ protocol) decides about it; offsets are common to all.
 Source: Kafka's GroupCoordinatorShard.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparklog.executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import refuse_join
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
-from sparklog.executor.coordinators.groups.machine.counting import COUNT_INTERVAL_MS, States, counting_steps
 from sparklog.executor.coordinators.groups.machine.expiration import (
     STEP_ITEMS,
     TombstoneBatch,
@@ -51,6 +52,33 @@ from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.key_values import KeyRun
+
+COUNT_INTERVAL_MS: Final = 60_000
+
+States = Mapping[tuple[GroupType, str], int]
+"""Number of groups by type and state; simple groups count as empty classic ones."""
+
+
+def counting_steps(
+    groups: Groups, store: OffsetStore, counted: Callable[[States], None]
+) -> Iterator[list[CoordinatorRecord]]:
+    """Count the groups by type and state in steps, for metrics; every step yields no records.
+
+    There may be a million simple groups, which are not iterated: their number is that of the groups with
+    offsets and nothing else.
+    """
+    states: Counter[tuple[GroupType, str]] = Counter()
+    with_offsets = 0
+    for number, group_id in enumerate(groups.not_simple(), start=1):
+        if number % STEP_ITEMS == 0:
+            yield []
+        group = groups.get(group_id)
+        if group is not None:
+            states[group.group_type, group.state_name] += 1
+            with_offsets += store.has(group_id)
+    states[GroupType.CLASSIC, ClassicGroupState.EMPTY] += max(0, store.group_count - with_offsets)
+    counted(states)
+
 
 ACTIONS_AT_ONCE: Final = 20
 """The most timers that run in one turn: an expired member is a batch to append."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
 
 from sparklog.node.storage.cleaning.batch_windows import Window, windows
 from sparklog.node.storage.cleaning.key_hashes import KeyHashes
@@ -18,7 +19,6 @@ from sparklog.node.storage.cleaning.key_mapping import KeyMapping
 from sparklog.node.storage.cleaning.offset_map import OffsetMap
 from sparklog.node.storage.cleaning.record_filter import RecordFilter, Round
 from sparklog.node.storage.cleaning.request import CleanedGroup, CleaningOutcome, CleaningRequest
-from sparklog.node.storage.cleaning.throttle import Throttle
 from sparklog.node.storage.file_region import LogFile
 from sparklog.node.storage.files import (
     CLEANED_SUFFIX,
@@ -34,6 +34,25 @@ from sparklog.node.storage.machine.cleaned_transactions import CleanedTransactio
 from sparklog.node.storage.machine.segment_groups import SealedSegment, group_segments
 from sparklog.node.storage.segments.segment import Segment
 from sparklog.protocol.types import Offset
+
+
+class Throttle:
+    """Limit on a cleaning's bytes a second (log.cleaner.io.max.bytes.per.second)."""
+
+    def __init__(self, max_bytes_a_second: float | None) -> None:
+        self._max_bytes_a_second = max_bytes_a_second
+        self._free_at_s = 0.0
+        """Time at which the bytes taken so far are paid for."""
+
+    def take(self, size_bytes: int) -> None:
+        """Wait until all bytes taken before are paid for, then take more."""
+        if self._max_bytes_a_second is None:
+            return
+        now_s = monotonic()
+        if self._free_at_s > now_s:
+            sleep(self._free_at_s - now_s)
+            now_s = self._free_at_s
+        self._free_at_s = now_s + size_bytes / self._max_bytes_a_second
 
 
 def clean(request: CleaningRequest) -> CleaningOutcome:

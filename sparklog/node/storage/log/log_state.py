@@ -7,16 +7,43 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from sparklog.node.storage.checkpoints import write_leader_epochs
 from sparklog.node.storage.files import LEADER_EPOCH_CHECKPOINT, partition_of, storage_error, storage_errors
-from sparklog.node.storage.log.truncations import Truncations
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.producers.producer_loading import ProducerLoading
 from sparklog.node.storage.producers.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.node.storage.recovery.recovery import LoadedLog
 from sparklog.node.storage.segments.segment_list import SegmentList
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
+
+
+class Truncations:
+    """Truncations of a log while other threads read it.
+
+    A look-up holds no lock: it may wait for a disk, and appends must not wait for it. It counts truncations
+    instead: if there was one meanwhile, its result may stem from the middle of the change, and it is
+    repeated. Results from before appends and dropped segments remain true.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+        """Number of truncations so far."""
+        self._running = Lock()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Hold up look-ups and flushes during a truncation."""
+        with self._running:
+            self.begun += 1
+            yield
+
+    @contextmanager
+    def excluded(self) -> Iterator[int]:
+        """Exclude truncations; yields their number so far."""
+        with self._running:
+            yield self.begun
 
 
 class LogState:

@@ -13,7 +13,7 @@ from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopi
 from sparklog.executor.api.find_coordinator import FindCoordinatorHandler
 from sparklog.executor.api.metadata import MetadataHandler
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.executor.metadata.machine.snapshot_delta import difference
+from sparklog.executor.metadata.machine.metadata_loader import difference
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.image import (
     EMPTY_IMAGE,

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
 from sparklog.executor.control.broker_requests import BrokerRequests
-from sparklog.executor.control.producer_id_blocks import ProducerIdBlocks
+from sparklog.executor.control.senders import ProducerIdBlocks
 from sparklog.node.serving.requests import Request
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.executor.logs.upkeep_scheduler import UpkeepScheduler
+from sparklog.executor.logs.log_upkeep import UpkeepScheduler
 from sparklog.node.storage.directory.log_directory import LogDirectory
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.executor.records.recompress import recompress
+from sparklog.executor.records.examination import recompress
 from sparklog.protocol.records.batch import (
     DELETE_HORIZON_BIT,
     HEADER_BYTES,

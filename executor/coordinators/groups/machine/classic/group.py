@@ -13,18 +13,66 @@ failover the coordinator has the last assigned generation, and members rejoin.
 Source: Kafka's ClassicGroup and ClassicGroupState.
 """
 
+import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final
 
-from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import subscribed_topics
 from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TimestampMs
+
+_HEAD: Final = struct.Struct(">hi")
+_VERSION_BYTES: Final = 2
+_LENGTH: Final = struct.Struct(">h")
+MAX_NAMES: Final = 20_000
+"""The most names parsed for a group: some 10 ms. Consecutive equal subscriptions are parsed once."""
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> Set[str] | None:
+    """Return the topics of all subscriptions; None if one is malformed, or there are too many names.
+
+    A subscription begins as in its first version: int16 version, then an array of strings. Parsing blocks
+    the loop: beyond `MAX_NAMES` the topics count as unknown, and no offset of the group expires or can be
+    deleted. Source: Kafka's ConsumerProtocol.
+
+    >>> one = b"\\0\\1" b"\\0\\0\\0\\2" b"\\0\\1a" b"\\0\\1b" b"\\xff\\xff\\xff\\xff"
+    >>> other = b"\\0\\0" b"\\0\\0\\0\\1" b"\\0\\1c"
+    >>> sorted(subscribed_topics([one, other]))
+    ['a', 'b', 'c']
+    >>> subscribed_topics([one, b"something else"]) is None
+    True
+    """
+    topics: set[str] = set()
+    left = MAX_NAMES
+    names = b""
+    try:
+        for metadata in subscriptions:
+            version, count = _HEAD.unpack_from(metadata)
+            if version < 0 or count < 0:
+                return None
+            if names and metadata.startswith(names, _VERSION_BYTES):
+                continue
+            left -= count
+            if left < 0:
+                return None
+            position = _HEAD.size
+            for _ in range(count):
+                (length,) = _LENGTH.unpack_from(metadata, position)
+                position += _LENGTH.size
+                if length < 0 or position + length > len(metadata):
+                    return None
+                topics.add(metadata[position : position + length].decode())
+                position += length
+            names = metadata[_VERSION_BYTES:position]
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics
+
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of consumers (of Kafka's clients; Connect has another)."""

@@ -18,12 +18,31 @@ from uuid import UUID
 
 from sparklog.executor.coordinators.groups.machine.assignors import Assignment
 from sparklog.executor.coordinators.groups.machine.consumer import records
-from sparklog.executor.coordinators.groups.machine.consumer.commits import validate_commit
 from sparklog.executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
 from sparklog.executor.coordinators.groups.machine.group import CommitValidation, GroupType
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import Offset, TimestampMs
+
+
+def validate_commit(member: ConsumerMember, member_epoch: int) -> CommitValidation:
+    """Refuse a member's commit under another epoch than its own or the partition's (KIP-1251).
+
+    A commit may be in flight while the member's epoch rises. So an older epoch is valid for a partition that
+    the member has owned since: no other member can have committed in between.
+    """
+    if member_epoch == member.member_epoch:
+        return ErrorCode.none
+    refusal = ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
+    if member_epoch > member.member_epoch:
+        return refusal
+
+    def validate_partition(topic: str, topic_id: UUID | None, partition: int) -> ErrorCode:
+        assigned_in = None if topic_id is None else member.assignment_epoch(topic_id, partition)
+        return ErrorCode.none if assigned_in is not None and member_epoch >= assigned_in else refusal
+
+    return validate_partition
+
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 INITIAL_EPOCH: Final = 1

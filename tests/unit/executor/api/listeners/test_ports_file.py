@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.executor.api.listeners.ports_file import PORTS_FILE, read_ports_file, write_ports_file
+from sparklog.executor.api.listeners.client_listeners import PORTS_FILE, read_ports_file, write_ports_file
 
 
 def test_former_ports_are_those_that_were_written_last(tmp_path: Path) -> None:

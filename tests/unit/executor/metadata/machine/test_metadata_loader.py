@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
-from sparklog.executor.metadata.machine.snapshot_delta import difference
+from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader, difference
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.replay import replay_records
 from sparklog.node.metadata.schemas import MetadataRecord

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import given
 
-from sparklog.executor.metadata.machine.snapshot_delta import difference
+from sparklog.executor.metadata.machine.metadata_loader import difference
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from sparklog.node.metadata.schemas import (

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.executor.coordinators.groups.machine.classic.consumer_subscription import MAX_NAMES
+from sparklog.executor.coordinators.groups.machine.classic.group import MAX_NAMES
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import (
     NOTHING,

@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.node.storage.cleaning import throttle
-from sparklog.node.storage.cleaning.throttle import Throttle
+from sparklog.node.storage.cleaning.cleaner import Throttle
 
 
 class Time:
