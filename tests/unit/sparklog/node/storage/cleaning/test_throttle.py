@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.node.storage.cleaning import throttle
+from sparklog.node.storage.cleaning import cleaner
 from sparklog.node.storage.cleaning.cleaner import Throttle
 
 
@@ -19,8 +19,8 @@ class Time:
 def test_throttle_takes_as_long_as_the_bytes_are_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of any size: over any stretch no more goes through than the rate, and one window."""
     time = Time()
-    monkeypatch.setattr(throttle, "monotonic", lambda: time.now_s)
-    monkeypatch.setattr(throttle, "sleep", time.sleep)
+    monkeypatch.setattr(cleaner, "monotonic", lambda: time.now_s)
+    monkeypatch.setattr(cleaner, "sleep", time.sleep)
     throttled = Throttle(1_000_000)
     for size_bytes in (4_000_000, 10, 2_000_000, 500_000):
         throttled.take(size_bytes)
@@ -35,5 +35,5 @@ def test_throttle_takes_as_long_as_the_bytes_are_worth(monkeypatch: pytest.Monke
 
 def test_throttle_without_a_rate_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default is no limit."""
-    monkeypatch.delattr(throttle, "sleep")
+    monkeypatch.delattr(cleaner, "sleep")
     Throttle(None).take(10**12)
