@@ -13,7 +13,7 @@ from typing import TypeVar
 from sparklog.protocol.errors import KafkaError
 from sparklog.user.sink.machine.decisions import Decision, WriterTransaction
 from sparklog.user.sink.machine.errors import TransactionsLostError, UnfinishedDecisionError
-from sparklog.user.sink.machine.names import SinkId, SinkKind, kind_of
+from sparklog.user.sink.machine.names import SinkId, kind_of
 from sparklog.user.sink.machine.steps import (
     AwaitEnds,
     EndTransactions,
@@ -54,7 +54,8 @@ def commit_all_but_lost(
     fine = {TransactionEnd.DONE}
     if decided.waits_for_ever or by_others:
         fine.add(TransactionEnd.FORGOTTEN)
-        if not is_new and kind_of(transactions[0].transactional_id) is SinkKind.QUERY:
+        kind = kind_of(transactions[0].transactional_id)
+        if not is_new and kind is not None and kind.has_runs:
             fine.add(TransactionEnd.MOVED_ON)
     committed = tuple(each for each in transactions if ends[each] is TransactionEnd.DONE)
     return committed, tuple(each for each in transactions if ends[each] not in fine)

@@ -21,7 +21,10 @@ _KEPT: Final = re.compile(rb"[A-Za-z0-9_-]")
 
 
 class SinkKind(Enum):
-    """Identity of a write: which writes are repetitions of it, and which follow it."""
+    """Identity of a write: which writes are repetitions of it, and which follow it.
+
+    The protocols ask for the properties of a kind, and for none by its name.
+    """
 
     QUERY = "query"
     """A streaming query. One run of it may write; a batch that comes again is the same batch, or refused."""
@@ -30,6 +33,14 @@ class SinkKind(Enum):
     JOB = "job"
     """One batch write, which is not repeated. It continues while its decider is the one that it began with
     and has decided nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.has_runs: Final = name == "query"
+        """Whether runs follow one another, with transactional ids of their own; each refuses former ones."""
+        self.decides_once: Final = name == "job"
+        """Whether nothing follows a write: its decision is found by its decider, and deleted at the end."""
+        self.is_continued: Final = name == "app"
+        """Whether later writes use the transactional ids of earlier ones, whose transactions they give up."""
 
 
 class SinkId(NamedTuple):
@@ -76,7 +87,7 @@ class SinkId(NamedTuple):
         A job has at most one decision. Its tasks ask for its decider instead, and a driver that becomes
         its decider again, which happens only after a failure, reads the topic.
         """
-        return self.kind is not SinkKind.JOB
+        return not self.kind.decides_once
 
     @property
     def decider_id(self) -> str:

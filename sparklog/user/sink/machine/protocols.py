@@ -44,7 +44,7 @@ from sparklog.user.sink.machine.errors import (
     RunOverError,
     TransactionsEndedError,
 )
-from sparklog.user.sink.machine.names import SinkId, SinkKind, run_of
+from sparklog.user.sink.machine.names import SinkId, run_of
 from sparklog.user.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
@@ -153,7 +153,7 @@ class Commit:
             try:
                 if decider is None:
                     decider = yield from _become_decider(sink)
-                    if decider.last is None and sink.kind is SinkKind.JOB:
+                    if decider.last is None and sink.kind.decides_once:
                         raise RunOverError(self._batch.run_id)
                     leftovers = yield from _look_around(sink, decider)
                     self._leftovers = tuple(
@@ -163,7 +163,7 @@ class Commit:
                 decided = yield from self._decide(decider)
             except DeciderFencedError:
                 fenced, decider = decider, None
-                if fenced is not None and sink.kind is SinkKind.JOB:
+                if fenced is not None and sink.kind.decides_once:
                     decider = yield from _begun_anew(sink, fenced.stamp)
             else:
                 return (yield from self._end(decided))
@@ -182,7 +182,7 @@ class Commit:
             raise GivenUpError(batch.batch_id, decided.batch_id)
         # Transactions with a time-out may have expired. Of those given up before the last decision, only the
         # coordinator knows which were still open then.
-        is_overtaken = batch.sink.kind is SinkKind.APPLICATION and self._has_looked_again
+        is_overtaken = batch.sink.kind.is_continued and self._has_looked_again
         if verdict is Verdict.WRITE and (is_overtaken or not batch.waits_for_ever):
             yield from self._check_open()
         # Other runs with open transactions are refused from now on: their transactions are aborted.
@@ -196,11 +196,11 @@ class Commit:
                 rows=batch.rows,
                 transactions=batch.transactions,
                 waits_for_ever=batch.waits_for_ever,
-                given_up=() if batch.sink.kind is SinkKind.QUERY else self._leftovers,
+                given_up=() if batch.sink.kind.has_runs else self._leftovers,
             )
             return (yield from self._write(decider, decision))
         assert decided is not None, "it is decided"
-        if batch.sink.kind is not SinkKind.QUERY:
+        if not batch.sink.kind.has_runs:
             # Another driver may be ahead with its own version: it has to write its rows again.
             decision = replace(decided, given_up=distinct((*decided.given_up, *self._leftovers)))
         else:
@@ -237,7 +237,7 @@ class Commit:
         left, cause = yield from self._end_leftovers(decided)
         if committed:
             yield AwaitEnds(committed, True)
-        if cause is not None and batch.sink.kind is SinkKind.JOB:
+        if cause is not None and batch.sink.kind.decides_once:
             # No later driver continues a job, and this is the last opportunity: an unavailable coordinator
             # may be back. This comes before lost transactions are reported, so before the job is given up.
             left, cause = yield from self._end_leftovers(decided)
@@ -245,7 +245,7 @@ class Commit:
             yield WarnOfLeftovers(batch.sink, cause)
         if lost:
             raise lost_error(decided, lost)
-        if batch.sink.kind is SinkKind.JOB:
+        if batch.sink.kind.decides_once:
             # Delete it even if transactions are left open: all those that it names have ended, so without a
             # decision every remaining one may be aborted.
             yield ForgetDecision(batch.sink)
@@ -274,7 +274,7 @@ class Commit:
         """
         batch = self._batch
         open_ones: Transactions = tuple((yield ListOpenTransactions(batch.sink.writers_prefix)))
-        over = {batch.run_id, *(decided.former_runs if batch.sink.kind is SinkKind.QUERY else ())}
+        over = {batch.run_id, *(decided.former_runs if batch.sink.kind.has_runs else ())}
         undecided = distinct(
             (*batch.transactions, *self._leftovers, *open_ones), frozenset(decided.transactions)
         )
@@ -329,7 +329,7 @@ class Abort:
         to_abort = distinct((*batch.transactions, *open_ones), named)
         if to_abort:
             yield from abort_all(to_abort)
-        if decided is not None and batch.sink.kind is SinkKind.JOB:
+        if decided is not None and batch.sink.kind.decides_once:
             yield ForgetDecision(batch.sink)
         return is_decided
 
@@ -386,7 +386,7 @@ class Settle:
             yield from abort_all(undecided)
         if committed:
             yield AwaitEnds(committed, True)
-        if decided is not None and self._sink.kind is SinkKind.JOB:
+        if decided is not None and self._sink.kind.decides_once:
             yield ForgetDecision(self._sink)
         if decided is not None and lost:
             raise lost_error(decided, lost)
@@ -421,7 +421,7 @@ def _look_around(sink: SinkId, decider: Decider) -> Protocol[Transactions]:
     open_ones: Transactions = tuple((yield _list_open(sink, decided)))
     if decided is not None:
         unfinished = _unfinished(decided, open_ones)
-        if sink.kind is SinkKind.QUERY or decider.knows_over(decided.run_id):
+        if sink.kind.has_runs or decider.knows_over(decided.run_id):
             # A later batch of the query has finished it, or else the loss was reported to the driver that
             # gave its run up or to the operator that settled the sink.
             unfinished = tuple(each for each in unfinished if each in open_ones)

@@ -41,7 +41,7 @@ def verdict_on_task(kind: SinkKind, batch_id: int, run_id: str, index: IndexEntr
         raise RunOverError(run_id)
     if index.batch_id is None or index.batch_id < batch_id:
         return Verdict.WRITE
-    if kind is SinkKind.QUERY and index.batch_id > batch_id:
+    if kind.has_runs and index.batch_id > batch_id:
         raise OlderCheckpointError(batch_id, index.batch_id)
     return Verdict.ALREADY_DECIDED
 
@@ -72,7 +72,7 @@ def verdict_on_commit(
     """
     if last is None:
         return Verdict.WRITE
-    if kind is not SinkKind.QUERY:
+    if not kind.has_runs:
         return Verdict.WRITE if last.batch_id < batch_id else Verdict.ALREADY_DECIDED
     if run_id in last.former_runs:
         raise SupersededRunError(run_id, last.run_id)
