@@ -30,18 +30,15 @@ from sparklog.node.storage.log.log_appends import LogAppends
 from sparklog.node.storage.log.log_cleaning import LogCleaning
 from sparklog.node.storage.log.log_flushing import LogFlushing
 from sparklog.node.storage.log.log_reads import LogReads
-from sparklog.node.storage.log.log_state import LogState
 from sparklog.node.storage.log.log_succession import promote, take_place
 from sparklog.node.storage.log.log_truncation import LogTruncation
 from sparklog.node.storage.log_config import LogConfig
-from sparklog.node.storage.machine.producer_states import ProducerStates
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.node.storage.machine.retention import count_deletable
 from sparklog.node.storage.private_directories import make_private_directory
-from sparklog.node.storage.producers.producer_loading import ProducerLoading
 from sparklog.node.storage.recovery.recovery import LoadedLog, load_log
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
+from sparklog.protocol.types import Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +46,9 @@ logger = logging.getLogger(__name__)
 class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
     """The log of one partition in its directory `<topic>-<partition>`. Made by `Log.open`.
 
-    Appending, reading, truncating and flushing are its base classes', each of which works on the log's state
-    and knows nothing of the others. Rolling, deleting, closing and renaming are here.
+    Its attributes are those of `LogState`. Appending, reading, truncating and flushing are in files of their
+    own, each of which knows the state and nothing of the others. Rolling, deleting, closing and renaming are
+    here.
     """
 
     def __init__(
@@ -63,17 +61,16 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         """
         self.checked_bytes = loaded.checked_bytes
         """Bytes that were read to recover it."""
-        state = LogState(directory, config, loaded)
-        LogFlushing.__init__(self, state, is_new=is_new)
+        super().__init__(directory, config, loaded, is_new=is_new)
         self.parent: Final = str(directory.parent)
         """The data directory; it does not change with the log's own name."""
-        self.topic_partition = state.topic_partition
         self.topic_id = topic_id
         """From partition.metadata; None without that file."""
-        self.segments = state.segments
-        self.epochs = state.epochs
-        self.cleaning = LogCleaning(state)
-        """State and work of its cleaning."""
+
+    @property
+    def cleaning(self) -> LogCleaning:
+        """Return the work of its cleaning; not kept, since the two would keep each other's files open."""
+        return LogCleaning(self)
 
     @classmethod
     def open(
@@ -127,84 +124,13 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             if cleaned_offset is not None and cleaned_offset > log.log_end_offset:
                 logger.warning("%s ends before %d, up to where it was cleaned", directory, cleaned_offset)
                 cleaned_offset = log.log_start_offset
-            log._state.cleaned_offset = cleaned_offset
+            log.cleaned_offset = cleaned_offset
             return log
-
-    @property
-    def directory(self) -> Path:
-        return self._state.directory
 
     @property
     def is_future(self) -> bool:
         """Whether it is an incomplete copy of a log in another directory, and no replica."""
-        return is_future_name(self._state.directory.name)
-
-    @property
-    def config(self) -> LogConfig:
-        """Changed by `reconfigure`."""
-        return self._state.config
-
-    @property
-    def producers(self) -> ProducerStates:
-        return self._state.producers
-
-    @property
-    def loading(self) -> ProducerLoading | None:
-        """Remaining work of the last truncation, None for none; see `truncate_to`."""
-        return self._state.loading
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """The first offset that may be read, here or in the tier."""
-        return self._state.log_start_offset
-
-    @property
-    def log_start_is_guessed(self) -> bool:
-        """Whether the tier knows better where the log starts: recovery has found no certain start."""
-        return self._state.log_start_is_guessed
-
-    @property
-    def local_log_start_offset(self) -> Offset:
-        """The first offset that may be read here: the log start offset, or above it if the log is tiered."""
-        return self._state.local_log_start_offset
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """The offset of the next record."""
-        return self._state.log_end_offset
-
-    @property
-    def recovery_point(self) -> Offset:
-        """Everything below is on the disk."""
-        return self._state.recovery_point
-
-    @property
-    def checkpointed_recovery_point(self) -> Offset:
-        """The highest recovery point that may be in a checkpoint file; the file's writer sets it."""
-        return self._state.checkpointed_recovery_point
-
-    @checkpointed_recovery_point.setter
-    def checkpointed_recovery_point(self, offset: Offset) -> None:
-        self._state.checkpointed_recovery_point = offset
-
-    @property
-    def cleaned_offset(self) -> Offset | None:
-        """The offset below which a cleaning has read every record; None for a log that was never cleaned."""
-        return self._state.cleaned_offset
-
-    @property
-    def checkpointed_cleaned_offset(self) -> Offset:
-        """The highest cleaned offset that may be in a checkpoint file; the file's writer sets it."""
-        return self._state.checkpointed_cleaned_offset
-
-    @checkpointed_cleaned_offset.setter
-    def checkpointed_cleaned_offset(self, offset: Offset) -> None:
-        self._state.checkpointed_cleaned_offset = offset
-
-    @property
-    def is_checkpointed_too_high(self) -> bool:
-        """Whether recovery would trust records written after a truncation, or the cleaner skip them."""
-        return self._state.is_checkpointed_too_high
+        return is_future_name(self.directory.name)
 
     @property
     def first_segment_base_offset(self) -> Offset:
@@ -218,20 +144,12 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
     @property
     def truncation_count(self) -> int:
         """Number of truncations: bytes read before one may be gone after it."""
-        return self._state.truncations.begun
+        return self.truncations.begun
 
     @property
     def is_intact(self) -> bool:
         """Whether its files are in place and agree with memory, as far as can be seen."""
-        return not self._state.is_torn and self.directory.exists()
-
-    def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """Note that `leader_epoch` begins at the log end offset, for a broker that becomes leader.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        self._state.assign_leader_epoch(leader_epoch)
+        return not self.is_torn and self.directory.exists()
 
     def roll(self, now_ms: TimestampMs) -> None:
         """Begin a new active segment at the log end offset (nothing if the active one is empty).
@@ -240,7 +158,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         if self.segments.active.size_bytes:
-            self._state.roll(self.log_end_offset, now_ms)
+            self.roll_at(self.log_end_offset, now_ms)
 
     def advance_log_start_offset(self, offset: Offset) -> bool:
         """Make records below `offset` unreadable (DeleteRecords, retention at the leader).
@@ -251,21 +169,19 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE above the log end offset; KAFKA_STORAGE_ERROR.
         """
-        state = self._state
-        if offset > state.log_end_offset:
+        if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.offset_out_of_range,
-                f"{state.topic_partition}: the log cannot start at {offset}, "
-                f"it ends at {state.log_end_offset}",
+                f"{self.topic_partition}: the log cannot start at {offset}, it ends at {self.log_end_offset}",
             )
-        if offset <= state.log_start_offset:
+        if offset <= self.log_start_offset:
             return False
-        state.log_start_offset = offset
-        state.log_start_is_guessed = False
-        if state.epochs.truncate_from_start(offset):
-            state.write_epochs()
-            with storage_errors(f"remove {state.directory / REBUILT_EPOCHS_MARKER}"):
-                (state.directory / REBUILT_EPOCHS_MARKER).unlink(missing_ok=True)
+        self.log_start_offset = offset
+        self.log_start_is_guessed = False
+        if self.epochs.truncate_from_start(offset):
+            self.write_epochs()
+            with storage_errors(f"remove {self.directory / REBUILT_EPOCHS_MARKER}"):
+                (self.directory / REBUILT_EPOCHS_MARKER).unlink(missing_ok=True)
         return True
 
     def delete_old_segments(
@@ -291,20 +207,19 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        state = self._state
-        if state.loading is not None:
+        if self.loading is not None:
             return 0
-        segments = state.segments
+        segments = self.segments
         count = self._count_deletable(now_ms, high_watermark, only_below_start, tiered_end)
         if count == len(segments.all):
-            state.roll(state.log_end_offset, now_ms)
-        lost_tier = state.config.remote_delete_on_disable and not state.config.remote_storage_enable
-        if (count and not state.config.is_cut_by_local_retention) or (lost_tier and not only_below_start):
+            self.roll_at(self.log_end_offset, now_ms)
+        lost_tier = self.config.remote_delete_on_disable and not self.config.remote_storage_enable
+        if (count and not self.config.is_cut_by_local_retention) or (lost_tier and not only_below_start):
             self.advance_log_start_offset(segments.all[count].base_offset)
         if count:
-            segments.drop_first(count, state.config, now_ms)
-            state.snapshots.forget(below=segments.all[0].base_offset, above=state.log_end_offset)
-            state.metadata_unsynced = True
+            segments.drop_first(count, self.config, now_ms)
+            self.snapshots.forget(below=segments.all[0].base_offset, above=self.log_end_offset)
+            self.metadata_unsynced = True
         return count
 
     def has_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> bool:
@@ -335,10 +250,9 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        state = self._state
-        with storage_errors(f"delete files of {state.directory}"):
-            state.snapshots.write()
-            return state.segments.delete_files_due(now_ms)
+        with storage_errors(f"delete files of {self.directory}"):
+            self.snapshots.write()
+            return self.segments.delete_files_due(now_ms)
 
     def remove_expired_producers(self, now_ms: TimestampMs) -> Iterator[int]:
         """Remove producers idle for producer.id.expiration.ms; yield the number of each step."""
@@ -346,7 +260,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
 
     def reconfigure(self, config: LogConfig) -> None:
         """Use another configuration from now on (index sizes: from the next segment on)."""
-        self._state.config = config
+        self.config = config
 
     def close(self, *, clean: bool = True) -> None:
         """Flush, write the producer snapshot, trim the indexes and close; `clean=False` only closes.
@@ -354,26 +268,25 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR (it is closed all the same).
         """
-        state = self._state
-        if state.is_closed:
+        if self.is_closed:
             return
-        state.is_closed = True
-        is_loaded = state.loading is None
+        self.is_closed = True
+        is_loaded = self.loading is None
         self._cancel_loading()
         try:
             if clean:
-                with storage_errors(f"close the log in {state.directory}"):
-                    state.segments.rename_files_due()
+                with storage_errors(f"close the log in {self.directory}"):
+                    self.segments.rename_files_due()
                     if is_loaded:
-                        state.snapshots.add(state.log_end_offset, state.producers.capture())
-                    state.segments.active.seal()
-                    state.segments.active.truncated = True
-                    state.metadata_unsynced = True
+                        self.snapshots.add(self.log_end_offset, self.producers.capture())
+                    self.segments.active.seal()
+                    self.segments.active.truncated = True
+                    self.metadata_unsynced = True
                     self.flush()
             else:
                 self._give_up()
         finally:
-            state.segments.close()
+            self.segments.close()
 
     def skip_to(self, offset: Offset, now_ms: TimestampMs) -> None:
         """End at `offset`, with nothing between there and the last batch: all has been compacted away.
@@ -382,8 +295,8 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         if offset > self.log_end_offset:
-            self._state.roll(offset, now_ms)
-            self._state.log_end_offset = offset
+            self.roll_at(offset, now_ms)
+            self.log_end_offset = offset
 
     def promote(self) -> None:
         """Become the log of the partition, which has no other (`log_succession`).
@@ -391,7 +304,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        promote(self._state)
+        promote(self)
 
     def take_place_of(self, current: "Log") -> None:
         """Become the log of the partition instead of `current`, for the caller to delete (`log_succession`).
@@ -399,7 +312,7 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
         """
-        take_place(self._state, current._state)
+        take_place(self, current)
 
     def rename_with_suffix(self, suffix: str) -> Path:
         """Close without flushing and rename the directory to `<topic>-<partition>.<unique><suffix>`.
@@ -413,5 +326,5 @@ class Log(LogAppends, LogReads, LogTruncation, LogFlushing):
         target = self.directory.with_name(directory_name(self.topic_partition, uuid4(), suffix))
         with storage_errors(f"rename {self.directory}"):
             self.directory.rename(target)
-        self._state.directory = target
+        self.directory = target
         return target

@@ -29,10 +29,7 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
 
-class LogAppends:
-    def __init__(self, state: LogState) -> None:
-        self._state = state
-
+class LogAppends(LogState):
     def append_as_leader(
         self,
         records: bytes | memoryview,
@@ -53,17 +50,16 @@ class LogAppends:
             KafkaError: KAFKA_STORAGE_ERROR (nothing was appended), RECORD_LIST_TOO_LARGE (more than a
                 segment holds), or the error of `ProducerStates.check` or `check_marker`.
         """
-        state = self._state
-        assert state.loading is None, f"{state.topic_partition} is still loading its producers"
-        config = state.config
+        assert self.loading is None, f"{self.topic_partition} is still loading its producers"
+        config = self.config
         if header.producer_id >= 0:
             if marker is None:
                 verifies = config.transaction_partition_verification
-                outcome = state.producers.check(header, verification, verifies=verifies)
+                outcome = self.producers.check(header, verification, verifies=verifies)
                 if type(outcome) is Duplicate:
                     return self._duplicate(outcome)
             else:
-                state.producers.check_marker(
+                self.producers.check_marker(
                     marker.producer_id,
                     marker.producer_epoch,
                     marker.coordinator_epoch,
@@ -75,7 +71,7 @@ class LogAppends:
                 ErrorCode.record_list_too_large,
                 f"{size_bytes} bytes of records exceed segment.bytes, which is {config.segment_bytes}",
             )
-        base_offset = state.log_end_offset
+        base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         view = memoryview(records)
         parts: list[Buffer]
@@ -86,20 +82,19 @@ class LogAppends:
         else:
             parts = [STAMP.pack(base_offset, header.batch_length, leader_epoch), view[STAMP_BYTES:]]
             stamped = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
-        if state.segments.must_roll(config, size_bytes, stamped.max_timestamp, last_offset, now_ms):
-            state.roll(base_offset, now_ms)
-        if leader_epoch != state.epochs.latest:
-            state.assign_leader_epoch(leader_epoch)
+        if self.segments.must_roll(config, size_bytes, stamped.max_timestamp, last_offset, now_ms):
+            self.roll_at(base_offset, now_ms)
+        if leader_epoch != self.epochs.latest:
+            self.assign_leader_epoch(leader_epoch)
         self._append(parts, size_bytes, (stamped,), view, now_ms)
         return AppendInfo(
-            base_offset, last_offset, now_ms if config.log_append_time else None, state.log_start_offset
+            base_offset, last_offset, now_ms if config.log_append_time else None, self.log_start_offset
         )
 
     def _duplicate(self, known: Duplicate) -> AppendInfo:
-        state = self._state
-        append_time_ms = known.append_time if state.config.log_append_time else None
+        append_time_ms = known.append_time if self.config.log_append_time else None
         return AppendInfo(
-            known.base_offset, known.last_offset, append_time_ms, state.log_start_offset, duplicate=True
+            known.base_offset, known.last_offset, append_time_ms, self.log_start_offset, duplicate=True
         )
 
     def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
@@ -115,10 +110,9 @@ class LogAppends:
                 appended, except that before a KAFKA_STORAGE_ERROR whole batches may have been, up to
                 `log_end_offset`.
         """
-        state = self._state
-        assert state.loading is None, f"{state.topic_partition} is still loading its producers"
+        assert self.loading is None, f"{self.topic_partition} is still loading its producers"
         view = memoryview(records)
-        expected_offset = state.log_end_offset
+        expected_offset = self.log_end_offset
         headers: list[BatchHeader] = []
         end = 0
         max_timestamp_ms = -1
@@ -139,7 +133,7 @@ class LogAppends:
             if header.base_offset < expected_offset or header.last_offset_delta < 0:
                 raise KafkaError(
                     ErrorCode.offset_out_of_range,
-                    f"{state.topic_partition}: offsets {header.base_offset} to {header.last_offset} "
+                    f"{self.topic_partition}: offsets {header.base_offset} to {header.last_offset} "
                     f"cannot follow the log end offset {expected_offset}",
                 )
             headers.append(header)
@@ -149,76 +143,70 @@ class LogAppends:
                 max_timestamp_ms = header.max_timestamp
         if not headers:
             return None
-        if has_gaps and not state.gaps_are_noted:
+        if has_gaps and not self.gaps_are_noted:
             self._note_gaps()
         base_offset = headers[0].base_offset
         if begins_below:
             self._begin_at(base_offset)
-        if (
-            state.segments.active.size_bytes + end <= state.config.segment_bytes
-            and not state.segments.must_roll(state.config, end, max_timestamp_ms, expected_offset - 1, None)
+        if self.segments.active.size_bytes + end <= self.config.segment_bytes and not self.segments.must_roll(
+            self.config, end, max_timestamp_ms, expected_offset - 1, None
         ):
             self._append_run(view[:end], headers, now_ms)
         else:
             self._append_over_rolls(view, headers, now_ms)
-        if begins_below and state.epochs.truncate_from_start(state.log_start_offset):
-            state.write_epochs()
-        return AppendInfo(base_offset, expected_offset - 1, None, state.log_start_offset)
+        if begins_below and self.epochs.truncate_from_start(self.log_start_offset):
+            self.write_epochs()
+        return AppendInfo(base_offset, expected_offset - 1, None, self.log_start_offset)
 
     def _is_empty(self) -> bool:
-        state = self._state
-        return state.local_log_start_offset == state.log_end_offset and not state.segments.size_bytes
+        return self.local_log_start_offset == self.log_end_offset and not self.segments.size_bytes
 
     def _begin_at(self, offset: Offset) -> None:
         """Move the base offset of an empty log's files below its start."""
-        state = self._state
-        with state.all_or_torn(f"begin {state.directory} at {offset}"), state.truncations.running():
-            state.segments.truncate_fully_and_start_at(offset, state.config)
-            state.recovery_point = min(state.recovery_point, offset)
-            state.log_end_offset = offset
+        with self.all_or_torn(f"begin {self.directory} at {offset}"), self.truncations.running():
+            self.segments.truncate_fully_and_start_at(offset, self.config)
+            self.recovery_point = min(self.recovery_point, offset)
+            self.log_end_offset = offset
 
     def _note_gaps(self) -> None:
         """Mark the log as one with offset gaps, which recovery would otherwise take for damage."""
-        state = self._state
-        with storage_errors(f"write {state.directory / OFFSET_GAPS_MARKER}"):
-            (state.directory / OFFSET_GAPS_MARKER).touch()
+        with storage_errors(f"write {self.directory / OFFSET_GAPS_MARKER}"):
+            (self.directory / OFFSET_GAPS_MARKER).touch()
         # The marker is on the disk before recovery trusts batches behind the gap.
-        state.metadata_unsynced = True
-        state.may_have_gaps = state.gaps_are_noted = True
+        self.metadata_unsynced = True
+        self.may_have_gaps = self.gaps_are_noted = True
 
     def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
         """Append batches that do not all fit into the active segment."""
-        state = self._state
         run: list[BatchHeader] = []
         start = end = 0
         for header in headers:
-            active = state.segments.active
+            active = self.segments.active
             size_bytes = header.size_bytes
             if run and (
-                active.size_bytes + end - start + size_bytes > state.config.segment_bytes
+                active.size_bytes + end - start + size_bytes > self.config.segment_bytes
                 or header.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             ):
                 self._append_run(view[start:end], run, now_ms)
                 run, start = [], end
-            if not run and state.segments.must_roll(
-                state.config, size_bytes, header.max_timestamp, header.last_offset, None
+            if not run and self.segments.must_roll(
+                self.config, size_bytes, header.max_timestamp, header.last_offset, None
             ):
-                state.roll(header.base_offset, now_ms)
+                self.roll_at(header.base_offset, now_ms)
             run.append(header)
             end += size_bytes
         self._append_run(view[start:end], run, now_ms)
 
     def _append_run(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
-        state = self._state
         changed = False
-        latest = state.epochs.latest
+        latest = self.epochs.latest
         for header in headers:
             leader_epoch = header.partition_leader_epoch
             if leader_epoch != latest and leader_epoch >= 0 and (latest is None or leader_epoch > latest):
-                changed |= state.epochs.assign(leader_epoch, header.base_offset)
+                changed |= self.epochs.assign(leader_epoch, header.base_offset)
                 latest = leader_epoch
         if changed:
-            state.write_epochs()
+            self.write_epochs()
         self._append([view], len(view), headers, view, now_ms)
 
     def _append(
@@ -229,21 +217,20 @@ class LogAppends:
         view: memoryview,
         now_ms: TimestampMs,
     ) -> None:
-        state = self._state
-        active = state.segments.active
+        active = self.segments.active
         try:
-            active.append(parts, total_bytes, headers, state.config)
+            active.append(parts, total_bytes, headers, self.config)
         except OSError as error:
             raise storage_error(f"append to {active.file.path}", error) from error
         position = 0
         for header in headers:
             if header.producer_id >= 0:
                 if header.is_control:
-                    with state.all_or_torn(f"append to {active.transaction_index.path}"):
+                    with self.all_or_torn(f"append to {active.transaction_index.path}"):
                         batch = view[position : position + header.size_bytes]
-                        apply_batch(state.producers, header, batch, active, now_ms)
+                        apply_batch(self.producers, header, batch, active, now_ms)
                 else:
-                    state.producers.update(header, now_ms)
+                    self.producers.update(header, now_ms)
             position += header.batch_length + LENGTH_OVERHEAD
         last = headers[-1]
-        state.log_end_offset = last.base_offset + last.last_offset_delta + 1
+        self.log_end_offset = last.base_offset + last.last_offset_delta + 1

@@ -5,6 +5,7 @@ Safe in one thread beside the thread that changes the log. The owner of a log ca
 passes only fsynced data, and a truncation moves it back even if a flush is running.
 """
 
+from pathlib import Path
 from threading import Lock
 
 from sparklog.node.storage.files import (
@@ -15,13 +16,15 @@ from sparklog.node.storage.files import (
     sync_file,
 )
 from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.recovery.recovery import LoadedLog
 from sparklog.protocol.errors import KafkaError
 
 
-class LogFlushing:
-    def __init__(self, state: LogState, *, is_new: bool) -> None:
+class LogFlushing(LogState):
+    def __init__(self, directory: Path, config: LogConfig, loaded: LoadedLog, *, is_new: bool) -> None:
         """`is_new`: the directory's entry in its parent may not be fsynced yet."""
-        self._state = state
+        super().__init__(directory, config, loaded)
         self._is_new = is_new
         self._failure: KafkaError | None = None
         self._given_up = False
@@ -30,16 +33,14 @@ class LogFlushing:
     @property
     def flush_due(self) -> bool:
         """Whether flush.messages or more records lie above the recovery point: call `flush`."""
-        state = self._state
-        limit = state.config.flush_messages
-        return limit is not None and state.log_end_offset - state.recovery_point >= limit
+        limit = self.config.flush_messages
+        return limit is not None and self.log_end_offset - self.recovery_point >= limit
 
     @property
     def has_rolled(self) -> bool:
         """Whether a sealed segment or a snapshot is not fsynced yet: call `flush_rolled`."""
-        state = self._state
-        return bool(state.snapshots) or state.recovery_point < min(
-            state.segments.active.base_offset, state.log_end_offset
+        return bool(self.snapshots) or self.recovery_point < min(
+            self.segments.active.base_offset, self.log_end_offset
         )
 
     def flush(self) -> None:
@@ -79,40 +80,39 @@ class LogFlushing:
                 raise
 
     def _sync(self, *, with_active: bool) -> None:
-        state = self._state
-        with state.truncations.excluded() as truncations:
-            end_offset = state.log_end_offset
-            segments = state.segments.all
+        with self.truncations.excluded() as truncations:
+            end_offset = self.log_end_offset
+            segments = self.segments.all
         if not with_active:
             end_offset = min(end_offset, segments[-1].base_offset)
-        is_behind = end_offset > state.recovery_point or bool(state.snapshots)
-        if not is_behind and not (with_active and state.metadata_unsynced):
+        is_behind = end_offset > self.recovery_point or bool(self.snapshots)
+        if not is_behind and not (with_active and self.metadata_unsynced):
             return
         unsynced = [segment for segment in segments if not segment.synced]
         if not with_active:
             unsynced = [segment for segment in unsynced if segment is not segments[-1]]
-        with storage_errors(f"flush {state.directory}"):
-            state.snapshots.write()
+        with storage_errors(f"flush {self.directory}"):
+            self.snapshots.write()
             for segment in unsynced:
                 segment.flush(sealed=segment is not segments[-1])
-            if state.metadata_unsynced:
-                state.metadata_unsynced = False
+            if self.metadata_unsynced:
+                self.metadata_unsynced = False
                 try:
-                    sync_file(state.directory / LEADER_EPOCH_CHECKPOINT)
-                    sync_directory(state.directory)
+                    sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
+                    sync_directory(self.directory)
                 except OSError:
-                    state.metadata_unsynced = True
+                    self.metadata_unsynced = True
                     raise
             if self._is_new:
-                sync_directory(state.directory.parent)
+                sync_directory(self.directory.parent)
                 self._is_new = False
-        with state.truncations.excluded() as truncations_now:
+        with self.truncations.excluded() as truncations_now:
             if truncations == truncations_now:
                 for segment in unsynced:
                     segment.flushed(sealed=segment is not segments[-1])
-                state.recovery_point = max(state.recovery_point, end_offset)
+                self.recovery_point = max(self.recovery_point, end_offset)
 
     def _give_up(self) -> None:
         """Stop flushing: the log is closed without a flush, and another log may get its directory."""
         self._given_up = True
-        self._state.snapshots.close()
+        self.snapshots.close()

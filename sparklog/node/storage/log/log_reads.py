@@ -32,10 +32,7 @@ from sparklog.protocol.types import AbortedTransaction, LeaderEpoch, Offset, Tim
 T = TypeVar("T")
 
 
-class LogReads:
-    def __init__(self, state: LogState) -> None:
-        self._state = state
-
+class LogReads(LogState):
     def read(
         self,
         offset: Offset,
@@ -56,12 +53,11 @@ class LogReads:
             KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
-        state = self._state
-        if offset < state.log_start_offset:
+        if offset < self.log_start_offset:
             raise self._not_here(offset)
         try:
             if cached_only:
-                result = state.segments.read(
+                result = self.segments.read(
                     offset,
                     max_bytes=max_bytes,
                     up_to_offset=up_to_offset,
@@ -75,7 +71,7 @@ class LogReads:
                     )
                 )
         except OSError as error:
-            raise storage_error(f"read {state.directory}", error) from error
+            raise storage_error(f"read {self.directory}", error) from error
         if result is None:
             raise self._not_here(offset)
         return result
@@ -88,7 +84,7 @@ class LogReads:
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER: the log was closed.
         """
-        state: LogState | None = self._state
+        state: LogState | None = self
         while state is not None:
             if state.is_closed:
                 state = state.successor
@@ -105,18 +101,15 @@ class LogReads:
             else:
                 if state.truncations.begun == before:
                     return found
-        raise KafkaError(
-            ErrorCode.not_leader_or_follower, f"{self._state.topic_partition}: the log is closed"
-        )
+        raise KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
 
     def _not_here(self, offset: Offset) -> KafkaError:
-        state = self._state
-        if state.log_start_offset <= offset < state.local_log_start_offset:
-            return OffsetMovedToTierError(state.topic_partition, offset, state.local_log_start_offset)
+        if self.log_start_offset <= offset < self.local_log_start_offset:
+            return OffsetMovedToTierError(self.topic_partition, offset, self.local_log_start_offset)
         return KafkaError(
             ErrorCode.offset_out_of_range,
-            f"{state.topic_partition}: offset {offset} is outside "
-            f"[{state.log_start_offset}, {state.log_end_offset}]",
+            f"{self.topic_partition}: offset {offset} is outside "
+            f"[{self.log_start_offset}, {self.log_end_offset}]",
         )
 
     def offset_for_timestamp(
@@ -132,20 +125,19 @@ class LogReads:
             KafkaError: UNSUPPORTED_VERSION for an unknown special timestamp, CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
-        state = self._state
         if timestamp_ms == LATEST_TIMESTAMP:
-            return OffsetAndTimestamp(high_watermark, None, state.epochs.latest)
+            return OffsetAndTimestamp(high_watermark, None, self.epochs.latest)
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             is_local = timestamp_ms == EARLIEST_LOCAL_TIMESTAMP
-            start = state.local_log_start_offset if is_local else state.log_start_offset
-            return OffsetAndTimestamp(start, None, state.epochs.epoch_at(start))
+            start = self.local_log_start_offset if is_local else self.log_start_offset
+            return OffsetAndTimestamp(start, None, self.epochs.epoch_at(start))
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return None
         if timestamp_ms < MAX_TIMESTAMP:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"there is no special timestamp {timestamp_ms} in this version"
             )
-        with storage_errors(f"look up a timestamp in {state.directory}"):
+        with storage_errors(f"look up a timestamp in {self.directory}"):
             if timestamp_ms == MAX_TIMESTAMP:
                 found = self._look_up(lambda state: time_lookup.latest(state.segments.all))
             else:
@@ -161,23 +153,21 @@ class LogReads:
 
         For an epoch older than all known ones: itself, and the start offset of the oldest. None without any.
         """
-        state = self._state
-        latest = state.epochs.latest
+        latest = self.epochs.latest
         if latest is not None and leader_epoch >= latest:
             # Later epochs have written nothing here.
-            return latest, state.log_end_offset
-        return state.epochs.end_offset_for(leader_epoch, state.log_end_offset)
+            return latest, self.log_end_offset
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Return the exclusive end for read_committed consumers: at most `high_watermark`.
 
         At least the log start offset, even if an open transaction begins below it.
         """
-        state = self._state
-        first_unstable = state.producers.first_unstable_offset(high_watermark)
+        first_unstable = self.producers.first_unstable_offset(high_watermark)
         if first_unstable is None:
             return high_watermark
-        return min(max(first_unstable, state.log_start_offset), high_watermark)
+        return min(max(first_unstable, self.log_start_offset), high_watermark)
 
     def producers_at(self, end_offset: Offset, now_ms: TimestampMs) -> ProducerStates:
         """Return the producers as of `end_offset`, where a batch ends. Blocks; in any thread.
@@ -192,7 +182,7 @@ class LogReads:
             state.snapshots.write()
             return producers_at(state.directory, state.segments.all, end_offset, now_ms)
 
-        with storage_errors(f"read the producers of {self._state.directory}"):
+        with storage_errors(f"read the producers of {self.directory}"):
             return self._look_up(look)
 
     def aborted_transactions(
@@ -207,7 +197,6 @@ class LogReads:
             NotCachedError: with `cached_only`, the answer is not in memory.
             KafkaError: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
-        state = self._state
 
         def look(state: LogState) -> list[AbortedTransaction]:
             segments = state.segments.all
@@ -221,5 +210,5 @@ class LogReads:
                         break
             return found
 
-        with storage_errors(f"read a transaction index in {state.directory}"):
-            return look(state) if cached_only else self._look_up(look)
+        with storage_errors(f"read a transaction index in {self.directory}"):
+            return look(self) if cached_only else self._look_up(look)

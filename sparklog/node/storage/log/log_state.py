@@ -1,7 +1,7 @@
-"""State that the parts of one log share: files, offsets, leader epochs, producers.
+"""The attributes of a log: files, offsets, leader epochs, producers.
 
-`log` documents the threads that may change it. The base classes of a log,
-`log_appends`, `log_reads`, `log_truncation` and `log_flushing`, work on it; none of them knows another.
+`log` documents the threads that may change them. The parts of a log,
+`log_appends`, `log_reads`, `log_truncation` and `log_flushing`, work on them; none of them knows another.
 """
 
 from collections.abc import Iterator
@@ -51,16 +51,19 @@ class LogState:
         self.directory = directory
         self.topic_partition = partition_of(directory.name)
         self.config = config
+        """Changed by `Log.reconfigure`."""
         self.segments = SegmentList(directory, loaded.segments)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.loading: ProducerLoading | None = None
-        """Producer state to load after the last truncation."""
+        """Remaining work of the last truncation, None for none; see `LogTruncation.truncate_to`."""
         self.snapshots = UnwrittenSnapshots(directory)
         self.log_start_offset = loaded.log_start_offset
+        """The first offset that may be read, here or in the tier."""
         self.log_start_is_guessed = loaded.log_start_is_guessed
         """Whether nothing has confirmed the start of a tiered log since a stop of the machine."""
         self.log_end_offset = loaded.log_end_offset
+        """The offset of the next record."""
         self.recovery_point = loaded.recovery_point
         """All data below is fsynced."""
         self.checkpointed_recovery_point: Offset = 0
@@ -70,7 +73,7 @@ class LogState:
         """Whether the directory has the marker of offset gaps: recovery does not know the topic's
         configuration."""
         self.cleaned_offset: Offset | None = None
-        """Exclusive end of the cleaned part; None before the first cleaning."""
+        """The offset below which a cleaning has read every record; None for a log that was never cleaned."""
         self.checkpointed_cleaned_offset: Offset = 0
         """Highest cleaned offset that the checkpoint file may have for this log."""
         self.truncations = Truncations()
@@ -89,7 +92,7 @@ class LogState:
 
     @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether a checkpoint lies above the log's state, so that new records would be skipped."""
+        """Whether recovery would trust records written after a truncation, or the cleaner skip them."""
         return (
             self.recovery_point < self.checkpointed_recovery_point
             or (self.cleaned_offset or 0) < self.checkpointed_cleaned_offset
@@ -122,7 +125,7 @@ class LogState:
         write_leader_epochs(self.directory / LEADER_EPOCH_CHECKPOINT, self.epochs.entries, sync=False)
         self.metadata_unsynced = True
 
-    def roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
+    def roll_at(self, base_offset: Offset, now_ms: TimestampMs) -> None:
         """Begin a new segment at `base_offset`, the log end offset or above.
 
         Raises:

@@ -29,10 +29,7 @@ from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
 
-class LogTruncation:
-    def __init__(self, state: LogState) -> None:
-        self._state = state
-
+class LogTruncation(LogState):
     def truncate_to(self, offset: Offset) -> bool:
         """Remove every batch that reaches to `offset` or above; return whether any was removed.
 
@@ -44,57 +41,51 @@ class LogTruncation:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        state = self._state
-        if offset >= state.log_end_offset:
+        if offset >= self.log_end_offset:
             return False
-        if offset < state.segments.all[0].base_offset:
+        if offset < self.segments.all[0].base_offset:
             # The tier's part below the new end is as true as before.
-            start = min(state.log_start_offset, offset)
-            epochs = LeaderEpochs(state.epochs.entries)
+            start = min(self.log_start_offset, offset)
+            epochs = LeaderEpochs(self.epochs.entries)
             epochs.truncate_from_end(offset if start < offset else 0)
             self._begin_again(start, offset, epochs.entries, ProducerStates())
             return True
-        was_loading = state.loading is not None
+        was_loading = self.loading is not None
         # Before the truncation, since a running load may fail because of it.
         self._cancel_loading()
-        with state.all_or_torn(f"truncate {state.directory} to {offset}"), state.truncations.running():
+        with self.all_or_torn(f"truncate {self.directory} to {offset}"), self.truncations.running():
             self._forget_above(offset)
-            log_end_offset = state.segments.truncate_to(offset, state.config)
-            state.metadata_unsynced = True
-            state.log_end_offset = log_end_offset
-            state.log_start_offset = min(state.log_start_offset, log_end_offset)
-            state.recovery_point = min(state.recovery_point, log_end_offset)
-            if state.cleaned_offset is not None:
+            log_end_offset = self.segments.truncate_to(offset, self.config)
+            self.metadata_unsynced = True
+            self.log_end_offset = log_end_offset
+            self.log_start_offset = min(self.log_start_offset, log_end_offset)
+            self.recovery_point = min(self.recovery_point, log_end_offset)
+            if self.cleaned_offset is not None:
                 # Records appended from here on are not cleaned, even if the truncation was above the cleaned
                 # offset.
-                state.cleaned_offset = min(state.cleaned_offset, log_end_offset)
-            if state.epochs.truncate_from_end(log_end_offset):
-                state.write_epochs()
-            for snapshot in snapshot_offsets(state.directory):
+                self.cleaned_offset = min(self.cleaned_offset, log_end_offset)
+            if self.epochs.truncate_from_end(log_end_offset):
+                self.write_epochs()
+            for snapshot in snapshot_offsets(self.directory):
                 if snapshot > log_end_offset:
-                    offset_file(state.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
-        if was_loading or state.producers.end_offset > log_end_offset or state.is_checkpointed_too_high:
+                    offset_file(self.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+        if was_loading or self.producers.end_offset > log_end_offset or self.is_checkpointed_too_high:
             self._begin_loading()
         return True
 
     def _begin_loading(self) -> None:
-        state = self._state
-        state.loading = ProducerLoading(
-            state.directory, state.segments.all, state.snapshots, state.log_end_offset
-        )
+        self.loading = ProducerLoading(self.directory, self.segments.all, self.snapshots, self.log_end_offset)
 
     def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:
         """Take over the producers from `loading`, unless a newer one has replaced it."""
-        state = self._state
-        if state.loading is loading:
-            state.producers = producers
-            state.loading = None
+        if self.loading is loading:
+            self.producers = producers
+            self.loading = None
 
     def _cancel_loading(self) -> None:
-        state = self._state
-        if state.loading is not None:
-            state.loading.cancel()
-            state.loading = None
+        if self.loading is not None:
+            self.loading.cancel()
+            self.loading = None
 
     def cut_at(self, offset: Offset, reason: str) -> None:
         """Remove the batches from `offset` on; a copy of their beginning is kept beside the log.
@@ -102,8 +93,7 @@ class LogTruncation:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        state = self._state
-        segment = state.segments.all[number_of(state.segments.all, offset)]
+        segment = self.segments.all[number_of(self.segments.all, offset)]
         try:
             position = segment.position_of(offset)
             with storage_errors(f"copy the damaged part of {segment.file.path}"):
@@ -113,7 +103,7 @@ class LogTruncation:
             # The batches before the damage are unreadable, too.
             with storage_errors(f"copy the damaged part of {segment.file.path}"):
                 keep_copy(segment, 0, reason)
-            self.truncate_fully_and_start_at(state.log_start_offset)
+            self.truncate_fully_and_start_at(self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Empty the log; it starts at `offset`. `loading` may be set as by `truncate_to`.
@@ -162,12 +152,11 @@ class LogTruncation:
         Raises:
             KafkaError: CORRUPT_MESSAGE: not a producer snapshot; nothing was changed. KAFKA_STORAGE_ERROR.
         """
-        state = self._state
-        states = self._decoded(producers, state.log_end_offset, now_ms)
-        state.epochs.replace(_epochs_within(leader_epochs, state.log_start_offset, state.log_end_offset))
-        state.write_epochs()
-        state.producers = states
-        state.snapshots.add(state.log_end_offset, states.capture())
+        states = self._decoded(producers, self.log_end_offset, now_ms)
+        self.epochs.replace(_epochs_within(leader_epochs, self.log_start_offset, self.log_end_offset))
+        self.write_epochs()
+        self.producers = states
+        self.snapshots.add(self.log_end_offset, states.capture())
 
     def _decoded(self, producers: bytes | None, offset: Offset, now_ms: TimestampMs) -> ProducerStates:
         if producers is None:
@@ -175,7 +164,7 @@ class LogTruncation:
         try:
             decoded = decode_snapshot(producers, now_ms)
         except CorruptSnapshotError as error:
-            name = self._state.topic_partition
+            name = self.topic_partition
             message = f"{name}: the tier's producer snapshot at {offset} cannot be read: {error}"
             raise KafkaError(ErrorCode.corrupt_message, message) from error
         states = ProducerStates()
@@ -192,35 +181,33 @@ class LogTruncation:
         producers: ProducerStates,
     ) -> None:
         """Empty the files; the log goes on at `end_offset`, with the state that its records below leave."""
-        state = self._state
         self._cancel_loading()
-        with state.all_or_torn(f"empty {state.directory}"), state.truncations.running():
+        with self.all_or_torn(f"empty {self.directory}"), self.truncations.running():
             self._forget_above(end_offset)
-            state.segments.truncate_fully_and_start_at(end_offset, state.config)
-            state.snapshots.forget_all()
-            for offset in snapshot_offsets(state.directory):
-                offset_file(state.directory, offset, PRODUCER_SNAPSHOT_SUFFIX).unlink()
+            self.segments.truncate_fully_and_start_at(end_offset, self.config)
+            self.snapshots.forget_all()
+            for offset in snapshot_offsets(self.directory):
+                offset_file(self.directory, offset, PRODUCER_SNAPSHOT_SUFFIX).unlink()
             if producers.producers:
                 snapshot = encode_snapshot(producers.producers)
-                offset_file(state.directory, end_offset, PRODUCER_SNAPSHOT_SUFFIX).write_bytes(snapshot)
+                offset_file(self.directory, end_offset, PRODUCER_SNAPSHOT_SUFFIX).write_bytes(snapshot)
                 # A kill leaves the file; the next flush writes it again, and fsyncs it.
-                state.snapshots.add(end_offset, producers.capture())
-            state.log_start_offset, state.log_end_offset = log_start_offset, end_offset
-            state.log_start_is_guessed = False
-            state.producers = producers
-            state.epochs.replace(epochs)
-            state.write_epochs()
-            (state.directory / REBUILT_EPOCHS_MARKER).unlink(missing_ok=True)
-        if state.is_checkpointed_too_high:
+                self.snapshots.add(end_offset, producers.capture())
+            self.log_start_offset, self.log_end_offset = log_start_offset, end_offset
+            self.log_start_is_guessed = False
+            self.producers = producers
+            self.epochs.replace(epochs)
+            self.write_epochs()
+            (self.directory / REBUILT_EPOCHS_MARKER).unlink(missing_ok=True)
+        if self.is_checkpointed_too_high:
             self._begin_loading()
 
     def _forget_above(self, offset: Offset) -> None:
         """Lower the recovery point to `offset`, even if a flush is running."""
-        state = self._state
-        state.recovery_point = min(state.recovery_point, offset)
-        if state.cleaned_offset is not None:
-            state.cleaned_offset = min(state.cleaned_offset, offset)
-        state.snapshots.forget(above=offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, offset)
+        self.snapshots.forget(above=offset)
 
 
 def _epochs_within(
