@@ -49,6 +49,11 @@ class LogFacts:
         """Return the exclusive end of the records that may go to the tier."""
         return min(self.high_watermark, self.last_stable_offset)
 
+    @property
+    def stands_alone(self) -> bool:
+        """Return whether the log knows where it begins without its tier."""
+        return self.log_end_offset > 0 and not self.is_brought_back_in_part
+
 
 class PartitionIdentity(NamedTuple):
     topic: str

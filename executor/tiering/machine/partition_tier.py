@@ -232,12 +232,12 @@ class PartitionTier:
         reason = reason_to_end(manifest, self.owner_epoch, self.leader_epoch)
         if reason is not None:
             self.ended = EndTier(reason, manifest.owner_epoch, manifest.leader_epoch)
-            if reason is EndReason.OWNER_REPLACED and self._has_records:
+            if reason is EndReason.OWNER_REPLACED and self._log.stands_alone:
                 # Clients of this application read what it has on its disks until it is stopped.
                 self.may_serve = True
             return [StopCopying(), self.ended] if self._writes.effect is not None else [self.ended]
         if version != self._version:
-            # A swap of this machine without an answer, or another writer's: no older one can succeed now.
+            # A swap of this machine without an answer, or another writer's.
             is_own = (manifest.owner_epoch, manifest.leader_epoch) == (self.owner_epoch, self.leader_epoch)
             self._is_claimed = is_own and self._swapping is not None
             self._lineage = None
@@ -439,11 +439,6 @@ class PartitionTier:
         self._manifest_effect = effect
         return effect
 
-    @property
-    def _has_records(self) -> bool:
-        """Return whether the log knows where it begins, without its tier."""
-        return self._log.log_end_offset > 0 and not self._log.is_brought_back_in_part
-
     def _decide_serving(self) -> None:
         manifest = self._manifest
         if self._lineage is Lineage.CONTINUED:
@@ -451,7 +446,7 @@ class PartitionTier:
                 self.may_serve = True
         elif self._lineage is Lineage.ADOPTED:
             self.may_serve = False
-        elif self._has_records:
+        elif self._log.stands_alone:
             failing_since_ms = self._manifest_retries.failing_since_ms
             is_outage = failing_since_ms is not None and self._now_ms - failing_since_ms >= self._outage_ms
             if self._is_whole or is_outage:
