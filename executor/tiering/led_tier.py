@@ -17,7 +17,7 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.suspension import Suspension
 from sparklog.executor.tiering.adoption import TierAdoption
 from sparklog.executor.tiering.bring_back_marker import read_marker
-from sparklog.executor.tiering.log_facts import facts_of
+from sparklog.executor.tiering.log_facts import FactsOfLog
 from sparklog.executor.tiering.machine.events import (
     AdoptionFailed,
     AdoptTier,
@@ -101,6 +101,9 @@ class LedTier:
         self._tasks: set[asyncio.Task[None]] = set()
         self._copy_stopped = threading.Event()
         self._is_ended = False
+        self._has_seen_owner = False
+        """Whether the manifest was found missing just now, in a store with an owner."""
+        self._facts = FactsOfLog(replica)
         self._marker = read_marker(replica.log.directory)
         self._error: TierError | None = None
         self._summed: tuple[Manifest | None, int] = (None, 0)
@@ -191,7 +194,7 @@ class LedTier:
             return
         if isinstance(event, TierAdopted | AdoptionFailed):
             self._marker = read_marker(self.replica.log.directory)
-        facts = facts_of(self.replica, self._marker)
+        facts = self._facts.now(self._marker)
         effects = self._machine.handle(event, facts, now_ms=monotonic_ms(), wall_ms=wall_clock_ms())
         # None again while the log and a manifest that was just read have different histories.
         self.replica.tier = self if self._machine.manifest is not None else None
@@ -310,13 +313,16 @@ class LedTier:
                 return ManifestRead(*await read_manifest(self.store, self.replica.topic_id, partition))
             except ObjectMissingError:
                 await self._check_owner()
+                self._has_seen_owner = True
                 return ManifestMissing()
 
     async def _swap(self, effect: SwapManifest, data: bytes, version: str | None) -> Swapped | SwapStale:
         store = self._services.store
         try:
             if version is None:
-                await self._check_owner()
+                seen, self._has_seen_owner = self._has_seen_owner, False
+                if not seen:
+                    await self._check_owner()
                 return Swapped(effect, await store.create(self._name, data))
             return Swapped(effect, await store.replace(self._name, data, version))
         except (ObjectExistsError, StaleObjectError):

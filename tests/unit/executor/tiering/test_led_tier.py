@@ -6,15 +6,16 @@ import shutil
 import sys
 import threading
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_marker
-from sparklog.executor.tiering.log_facts import facts_of
+from sparklog.executor.tiering.log_facts import FactsOfLog
 from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metadata.schemas import (
@@ -27,8 +28,11 @@ from sparklog.node.metadata.schemas import (
 )
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Metric
+from sparklog.node.remote_log.directory_store import DirectoryStore
+from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.node.remote_log.machine.periods import PERIODS_MS, period_of
+from sparklog.node.remote_log.object_store import StoredObject
 from sparklog.node.storage.producers.producer_snapshots import decode_snapshot
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -242,11 +246,58 @@ def test_log_has_a_marker_until_it_is_brought_back_in_full(tmp_path: Path) -> No
             assert not serves(replica)
             marker = read_marker(replica.log.directory)
             assert marker == BringBackMarker(LEADER_EPOCH, 4)
-            assert facts_of(replica, marker).is_brought_back_in_part
+            assert FactsOfLog(replica).now(marker).is_brought_back_in_part
             away.rename(segments)
             await until(lambda: serves(replica), "it serves")
             assert replica.log.log_end_offset == 4
             assert read_marker(replica.log.directory) is None
+
+    asyncio.run(play())
+
+
+def test_facts_of_closed_segments_are_gathered_once(tmp_path: Path) -> None:
+    """They are asked for every second, of each partition that is led."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], {"internal.segment.bytes": "10000"})
+            count = await fill(brokers, topic_id, 5)
+            facts = FactsOfLog(brokers.replica(0, topic_id))
+            before = facts.now(None).segments
+            await append(brokers, topic_id, batch(1))
+            after = facts.now(None).segments
+            assert len(before) == len(after) > 2
+            assert all(old is new for old, new in zip(before[:-1], after[:-1], strict=True))
+            assert (before[-1].end_offset, after[-1].end_offset) == (count, count + 1)
+            assert after[-1].size_bytes > before[-1].size_bytes
+            await fill(brokers, topic_id, 3)
+            rolled = facts.now(None).segments
+            assert len(rolled) > len(after)
+            assert all(one.end_offset == other.base_offset for one, other in pairwise(rolled))
+
+    asyncio.run(play())
+
+
+def test_first_manifest_of_a_later_leader_is_written_after_one_look_at_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster with a thousand new partitions would ask a thousand times more."""
+    reads: list[str] = []
+    get = DirectoryStore.get
+
+    async def counted(store: DirectoryStore, name: str) -> StoredObject:
+        reads.append(name)
+        return await get(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "get", counted)
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = uuid4()
+            await lead_again(brokers, topic_id)
+            name = manifest_name(topic_id, 0)
+            await until((bucket_of(tmp_path) / name).exists, "the manifest is written")
+            assert reads == [name, OWNER_NAME]
 
     asyncio.run(play())
 
