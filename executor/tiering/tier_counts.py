@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
+from sparklog.node.clocks import monotonic_ms
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import Sample
@@ -106,15 +107,17 @@ class TierMetrics:
         whole = TierCounts()
         for counts in (self._gone, *self._topics.values()):
             _add(whole, counts)
+        began_ms = monotonic_ms()
         states: dict[str, TierLag] = {}
         for topic, state in self._states(now_ms):
             states[topic] = states.get(topic, TierLag()).plus(state)
         every = TierLag()
         for state in states.values():
             every = every.plus(state)
+        computation_ms = monotonic_ms() - began_ms
         yield from _samples(whole, every, {})
         yield Sample(remote_log.COPY_LAG_TIME.of(), Kind.GAUGE, every.copy_lag_ms)
-        yield Sample(remote_log.LOG_SIZE_COMPUTATION_TIME.of(), Kind.GAUGE, 0)
+        yield Sample(remote_log.LOG_SIZE_COMPUTATION_TIME.of(), Kind.GAUGE, computation_ms)
         for topic in heapq.nlargest(
             REPORTED_TOPICS,
             {*states, *self._topics},

@@ -93,10 +93,7 @@ class PartitionTier:
         is_whole: bool = False,
         outage_ms: int = OUTAGE_MS,
     ) -> None:
-        """`unique` makes names of objects that no other machine makes.
-
-        `is_whole` says that the log evidently has everything that the tier has.
-        """
+        """`unique` makes names that no other machine makes; `is_whole`: the log evidently lacks nothing."""
         self.identity: Final = identity
         self.leader_epoch: Final = leader_epoch
         self.owner_epoch: Final = owner_epoch

@@ -42,7 +42,7 @@ DELETE_LAG_SEGMENTS: Final = _gauge(
 )
 METADATA_COUNT: Final = _gauge("RemoteLogMetadataCount", "Objects that manifests of led partitions name.")
 LOG_SIZE_COMPUTATION_TIME: Final = _gauge(
-    "RemoteLogSizeComputationTime", "Always 0: manifests have the size, nothing is computed."
+    "RemoteLogSizeComputationTime", "Milliseconds that the sum of all led partitions' sizes took last."
 )
 LOG_SIZE_BYTES: Final = _gauge(
     "RemoteLogSizeBytes", "Bytes of the objects that manifests of led partitions name."
