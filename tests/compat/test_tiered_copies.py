@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from sparklog.jobs.command_config import command_client
 from sparklog.jobs.top.observation import ClusterWatch
 from sparklog.node.remote_log.opened_store import check_access, open_store
+from tests.certificates import Authority, server_keys
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 from tests.compat.tiering import (
@@ -93,10 +94,14 @@ def test_records_are_copied_leave_the_leaders_disk_and_are_read_from_the_first_o
     assert told == sent
 
 
-def test_cluster_over_s3_copies_deletes_and_reads() -> None:
-    """Most clusters have a cloud's store, whose conditions and ranges are another's code."""
-    with s3_server() as server:
-        options = {f"sparklog.remote.option.{name}": value for name, value in server.options.items()}
+def test_cluster_over_s3_with_tls_copies_deletes_and_reads(tmp_path: Path) -> None:
+    """Most clusters have a cloud's store, whose conditions, ranges and TLS are another's code."""
+    authority = Authority()
+    (tmp_path / "authority.pem").write_text(authority.pem)
+    certificate = Path(server_keys(authority.certify(), tmp_path)["ssl.keystore.location"])
+    with s3_server(certificate) as server:
+        given = {**server.options, "root_certificate": str(tmp_path / "authority.pem")}
+        options = {f"sparklog.remote.option.{name}": value for name, value in given.items()}
         config = {
             **CONFIG,
             "min.insync.replicas": "1",

@@ -16,6 +16,7 @@ from sparklog.node.remote_log.object_store import (
     StoreUnavailableError,
 )
 from sparklog.node.remote_log.opened_store import check_access, open_store
+from tests.certificates import Authority, server_keys
 from tests.faulty_store import FaultyStore, MemoryStore, StoreFaults
 from tests.s3_server import S3Server, s3_server
 
@@ -182,3 +183,22 @@ def test_access_is_checked_by_doing_all_and_leaves_nothing(play: Callable[[Scena
         assert [each async for each in store.list("")] == []
 
     play(scenario)
+
+
+def test_store_with_tls_is_used_with_its_authority_and_not_without(tmp_path: Path) -> None:
+    """An endpoint that is another one in disguise would get all records."""
+    authority = Authority()
+    certificate = Path(server_keys(authority.certify(), tmp_path)["ssl.keystore.location"])
+
+    async def check(options: dict[str, str]) -> None:
+        store = open_store(f"s3://bucket/{uuid4()}", {**options, "max_retries": "0"})
+        try:
+            await check_access(store)
+        finally:
+            await store.close()
+
+    with s3_server(certificate) as server:
+        asyncio.run(check({**server.options, "root_certificate": authority.pem}))
+        for others in ({}, {"root_certificate": Authority("another").pem}):
+            with pytest.raises(StoreUnavailableError, match="error sending request"):
+                asyncio.run(check({**server.options, **others}))
