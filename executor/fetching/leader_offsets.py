@@ -5,15 +5,13 @@ beginning of a follower and at its checks of local retention: each has a connect
 behind a fetch that the leader holds.
 """
 
-import datetime
 from collections.abc import Sequence
 from typing import Final, NamedTuple
-
-from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.calling.channel import Channel
 from sparklog.node.calling.cluster_credentials import ClusterCredentials
+from sparklog.node.calling.list_offsets_request import AskedOffset, list_offsets_request
 from sparklog.node.storage.results import EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -85,29 +83,20 @@ class LeaderOffsets:
             tls=self._cluster_credentials.tls,
         )
         try:
-            asked = [channel.request(self._request(led, timestamp)) for timestamp in timestamps]
+            asked = [
+                channel.request(
+                    list_offsets_request(
+                        (AskedOffset(*partition, timestamp, epoch) for partition, epoch in led),
+                        replica_id=self._broker_id,
+                        timeout_ms=self._timeout_ms,
+                    )
+                )
+                for timestamp in timestamps
+            ]
             answers = [await answer for answer in asked]
         finally:
             channel.close()
         return [_offsets(answer, refuses=refuses) for answer in answers]
-
-    def _request(self, led: Sequence[LedPartition], timestamp: int) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, partition), leader_epoch in led:
-            topics.setdefault(topic, []).append(
-                ListOffsetsPartition(
-                    partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
-                )
-            )
-        return ListOffsetsRequest(
-            replica_id=self._broker_id,
-            isolation_level=0,
-            topics=tuple(
-                ListOffsetsTopic(name=topic, partitions=tuple(partitions))
-                for topic, partitions in topics.items()
-            ),
-            timeout=datetime.timedelta(milliseconds=self._timeout_ms),
-        )
 
 
 def _offsets(response: object, *, refuses: bool) -> dict[TopicPartition, Offset | None]:

@@ -10,11 +10,11 @@ from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 from kio.schema.begin_quorum_epoch.v1 import request as begin_quorum_epoch
 from kio.schema.end_quorum_epoch.v1 import request as end_quorum_epoch
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.vote.v2 import request as vote
 
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker, AskVote
+from sparklog.node.calling.list_offsets_request import AskedOffset, list_offsets_request
 from sparklog.node.endpoints import CONTROLLER_LISTENER
 from sparklog.node.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.node.metadata_log.machine.voter_set import VoterKey
@@ -24,7 +24,6 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
 
 COPY_MAX_BYTES: Final = 8 * 1024 * 1024
-_NO_REPLICA: Final = -1
 _METADATA_LOG: Final[Mapping[str, Mapping[int, LeaderEpoch]]] = {CLUSTER_METADATA_TOPIC: {0: -1}}
 """Of any epoch."""
 
@@ -55,27 +54,15 @@ def announcement_response(error_code: ErrorCode, message: str | None = None) -> 
 
 def log_end_request(
     leader_epochs: Mapping[str, Mapping[int, LeaderEpoch]] = _METADATA_LOG,
-) -> ListOffsetsRequest:
+) -> Any:
     """Return the request for the ends of a broker's copies of logs, by topic and partition.
 
     A named leader epoch is one that the broker must know.
     """
-    return ListOffsetsRequest(
-        replica_id=_NO_REPLICA,
-        isolation_level=0,
-        topics=tuple(
-            ListOffsetsTopic(
-                name=topic,
-                partitions=tuple(
-                    ListOffsetsPartition(
-                        partition_index=number, current_leader_epoch=epoch, timestamp=LATEST_TIMESTAMP
-                    )
-                    for number, epoch in partitions.items()
-                ),
-            )
-            for topic, partitions in leader_epochs.items()
-        ),
-        timeout=timedelta(),
+    return list_offsets_request(
+        AskedOffset(topic, number, LATEST_TIMESTAMP, epoch)
+        for topic, partitions in leader_epochs.items()
+        for number, epoch in partitions.items()
     )
 
 

@@ -12,11 +12,11 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
-from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
 from sparklog.driver.controller.machine.orderly_stop import LogEnds, OpenTransaction, Partition
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
+from sparklog.node.calling.list_offsets_request import DEBUG_CONSUMER, AskedOffset, list_offsets_request
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
 from sparklog.node.config.dynamic import with_dynamic
 from sparklog.node.endpoints import Endpoint
@@ -28,7 +28,6 @@ from sparklog.protocol.types import BrokerId, Offset
 
 _ONGOING: Final = "Ongoing"
 _OPEN_STATES: Final = (_ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-_DEBUG_CONSUMER: Final = -2
 _FENCED_TIMEOUT: Final = timedelta(minutes=1)
 """The transaction time-out that a fenced id has until its producer comes back."""
 
@@ -112,23 +111,10 @@ class ClusterLook:
     async def _offsets(
         self, image: MetadataImage, leader: BrokerId, partitions: list[Partition], timestamp: int
     ) -> dict[Partition, Offset]:
-        by_topic: defaultdict[str, list[int]] = defaultdict(list)
-        for partition in partitions:
-            by_topic[partition.topic].append(partition.number)
-        request = ListOffsetsRequest(
-            replica_id=_DEBUG_CONSUMER,
-            isolation_level=0,
-            topics=tuple(
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=tuple(
-                        ListOffsetsPartition(partition_index=number, timestamp=timestamp)
-                        for number in numbers
-                    ),
-                )
-                for topic, numbers in by_topic.items()
-            ),
-            timeout=timedelta(seconds=10),
+        request = list_offsets_request(
+            (AskedOffset(partition.topic, partition.number, timestamp) for partition in partitions),
+            replica_id=DEBUG_CONSUMER,
+            timeout_ms=10_000,
         )
         response = await self._ask(image, leader, request)
         if response is None:

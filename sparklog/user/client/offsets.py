@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kio.schema.list_offsets.v7 import request as list_offsets_v7
-from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
 from kio.schema.list_offsets.v9 import request as list_offsets_v9
 
+from sparklog.node.calling.list_offsets_request import AskedOffset, list_offsets_request
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
 from sparklog.user.client.broker_requests import ask_brokers
@@ -30,8 +30,6 @@ class SpecialOffset(IntEnum):
 
 
 OffsetQuery: TypeAlias = SpecialOffset | TimestampMs
-
-_CONSUMER: Final = -1
 
 
 class ListedOffset(NamedTuple):
@@ -97,23 +95,12 @@ def _ask_once(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
 ) -> dict[TopicPartition, Offset]:
     schema = _schema_of(query)
-    wanted: dict[BrokerId, dict[str, list[Any]]] = {}
-    for (topic, partition), leader in leaders.items():
-        asked = schema.ListOffsetsPartition(partition_index=partition, timestamp=int(query))
-        wanted.setdefault(leader, {}).setdefault(topic, []).append(asked)
+    wanted: defaultdict[BrokerId, list[AskedOffset]] = defaultdict(list)
+    for partition, leader in leaders.items():
+        wanted[leader].append(AskedOffset(*partition, int(query)))
     answers = ask_brokers(
         cluster,
-        {
-            broker_id: schema.ListOffsetsRequest(
-                replica_id=_CONSUMER,
-                isolation_level=0,
-                topics=tuple(
-                    schema.ListOffsetsTopic(name=name, partitions=tuple(each))
-                    for name, each in topics.items()
-                ),
-            )
-            for broker_id, topics in wanted.items()
-        },
+        {broker_id: list_offsets_request(asked, schema=schema) for broker_id, asked in wanted.items()},
     )
     return {
         TopicPartition(topic.name, each.partition_index): each.offset
@@ -143,26 +130,13 @@ def _ask_leaders(
     """
     failure: KafkaError | None = None
     final: KafkaError | None = None
-    by_broker: defaultdict[BrokerId, defaultdict[str, list[ListOffsetsPartition]]]
-    by_broker = defaultdict(lambda: defaultdict(list))
+    by_broker: defaultdict[BrokerId, list[AskedOffset]] = defaultdict(list)
     for topic_partition, query in queries.items():
         leader = cluster.leader(topic_partition)
-        by_broker[leader.broker_id][topic_partition.topic].append(
-            ListOffsetsPartition(
-                partition_index=topic_partition.partition,
-                current_leader_epoch=leader.leader_epoch,
-                timestamp=int(query),
-            )
-        )
+        by_broker[leader.broker_id].append(AskedOffset(*topic_partition, int(query), leader.leader_epoch))
     asked = []
-    for broker_id, topics in by_broker.items():
-        request = ListOffsetsRequest(
-            replica_id=_CONSUMER,
-            isolation_level=int(read_committed),
-            topics=tuple(
-                ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
-            ),
-        )
+    for broker_id, offsets in by_broker.items():
+        request = list_offsets_request(offsets, schema=list_offsets_v7, read_committed=read_committed)
         try:
             cluster.channel(broker_id).send(request)
             asked.append(broker_id)
