@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.sparklog.node.storage.log_threads import LogUnderThreads
 
-STEPS = 250
+STEPS = 120
 ENDINGS = ("clean", "killed", "deletion", "disk")
 
 
