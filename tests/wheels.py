@@ -24,7 +24,16 @@ def install(environment: Path, *wheels: Path) -> Path:
     venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
     command = [sys.executable, "-m", "uv", "pip", "install"]
-    options = ["--quiet", "--offline", "--no-config", "--no-deps", "--python", str(python)]
+    # Compiled once: where Python keeps nothing, every process would compile it.
+    options = [
+        "--quiet",
+        "--offline",
+        "--no-config",
+        "--no-deps",
+        "--compile-bytecode",
+        "--python",
+        str(python),
+    ]
     subprocess.run([*command, *options, *map(str, wheels)], check=True)
     (site_packages,) = (environment / "lib").glob("python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
