@@ -28,8 +28,6 @@ _BEGIN: Final = "<!-- planted bugs: written by --find-planted -->\n"
 _END: Final = "<!-- end of planted bugs -->\n"
 _BEGIN_ALONE: Final = "<!-- invariants alone: written by --find-planted -->\n"
 _END_ALONE: Final = "<!-- end of invariants alone -->\n"
-ROLLING: Final = 248
-"""The first seed in which nothing happens to groups but a restart of all brokers."""
 _MORE_SEEDS: Final = 12
 """Of each bug, beside the one that finds it, when something is looked for that an invariant fails alone."""
 _OUTDATED: Final = (TypeError, AttributeError, NameError)
@@ -78,8 +76,7 @@ def clean_seeds() -> tuple[int, ...]:
     Each kind of seed has some of them, and the finding needs their clean run anyway. Others are for
     `make simulate`.
     """
-    seeds = {found.seed for found in (*recorded().values(), *recorded_alone().values())}
-    return tuple(sorted(seeds | {ROLLING}))
+    return tuple(sorted({found.seed for found in (*recorded().values(), *recorded_alone().values())}))
 
 
 def _known() -> dict[str, Any]:
