@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Producer
 
 from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
 from benchmarks.clients import Rate, consume
 from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
+from benchmarks.listed_offsets import EARLIEST_LOCAL, listed_offsets
 
 ROUNDS: Final = 3
 RECORDS: Final = 300_000
@@ -38,7 +38,6 @@ SETTINGS: Final = {
 }
 LOCAL, REMOTE, WRITTEN_TO = "local", "remote", "written-to"
 CUT_WITHIN_S: Final = 120.0
-_EARLIEST_LOCAL: Final = -4
 
 
 class Figures(NamedTuple):
@@ -69,17 +68,13 @@ def _fill(cluster: ClusterUnderTest, topic: str, records: int) -> None:
 
 def _wait_until_cut(cluster: ClusterUnderTest, records: int) -> None:
     """Return when the disk has no more than the end of the remote topic."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    partition = TopicPartition(REMOTE, 0)
     deadline_s = time.monotonic() + CUT_WITHIN_S
     while True:
-        found = admin.list_offsets({partition: OffsetSpec.for_timestamp(_EARLIEST_LOCAL)})[partition].result(
-            30
-        )
-        if found.offset > records - 2 * SEGMENT_BYTES // VALUE_BYTES:
+        (local_start,) = listed_offsets(cluster, REMOTE, EARLIEST_LOCAL)
+        if local_start > records - 2 * SEGMENT_BYTES // VALUE_BYTES:
             return
         if time.monotonic() > deadline_s:
-            raise RuntimeError(f"the local log still begins at {found.offset} after {CUT_WITHIN_S:.0f} s")
+            raise RuntimeError(f"the local log still begins at {local_start} after {CUT_WITHIN_S:.0f} s")
         time.sleep(0.2)
 
 

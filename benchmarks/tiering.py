@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +23,10 @@ import numpy as np
 import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from kio.schema.list_offsets.v10.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
 from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
-from sparklog.node.calling.blocking import BlockingChannel
+from benchmarks.listed_offsets import LATEST, LATEST_TIERED, listed_offsets
 
 ROUNDS: Final = 3
 RECORDS: Final = 100_000
@@ -54,8 +52,6 @@ TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.1
 LOOK_S: Final = 1.0
 """Between two questions for what is copied, which cost the brokers, too: of both topics there are as many."""
-_LATEST: Final = -1
-_LATEST_TIERED: Final = -5
 
 
 class Writer:
@@ -85,30 +81,14 @@ class Writer:
 
 def _wait_until_copied(cluster: ClusterUnderTest) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
-    ends = _offsets(cluster, _LATEST)
-    while any(tiered + 1 < end for tiered, end in zip(_offsets(cluster, _LATEST_TIERED), ends, strict=True)):
+    ends = listed_offsets(cluster, TIERED, LATEST)
+    while any(
+        tiered + 1 < end
+        for tiered, end in zip(listed_offsets(cluster, TIERED, LATEST_TIERED), ends, strict=True)
+    ):
         if time.monotonic() > deadline_s:
             raise RuntimeError(f"not copied up to {ends} in {TIMEOUT_S:.0f} s")
         time.sleep(LOOK_S)
-
-
-def _offsets(cluster: ClusterUnderTest, timestamp: int) -> list[int]:
-    """Return what leaders answer to ListOffsets; librdkafka asks for no tiered offsets."""
-    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(TIERED, timeout=10)
-    found = []
-    for number, partition in sorted(metadata.topics[TIERED].partitions.items()):
-        leader = metadata.brokers[partition.leader]
-        asked = ListOffsetsPartition(partition_index=number, timestamp=timestamp)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=0,
-            topics=(ListOffsetsTopic(name=TIERED, partitions=(asked,)),),
-            timeout=timedelta(seconds=10),
-        )
-        with BlockingChannel(leader.host, leader.port, "benchmark", timeout_s=10) as channel:
-            (topic,) = channel.request(request).topics
-        found.append(int(topic.partitions[0].offset))
-    return found
 
 
 def _cpu_s_per_gb(cluster: ClusterUnderTest, writer: Writer, records: int) -> tuple[float, float]:
@@ -120,7 +100,7 @@ def _cpu_s_per_gb(cluster: ClusterUnderTest, writer: Writer, records: int) -> tu
     before_s, began_s = cluster.brokers_cpu_s(), time.monotonic()
     writer.write(LOCAL, records)
     while time.monotonic() < began_s + took_s:
-        _offsets(cluster, _LATEST_TIERED)
+        listed_offsets(cluster, TIERED, LATEST_TIERED)
         time.sleep(LOOK_S)
     local_s = cluster.brokers_cpu_s() - before_s
     gigabytes = records * VALUE_BYTES / 1e9
