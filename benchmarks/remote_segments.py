@@ -8,6 +8,7 @@ Of three rounds the best counts. Half of a value repeats from record to record, 
 import argparse
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -111,10 +112,13 @@ def measure(directory: Path, value_bytes: int, size_bytes: int) -> Figures:
     footer = SegmentFooter.parse(path.read_bytes(), path.name)
     group = footer.row_groups[0]
     data = path.read_bytes()[group.start : group.end]
-    read_s, _ = best(lambda: row_group_rows(data, footer, 0, start_offset=0, end_offset=2**62))
+    read_s, _ = best(lambda: list(row_group_rows(data, footer, 0, start_offset=0, end_offset=2**62)))
     batches_s, _ = best(
-        lambda: row_group_batches(
-            data, footer, 0, start_offset=0, end_offset=2**62, leader_epochs=[EpochStart(0, 0)]
+        lambda: deque(
+            row_group_batches(
+                data, footer, 0, start_offset=0, end_offset=2**62, leader_epochs=[EpochStart(0, 0)]
+            ),
+            maxlen=0,
         )
     )
     log.close()

@@ -8,16 +8,14 @@ compacted topics has no such process. Rule kept: they end with the broker
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar
 
+from sparklog.executor.process.python_process import start_module
 from sparklog.node.storage.cleaning.request import CleaningOutcome, CleaningRequest
 
 _MODULE: Final = "sparklog.node.storage.cleaning.process"
@@ -106,20 +104,8 @@ class CleanerProcess:
 
 
 def _start() -> "subprocess.Popen[bytes]":
-    # The process imports the same code as this one (`-P`: not that of the working directory), and uses one
-    # thread.
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        "OMP_NUM_THREADS": "1",
-    }
     try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        return start_module(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
         # This is not an error of the log's disk.
         raise CleaningFailedError(f"no cleaner process can be started: {error}") from error

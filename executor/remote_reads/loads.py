@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
 from typing import Final, NamedTuple
 
+from sparklog.executor.remote_reads.decoding.failure import DecodingFailedError
 from sparklog.node.limits.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.node.remote_log.object_store import (
     CorruptSegmentError,
@@ -197,6 +198,8 @@ class Loads:
                 # Damage of the object, or on its way here.
                 if monotonic() + back_off_s > until_s:
                     raise KafkaError(ErrorCode.corrupt_message, str(error)) from error
+            except DecodingFailedError as error:
+                raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
             except (StoreError, OSError, TimeoutError) as error:
                 if monotonic() + back_off_s > until_s:
                     raise _storage_error(error) from error

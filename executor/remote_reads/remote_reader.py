@@ -1,10 +1,11 @@
 """Reads of records that only the object store has, for a broker's consumers.
 
 An offset leads to a segment of the manifest, by the segment's footer (read once, then cached) to a row group,
-and by one ranged GET to the group's records. Another thread makes batches of them, in a memory file that
-is cached and sent from as a log file is. A read that finds its group in memory returns at once; any other
-returns the `Load` to wait for, after which it is made again. All that a manifest names is committed, so no
-high watermark limits these reads, and none of it is of an aborted transaction.
+and by one ranged GET to the group's records; of a small segment one GET gives both. Another process makes
+batches of them, in a memory file that is cached and sent from as a log file is. A read that finds its group in
+memory returns at once; any other returns the `Load` to wait for, after which it is made again. All that a
+manifest names is committed, so no high watermark limits these reads, and none of it is of an aborted
+transaction.
 
 While a reader reads on sequentially, the groups after its own are loaded too, where there is room.
 
@@ -20,6 +21,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from sparklog.executor.remote_reads.decoding.decoder_process import DecoderProcess
+from sparklog.executor.remote_reads.decoding.exchange import BatchesRequest
 from sparklog.executor.remote_reads.footer_cache import FooterCache
 from sparklog.executor.remote_reads.loads import MAX_RUNNING, Load, Loads
 from sparklog.executor.remote_reads.machine.row_group_cache import RowGroupCache
@@ -30,8 +33,7 @@ from sparklog.node.metrics.histogram import Histogram
 from sparklog.node.rates import QuotaWindows, SimpleRate
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, RemoteSegment
 from sparklog.node.remote_log.object_store import ObjectStore
-from sparklog.node.remote_log.segments.row_group_batches import row_group_batches
-from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, SegmentTail, read_tail
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import Offset
@@ -102,9 +104,11 @@ class RemoteReader:
         max_bytes_per_second: int | None = None,
         footer_bytes: int = FOOTER_BYTES,
         least_group_bytes: int = LEAST_GROUP_BYTES,
+        decoder: DecoderProcess | None = None,
     ) -> None:
         """Keep `cache_bytes` of batches in memory; read `max_bytes_per_second` from the store (None: any).
 
+        `decoder` ends with this reader.
         `times` records how long it takes to load a row group, in seconds. A group counts in the cache with
         `least_group_bytes` at least.
         """
@@ -121,13 +125,15 @@ class RemoteReader:
         self._rate = SimpleRate(_QUOTA_WINDOWS)
         loop = asyncio.get_running_loop()
         self._files = MemoryFiles(lambda: _call_in(loop, self._loads.go_on), least_bytes=least_group_bytes)
-        # One thread: what a decoding takes of memory is bounded, and the loop keeps a core to itself.
-        self._decoder = ThreadPoolExecutor(1, "sparklog-remote-log-reader")
+        self.decoder = decoder or DecoderProcess()
+        # One thread: what a decoding takes of memory is bounded.
+        self._thread = ThreadPoolExecutor(1, "sparklog-remote-log-reader")
 
     async def close(self) -> None:
         await self._loads.close()
         self._cache.clear()
-        self._decoder.shutdown(wait=False)
+        self.decoder.end()
+        self._thread.shutdown(wait=False)
 
     @property
     def memory_bytes(self) -> int:
@@ -195,7 +201,7 @@ class RemoteReader:
             footer = self._footers.get(segment.name)
             if footer is None:
                 key = segment.name
-                return RemoteRead(load=self._loads.get(key) or self._load_footer(tier.store, segment))
+                return RemoteRead(load=self._loads.get(key) or self._load_footer(tier, segment, offset))
             sought = max(offset, segment.base_offset)
             number = footer.group_with(sought)
             if number is not None:
@@ -227,9 +233,7 @@ class RemoteReader:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         while (footer := self._footers.get(segment.name)) is None:
-            await self._loads.until_ended(
-                self._loads.get(segment.name) or self._load_footer(tier.store, segment)
-            )
+            await self._loads.until_ended(self._loads.get(segment.name) or self._load_footer(tier, segment))
         return footer
 
     async def row_group(self, tier: Tier, segment: RemoteSegment, number: int) -> RowGroup | None:
@@ -246,8 +250,8 @@ class RemoteReader:
         return group
 
     async def beside(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a function in the thread that decodes row groups."""
-        return await asyncio.get_running_loop().run_in_executor(self._decoder, function, *arguments)
+        """Run a function in the thread that waits for the decoder process."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -265,8 +269,9 @@ class RemoteReader:
             load.wait(partial(self._cache.abandon, key))
         return load
 
-    def _load_footer(self, store: ObjectStore, segment: RemoteSegment) -> Load | None:
-        return self._loads.begin(segment.name, partial(self._look_up_footer, store, segment))
+    def _load_footer(self, tier: Tier, segment: RemoteSegment, offset: Offset | None = None) -> Load | None:
+        """Look a footer up, and with it the row group that is read from `offset` on, if it comes along."""
+        return self._loads.begin(segment.name, partial(self._look_up_footer, tier, segment, offset))
 
     def _may_load(self, place: _Place, *, is_read_ahead: bool) -> bool:
         """Return whether quota and memory allow a load, and take its part of them."""
@@ -288,19 +293,48 @@ class RemoteReader:
         return True
 
     async def _look_up(self, place: _Place) -> None:
-        key = place.key
         began_s = perf_counter()
-        summary = place.footer.row_groups[key.row_group]
-        data = await place.store.get_range(key.segment, summary.start, summary.end)
-        group = await asyncio.get_running_loop().run_in_executor(self._decoder, _decode, place, data)
-        self._files.add(group.file)
-        self._cache.put(key, group, self._files.size_of(group.file), self._now_ms())
+        summary = place.footer.row_groups[place.key.row_group]
+        data = await place.store.get_range(place.key.segment, summary.start, summary.end)
+        await self._decode(place, data)
         self._times.record(perf_counter() - began_s)
 
-    async def _look_up_footer(self, store: ObjectStore, segment: RemoteSegment) -> None:
-        footer = await read_footer(store, segment.name, segment.size_bytes)
-        if self._footers.get(segment.name) is None:
+    async def _look_up_footer(self, tier: Tier, segment: RemoteSegment, offset: Offset | None) -> None:
+        name = segment.name
+        tail = await read_tail(tier.store, name, segment.size_bytes)
+        footer = self._footers.get(name)
+        if footer is None:
+            footer = await self.beside(self.decoder.footer, tail.data, name)
+        if offset is not None:
+            await self._decode_tail(tier, segment, footer, tail, offset)
+        if self._footers.get(name) is None:
             self._footers.put(footer)
+
+    async def _decode_tail(
+        self, tier: Tier, segment: RemoteSegment, footer: SegmentFooter, tail: SegmentTail, offset: Offset
+    ) -> None:
+        """Put the row group that is read from `offset` on into the cache, if `tail` has all of it."""
+        number = footer.group_with(max(offset, segment.base_offset))
+        data = None if number is None else tail.row_group(footer.row_groups[number])
+        if number is None or data is None:
+            return
+        place = _place_of(tier, segment, footer, number)
+        is_wanted = place.key.start < place.key.end and place.key not in self._cache
+        if is_wanted and self._may_load(place, is_read_ahead=True):
+            try:
+                await self._decode(place, data)
+            finally:
+                self._cache.abandon(place.key)
+
+    async def _decode(self, place: _Place, data: bytes) -> None:
+        """Make batches of a row group's bytes, and put them into the cache."""
+        key = place.key
+        request = BatchesRequest(
+            key.segment, key.row_group, key.start, key.end, place.leader_epochs, _BATCH_BYTES
+        )
+        group: RowGroup = await self.beside(self.decoder.row_group, request, place.footer, data)
+        self._files.add(group.file)
+        self._cache.put(key, group, self._files.size_of(group.file), self._now_ms())
 
 
 def _place_of(tier: Tier, segment: RemoteSegment, footer: SegmentFooter, number: int) -> _Place:
@@ -309,21 +343,6 @@ def _place_of(tier: Tier, segment: RemoteSegment, footer: SegmentFooter, number:
     end = min(summary.last_offset + 1, segment.end_offset)
     key = RowGroupKey(segment.name, number, start, end)
     return _Place(key, tier.store, footer, tier.manifest.leader_epochs)
-
-
-def _decode(place: _Place, data: bytes) -> RowGroup:
-    """Make batches of a row group's bytes, in the decoder's thread."""
-    key = place.key
-    encoded = row_group_batches(
-        data,
-        place.footer,
-        key.row_group,
-        start_offset=key.start,
-        end_offset=key.end,
-        leader_epochs=place.leader_epochs,
-        max_batch_bytes=_BATCH_BYTES,
-    )
-    return RowGroup.write(encoded, f"{key.segment}#{key.row_group}")
 
 
 def _base_offset(segment: RemoteSegment) -> Offset:

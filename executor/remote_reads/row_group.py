@@ -3,7 +3,7 @@
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparklog.executor.remote_reads.memory_file import MemoryFile
 from sparklog.node.storage.file_region import FileRegion
@@ -23,9 +23,6 @@ from sparklog.protocol.records.batch import (
 )
 from sparklog.protocol.records.builder import read_records
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
-
-if TYPE_CHECKING:
-    from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup
 
 _MOST_OFFSETS: Final = 2**31 - 1
 """Of one batch."""
@@ -47,24 +44,6 @@ class RowGroup:
         self._positions = positions
         """Of each batch in the file, and of the end."""
         self._max_timestamps = max_timestamps
-
-    @classmethod
-    def write(cls, encoded: "EncodedRowGroup", name: str) -> "RowGroup":
-        """Write the batches of a row group to a memory file.
-
-        Raises:
-            OSError: there is no memory or no descriptor.
-        """
-        file = MemoryFile(name)
-        if encoded.parts:
-            file.append(encoded.parts)
-        positions = encoded.positions
-        return cls(
-            file,
-            [batch.last_offset for batch in positions],
-            [*(batch.position for batch in positions), encoded.size_bytes],
-            [batch.max_timestamp_ms for batch in positions],
-        )
 
     @property
     def end_offset(self) -> Offset:

@@ -17,8 +17,8 @@ from sparklog.executor.tiering.machine.events import AdoptTier
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.object_store import ObjectStore
-from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup, row_group_batches
-from sparklog.node.remote_log.segments.segment_footer import read_footer
+from sparklog.node.remote_log.segments.row_group_batches import EncodedBatches, row_group_batches
+from sparklog.node.remote_log.segments.segment_footer import open_segment
 
 logger = logging.getLogger(__name__)
 
@@ -83,28 +83,26 @@ class TierAdoption:
         replica.load_producers()
         while log.loading is not None:  # noqa: ASYNC110  (only of a log that a truncation has cut before)
             await asyncio.sleep(_LOADING_POLL_S)
-        async for group in self._row_groups(manifest):
-            for header, records in zip(group.parts[::2], group.parts[1::2], strict=True):
+        async for some in self._batches(manifest):
+            for header, records in zip(some.parts[::2], some.parts[1::2], strict=True):
                 log.append_as_follower(b"".join((header, records)), wall_clock_ms())
                 await asyncio.sleep(0)
         log.skip_to(manifest.end_offset, wall_clock_ms())
         log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
         await self._threads.run(log.flush)
 
-    async def _row_groups(self, manifest: Manifest) -> AsyncIterator[EncodedRowGroup]:
-        """Yield the records of the tier as batches, a row group at a time."""
+    async def _batches(self, manifest: Manifest) -> AsyncIterator[EncodedBatches]:
+        """Yield the records of the tier as batches, a few MiB at a time."""
         for segment in manifest.segments:
-            footer = await read_footer(self._store, segment.name, segment.size_bytes)
-            for index, group in footer.groups_within(segment.base_offset, segment.end_offset):
-                data = await self._store.get_range(segment.name, group.start, group.end)
-                yield await self._threads.run(
-                    partial(
-                        row_group_batches,
-                        data,
-                        footer,
-                        index,
-                        start_offset=max(segment.base_offset, manifest.log_start_offset),
-                        end_offset=segment.end_offset,
-                        leader_epochs=manifest.leader_epochs,
-                    )
+            opened = await open_segment(self._store, segment.name, segment.size_bytes)
+            for index in opened.footer.groups_within(segment.base_offset, segment.end_offset):
+                steps = row_group_batches(
+                    await opened.row_group(index),
+                    opened.footer,
+                    index,
+                    start_offset=max(segment.base_offset, manifest.log_start_offset),
+                    end_offset=segment.end_offset,
+                    leader_epochs=manifest.leader_epochs,
                 )
+                while (step := await self._threads.run(partial(next, steps, None))) is not None:
+                    yield step

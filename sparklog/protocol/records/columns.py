@@ -14,6 +14,7 @@ import pyarrow as pa
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import BatchHeader, TimestampType
 from sparklog.protocol.records.fields import FieldPositions, locate_headers
+from sparklog.protocol.records.numpy_arrays import column_of
 from sparklog.protocol.records.varint_columns import Bytes, Int64s
 from sparklog.protocol.types import TopicPartition
 
@@ -78,11 +79,12 @@ def _topic(records: LocatedRecords, topic_partition: TopicPartition) -> pa.Array
 
 
 def _partition(records: LocatedRecords, topic_partition: TopicPartition) -> pa.Array:
-    return pa.array(np.full(len(records.batch_of_record), topic_partition.partition, dtype=np.int32))
+    numbers = np.full(len(records.batch_of_record), topic_partition.partition, dtype=np.int32)
+    return column_of(numbers, pa.int32())
 
 
 def _offset(records: LocatedRecords, _: TopicPartition) -> pa.Array:
-    return pa.array(records.offsets)
+    return column_of(records.offsets, pa.int64())
 
 
 def _timestamp(records: LocatedRecords, _: TopicPartition) -> pa.Array:
@@ -93,13 +95,13 @@ def _timestamp(records: LocatedRecords, _: TopicPartition) -> pa.Array:
             f"timestamps from {timestamps_ms.min()} to {timestamps_ms.max()} ms are not all within "
             f"the {_LARGEST_MS} ms that a timestamp column can hold",
         )
-    return pa.array(timestamps_ms * 1000).view(COLUMN_TYPES["timestamp"])
+    return column_of(timestamps_ms * 1000, COLUMN_TYPES["timestamp"])
 
 
 def saturated_timestamp_column(records: LocatedRecords) -> pa.Array:
     """Return the column `timestamp`, in which those beyond the type's range are at its ends."""
     timestamps_ms = _timestamps_ms(records).clip(-_LARGEST_MS, _LARGEST_MS)
-    return pa.array(timestamps_ms * 1000).view(COLUMN_TYPES["timestamp"])
+    return column_of(timestamps_ms * 1000, COLUMN_TYPES["timestamp"])
 
 
 def _timestamps_ms(records: LocatedRecords) -> Int64s:
@@ -118,7 +120,7 @@ def _timestamps_ms(records: LocatedRecords) -> Int64s:
 
 def _timestamp_type(records: LocatedRecords, _: TopicPartition) -> pa.Array:
     types = np.array([batch.timestamp_type for batch in records.batches], dtype=np.int32)
-    return pa.array(types[records.batch_of_record])
+    return column_of(types[records.batch_of_record], pa.int32())
 
 
 def _headers(records: LocatedRecords, _: TopicPartition) -> pa.Array:
@@ -132,8 +134,8 @@ def _headers(records: LocatedRecords, _: TopicPartition) -> pa.Array:
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=offsets[1:])
     elements = pa.StructArray.from_arrays([_as_text(keys), values], fields=list(_HEADER_TYPE))
-    nulls = pa.array(counts == 0)
-    return pa.ListArray.from_arrays(pa.array(offsets), elements, type=column_type, mask=nulls)
+    nulls = column_of(counts == 0, pa.bool_())
+    return pa.ListArray.from_arrays(column_of(offsets, pa.int32()), elements, type=column_type, mask=nulls)
 
 
 def _as_text(keys: pa.Array) -> pa.Array:
@@ -170,7 +172,8 @@ def binary_column(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
         validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [validity, pa.py_buffer(bounds), pa.py_buffer(data)]
     wanted_and_between = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-    return wanted_and_between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    every_second = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return wanted_and_between.take(column_of(every_second, pa.int32()))
 
 
 _BUILDERS: Final[Mapping[str, Callable[[LocatedRecords, TopicPartition], pa.Array]]] = {

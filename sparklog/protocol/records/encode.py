@@ -30,6 +30,7 @@ from sparklog.protocol.records.batch import (
     sequence_after,
 )
 from sparklog.protocol.records.codecs import Codec, compress
+from sparklog.protocol.records.numpy_arrays import int64s_of, nulls_of, scalar_of
 from sparklog.protocol.records.varint_columns import Int64s, VarintColumn, pack_columns
 from sparklog.protocol.types import ProducerEpoch, ProducerId, TimestampMs, or_minus_one, unless_minus_one
 
@@ -43,6 +44,9 @@ _GROUP_BYTES: Final = 4 * 1024 * 1024
 _LARGEST_BATCH_BYTES: Final = 2**31 - 1
 _SMALLEST_RECORD_BYTES: Final = 7
 _NO_ROWS: Final = np.empty(0, dtype=np.int64)
+_NO_HEADERS: Final = scalar_of(b"\0")
+"""A record's header count, 0."""
+_NO_SEPARATOR: Final = scalar_of(b"")
 _BLANK: Final = BatchHeader(
     base_offset=0,
     batch_length=0,
@@ -240,7 +244,7 @@ def _lengths(column: ArrowColumn) -> Int64s:
     ]
     lengths: Int64s = np.diff(offsets).astype(np.int64, copy=False)
     if column.null_count:
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        lengths[nulls_of(column)] = -1
     return lengths
 
 
@@ -253,7 +257,9 @@ def _timestamps_ms(column: ArrowColumn | None, count: int, default_timestamp_ms:
         milliseconds = column.cast(pa.int64())
     else:
         raise ValueError(f"timestamp is {column.type}, which is neither a timestamp nor an integer of ms")
-    timestamps: Int64s = milliseconds.fill_null(default_timestamp_ms).to_numpy()
+    timestamps = int64s_of(milliseconds)
+    if milliseconds.null_count:
+        timestamps[nulls_of(milliseconds)] = default_timestamp_ms
     return timestamps
 
 
@@ -264,7 +270,7 @@ def _encode_headers(column: ArrowColumn) -> ArrowColumn:
         pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2
     ):
         raise ValueError(f"headers are {kind}, not lists of structs of key and value")
-    counts = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
+    counts = int64s_of(pc.list_value_length(column))
     elements = column.flatten()
     header_keys, header_values = elements.flatten()  # a null struct's key is null
     key, key_lengths = _binary(header_keys, "a header's key", len(elements))
@@ -294,9 +300,7 @@ def _join(columns: list[ArrowColumn | None]) -> ArrowColumn:
     """Return one large binary column that joins the columns row by row; a null adds nothing."""
     present = [column for column in columns if column is not None]
     wide = [column.cast(pa.large_binary()) for column in present]
-    return pc.binary_join_element_wise(
-        *wide, pa.scalar(b"", pa.large_binary()), null_handling="replace", null_replacement=b""
-    )
+    return pc.binary_join_element_wise(*wide, _NO_SEPARATOR, null_handling="replace", null_replacement=b"")
 
 
 def _groups(
@@ -364,7 +368,7 @@ def _encode_group(
     lengths += 1  # the attributes
     head = _packed([VarintColumn.of(lengths), 0, timestamp_deltas, offset_deltas, key_lengths])
     value_lengths = _packed([VarintColumn.of(rows.value_lengths)])
-    tail = pa.scalar(b"\0", pa.large_binary()) if rows.tail is None else rows.tail
+    tail = _NO_HEADERS if rows.tail is None else rows.tail
     joined = _join([head, rows.key, value_lengths, rows.value, tail])
     positions = np.frombuffer(joined.buffers()[1], dtype=np.int64)[bounds].tolist()
     data = memoryview(joined.buffers()[2])

@@ -151,6 +151,10 @@ class Brokers:
             broker.suspicions,
             on_directory_failed=broker.failed_directories.append,
         )
+        if broker.replicas.remote_reader is not None:
+            from tests.unit.executor.remote_reads.lasting_decoder import lasting_decoder
+
+            broker.replicas.remote_reader.decoder = lasting_decoder()
         if self.read_tier is not None:
             broker.replicas.tier_building.read_tier = self.read_tier
         await broker.replicas.start()

@@ -11,12 +11,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from uuid import UUID
 
-import pyarrow as pa
-
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
-from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, open_segment
 from sparklog.node.remote_log.segments.segment_writer import SegmentWriter, WrittenSegment
 
 
@@ -48,19 +46,13 @@ async def merge_segments(
             rows = row_group_rows(
                 data, footer, index, start_offset=segment.base_offset, end_offset=segment.end_offset
             )
-            for batch in _batches(rows):
+            for batch in rows:
                 writer.write(batch)
 
         for segment in segments:
-            footer = await read_footer(store, segment.name, segment.size_bytes)
-            for index, group in footer.groups_within(segment.base_offset, segment.end_offset):
+            opened = await open_segment(store, segment.name, segment.size_bytes)
+            for index in opened.footer.groups_within(segment.base_offset, segment.end_offset):
                 check()
-                data = await store.get_range(segment.name, group.start, group.end)
-                await loop.run_in_executor(executor, add, data, footer, index, segment)
+                data = await opened.row_group(index)
+                await loop.run_in_executor(executor, add, data, opened.footer, index, segment)
         return await loop.run_in_executor(executor, writer.finish)
-
-
-def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
-    """Return a table's rows in as few pieces as there are."""
-    batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
-    return batches

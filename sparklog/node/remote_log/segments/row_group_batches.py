@@ -6,7 +6,7 @@ under LogAppendTime one timestamp, since that is in the header.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 from sparklog.protocol.records.batch import TIMESTAMP_TYPE_BIT, TimestampType, header_bytes
 from sparklog.protocol.records.encode import encode_numbered
+from sparklog.protocol.records.numpy_arrays import numbers_of
 from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
@@ -35,7 +36,9 @@ class BatchPosition(NamedTuple):
     max_timestamp_ms: TimestampMs
 
 
-class EncodedRowGroup(NamedTuple):
+class EncodedBatches(NamedTuple):
+    """Some consecutive batches of a row group."""
+
     parts: tuple[bytes | memoryview, ...]
     """The batches one after the other, to be written without a copy: header, records, header, records..."""
     size_bytes: int
@@ -56,35 +59,41 @@ def row_group_batches(
     end_offset: Offset,
     leader_epochs: Sequence[EpochStart],
     max_batch_bytes: int = DEFAULT_BATCH_BYTES,
-) -> EncodedRowGroup:
-    """Return the records of [start_offset, end_offset) in a row group, of whose bytes `data` is all.
+) -> Iterator[EncodedBatches]:
+    """Yield the records of [start_offset, end_offset) in a row group, of whose bytes `data` is all.
 
-    A batch has at most `max_batch_bytes`, unless one record alone has more. Blocks for some 10 ms: a thread's
-    work.
+    A batch has at most `max_batch_bytes`, unless one record alone has more. Blocks for some milliseconds a
+    step. A step's batches are written before the next step, or memory is not bounded by a step.
 
     Raises:
         CorruptSegmentError: the bytes are not the row group's, or damaged.
     """
-    rows = row_group_rows(data, footer, index, start_offset=start_offset, end_offset=end_offset)
-    if not rows.num_rows:
-        return EncodedRowGroup((), 0, ())
-    offsets = rows.column("offset").to_numpy()
-    timestamps_ms = (
-        rows.column("timestamp").cast(pa.timestamp("us")).cast(pa.int64()).to_numpy() // _US_PER_MS
-    )
-    append_time = rows.column("timestampType").to_numpy() == TimestampType.LOG_APPEND_TIME
+    position = 0
+    for rows in row_group_rows(data, footer, index, start_offset=start_offset, end_offset=end_offset):
+        encoded = _encode(rows, leader_epochs, max_batch_bytes, position)
+        position += encoded.size_bytes
+        yield encoded
+
+
+def _encode(
+    rows: pa.RecordBatch, leader_epochs: Sequence[EpochStart], max_batch_bytes: int, position: int
+) -> EncodedBatches:
+    """Return rows as batches, the first of which is at `position`."""
+    offsets = numbers_of(rows.column("offset"))
+    timestamps_ms = numbers_of(rows.column("timestamp")) // _US_PER_MS
+    append_time = numbers_of(rows.column("timestampType")) == TimestampType.LOG_APPEND_TIME
     batches = encode_numbered(
         offsets=offsets,
         timestamps_ms=timestamps_ms,
-        key=_one_array(rows, "key"),
-        value=_one_array(rows, "value"),
-        headers=_one_array(rows, "headers"),
+        key=rows.column("key"),
+        value=rows.column("value"),
+        headers=rows.column("headers"),
         batch_size_bytes=max_batch_bytes,
         begins=_begins(offsets, timestamps_ms, append_time, leader_epochs),
     )
     parts: list[bytes | memoryview] = []
     positions: list[BatchPosition] = []
-    row = position = 0
+    row, start = 0, position
     for header, payload in batches:
         stamped = header._replace(
             partition_leader_epoch=_epoch_at(header.base_offset, leader_epochs),
@@ -96,7 +105,7 @@ def row_group_batches(
         )
         position += len(parts[-2]) + len(payload)
         row += header.record_count
-    return EncodedRowGroup(tuple(parts), position, tuple(positions))
+    return EncodedBatches(tuple(parts), position - start, tuple(positions))
 
 
 def _begins(
@@ -119,8 +128,3 @@ def _epoch_at(offset: Offset, leader_epochs: Sequence[EpochStart]) -> LeaderEpoc
     """Return the leader epoch in which an offset was written; -1, as in a header, before all of them."""
     number = bisect_right(leader_epochs, offset, key=lambda each: each.start_offset)
     return leader_epochs[number - 1].leader_epoch if number else -1
-
-
-def _one_array(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

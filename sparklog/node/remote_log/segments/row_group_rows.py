@@ -1,6 +1,10 @@
-"""The rows of one row group, read from its bytes alone and the segment's footer."""
+"""The rows of one row group, read from its bytes alone and the segment's footer, in slices.
+
+A slice has a fraction of the row group's records, so that memory is bounded by its bytes and little more.
+"""
 
 import io
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -9,7 +13,12 @@ import pyarrow.parquet as pq
 from sparklog.node.remote_log.object_store import CorruptSegmentError
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 from sparklog.node.remote_log.segments.segment_format import COLUMNS
+from sparklog.protocol.records.numpy_arrays import numbers_of
 from sparklog.protocol.types import Offset
+
+_SLICE_BYTES: Final = 960 * 1024
+"""Of records in batches, about: a little less than four batches of a fetch."""
+_RECORD_OVERHEAD_BYTES: Final = 10
 
 
 def row_group_rows(
@@ -19,8 +28,8 @@ def row_group_rows(
     *,
     start_offset: Offset,
     end_offset: Offset,
-) -> pa.Table:
-    """Return the records of [start_offset, end_offset) in a row group, of whose bytes `data` is all.
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of [start_offset, end_offset) in a row group, of whose bytes `data` is all.
 
     Raises:
         CorruptSegmentError: the bytes are not the row group's, or damaged.
@@ -30,20 +39,22 @@ def row_group_rows(
         raise CorruptSegmentError(
             f"{footer.name}: row group {index} has {group.end - group.start} bytes, {len(data)} are there"
         )
+    record_bytes = group.raw_bytes // max(group.record_count, 1) + _RECORD_OVERHEAD_BYTES
+    slice_rows = max(1, _SLICE_BYTES // record_bytes)
     try:
         file = pq.ParquetFile(
             pa.PythonFile(_Piece(data, group.start), mode="r"),
             metadata=footer.metadata,
             page_checksum_verification=True,
         )
-        rows = file.read_row_group(index, columns=list(COLUMNS), use_threads=False)
+        slices = file.iter_batches(slice_rows, [index], columns=list(COLUMNS), use_threads=False)
+        for rows in slices:
+            offsets = numbers_of(rows.column("offset"))
+            start, end = offsets.searchsorted([start_offset, end_offset])
+            if start < end:
+                yield rows.slice(start, end - start)
     except (pa.ArrowException, OSError) as error:
         raise CorruptSegmentError(f"{footer.name}: row group {index} cannot be read: {error}") from error
-    if start_offset <= group.first_offset and group.last_offset < end_offset:
-        return rows
-    offsets = rows.column("offset").to_numpy()
-    start, end = offsets.searchsorted([start_offset, end_offset])
-    return rows.slice(start, end - start)
 
 
 class _Piece(io.RawIOBase):

@@ -6,6 +6,7 @@ the object, so one ranged read gets it, or two if it is longer than expected.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ _TRAILER_BYTES: Final = 8
 """The footer's length, and the magic."""
 _USUAL_BYTES: Final = 64 * 1024
 _SIZE_PER_FOOTER_BYTE: Final = 4096
+READ_WHOLE_BYTES: Final = 512 * 1024
+"""An object up to this size is read as a whole: more bytes cost less time and money than a second request."""
 _US_PER_MS: Final = 1000
 
 
@@ -45,9 +48,10 @@ class RowGroup(NamedTuple):
 
 
 class SegmentFooter:
-    def __init__(self, name: str, metadata: pq.FileMetaData, row_groups: tuple[RowGroup, ...]) -> None:
+    def __init__(self, name: str, data: bytes, row_groups: tuple[RowGroup, ...]) -> None:
+        """`data` are the footer's bytes, with which the object ends."""
         self.name: Final = name
-        self.metadata: Final = metadata
+        self.data: Final = data
         self.row_groups: Final = row_groups
         self._last_offsets: Final = [each.last_offset for each in row_groups]
 
@@ -69,19 +73,24 @@ class SegmentFooter:
         groups = tuple(
             _row_group(metadata.row_group(number), name) for number in range(metadata.num_row_groups)
         )
-        return cls(name, metadata, groups)
+        footer = cls(name, tail[-needed_bytes:], groups)
+        footer.metadata = metadata
+        return footer
+
+    @cached_property
+    def metadata(self) -> pq.FileMetaData:
+        return pq.read_metadata(pa.BufferReader(self.data))
 
     @property
     def memory_bytes(self) -> int:
         """About what a cached footer takes."""
-        serialized_bytes: int = self.metadata.serialized_size
-        return 4 * serialized_bytes
+        return 4 * len(self.data)
 
-    def groups_within(self, start_offset: Offset, end_offset: Offset) -> Iterator[tuple[int, RowGroup]]:
-        """Yield the row groups that may have records of [start_offset, end_offset), with their numbers."""
+    def groups_within(self, start_offset: Offset, end_offset: Offset) -> Iterator[int]:
+        """Yield the numbers of the row groups that may have records of [start_offset, end_offset)."""
         for number, group in enumerate(self.row_groups):
             if group.overlaps(start_offset, end_offset):
-                yield number, group
+                yield number
 
     def group_with(self, offset: Offset) -> int | None:
         """Return the number of the row group with the first record at or after `offset`; None for none."""
@@ -100,14 +109,30 @@ def footer_bytes(tail: bytes, name: str) -> int:
     return int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
 
 
-async def read_footer(store: ObjectStore, name: str, size_bytes: int) -> SegmentFooter:
-    """Return the footer of an object of this size, as its manifest says.
+class SegmentTail(NamedTuple):
+    """The last bytes of an object: its footer, and row groups as far as they lie in them, too."""
+
+    data: bytes
+    start: int
+    """Of the object."""
+
+    def row_group(self, group: RowGroup) -> bytes | None:
+        """Return the bytes of a row group; None if not all are here."""
+        if group.start < self.start:
+            return None
+        return self.data[group.start - self.start : group.end - self.start]
+
+
+async def read_tail(store: ObjectStore, name: str, size_bytes: int) -> SegmentTail:
+    """Return the end of an object of this size, as its manifest says: a small object as a whole.
 
     Raises:
         CorruptSegmentError: the object is no segment, or has another size.
         ObjectMissingError, StoreRefusedError, StoreUnavailableError: as the store raises them.
     """
     length = min(size_bytes, _USUAL_BYTES + size_bytes // _SIZE_PER_FOOTER_BYTE)
+    if size_bytes <= READ_WHOLE_BYTES:
+        length = size_bytes
     if length < _TRAILER_BYTES:
         raise CorruptSegmentError(f"{name} is in its manifest with {size_bytes} bytes, too few for a segment")
     tail = await store.get_range(name, size_bytes - length, size_bytes)
@@ -116,7 +141,31 @@ async def read_footer(store: ObjectStore, name: str, size_bytes: int) -> Segment
         raise CorruptSegmentError(f"{name}: its footer would have {needed_bytes} of {size_bytes} bytes")
     if needed_bytes > length:
         tail = await store.get_range(name, size_bytes - needed_bytes, size_bytes - length) + tail
-    return SegmentFooter.parse(tail, name)
+    return SegmentTail(tail, size_bytes - len(tail))
+
+
+class OpenedSegment(NamedTuple):
+    """A segment whose row groups are read one after the other, by as few requests as it takes."""
+
+    store: ObjectStore
+    footer: SegmentFooter
+    tail: SegmentTail
+
+    async def row_group(self, index: int) -> bytes:
+        """Return the bytes of a row group.
+
+        Raises:
+            ObjectMissingError, StoreRefusedError, StoreUnavailableError: as the store raises them.
+        """
+        group = self.footer.row_groups[index]
+        data = self.tail.row_group(group)
+        return data or await self.store.get_range(self.footer.name, group.start, group.end)
+
+
+async def open_segment(store: ObjectStore, name: str, size_bytes: int) -> OpenedSegment:
+    """Read the footer of an object of this size; raise as `read_tail`."""
+    tail = await read_tail(store, name, size_bytes)
+    return OpenedSegment(store, SegmentFooter.parse(tail.data, name), tail)
 
 
 def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from sparklog.node.remote_log.segments.segment_format import SCHEMA, segment_metadata
+from sparklog.protocol.records.numpy_arrays import int64s_of, numbers_of
 from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.types import Offset, TimestampMs
 
@@ -144,14 +145,14 @@ class SegmentWriter:
         return self._written._replace(size_bytes=self._sink.size_bytes, crc32c=self._sink.crc)
 
     def _account(self, rows: pa.RecordBatch, size_bytes: int) -> None:
-        offsets = rows.column("offset").to_numpy()
+        offsets = numbers_of(rows.column("offset"))
         before = self._written
         first, last = int(offsets[0]), int(offsets[-1])
         if (np.diff(offsets) <= 0).any() or (before.last_offset is not None and first <= before.last_offset):
             raise ValueError(
                 f"{self._path.name}: offsets do not rise: {first} to {last} follow {before.last_offset}"
             )
-        timestamps = rows.column("timestamp").view(pa.int64()).to_numpy()
+        timestamps = numbers_of(rows.column("timestamp"))
         smallest, largest = (int(each) // _US_PER_MS for each in (timestamps.min(), timestamps.max()))
         is_first = before.first_offset is None
         self._written = before._replace(
@@ -182,15 +183,14 @@ def _row_bytes(rows: pa.RecordBatch) -> Int64s:
         of_headers = _lengths(keys) + _lengths(values) + _HEADER_OVERHEAD_BYTES
         before = np.zeros(len(of_headers) + 1, dtype=np.int64)
         np.cumsum(of_headers, out=before[1:])
-        counts = pc.list_value_length(headers).fill_null(0).to_numpy()
+        counts = int64s_of(pc.list_value_length(headers))
         ends = np.cumsum(counts)
         sizes += before[ends] - before[ends - counts]
     return sizes
 
 
 def _lengths(column: pa.Array) -> Int64s:
-    lengths: Int64s = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return lengths
+    return int64s_of(pc.binary_length(column))
 
 
 class _ChecksummedFile:

@@ -17,6 +17,7 @@ from sparklog.node.storage.file_region import FileRegion
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import iterate_headers
 from tests.unit.executor.brokers import until
+from tests.unit.executor.remote_reads.lasting_decoder import lasting_decoder
 from tests.unit.executor.remote_reads.tiered import GatedStore, Segment, segment, write_segment_object
 
 GROUP_BYTES = 5 * 150
@@ -50,6 +51,7 @@ class Reading:
             "max_wait_ms": 500,
             "times": Histogram(SECONDS),
             "least_group_bytes": 0,
+            "decoder": lasting_decoder(),
         }
         self.reader = RemoteReader(**{**defaults, **options}, now_ms=lambda: self.now_ms)
 
@@ -109,6 +111,19 @@ def test_reader_loads_nothing_twice_and_only_what_is_asked_for() -> None:
             assert first_offset(await it.read(31)) == 30
             assert len(it.tier.store.gets) == 4
             assert it.group_gets == 2
+
+    run(test)
+
+
+def test_small_segment_is_read_by_one_request() -> None:
+    """Pieces that were copied because they were due are small: a second request would double their cost."""
+
+    async def test() -> None:
+        parts = segment(range(5), padding_bytes=0), segment(range(5, 10), padding_bytes=0)
+        async with reading(*parts) as it:
+            assert first_offset(await it.read(2)) == 0
+            assert first_offset(await it.read(5)) == 5
+            assert [start for _, start, _ in it.tier.store.gets] == [0, 0]
 
     run(test)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from sparklog.executor.remote_reads.memory_file import MemoryFile
 from sparklog.executor.remote_reads.row_group import RowGroup, gap_region
-from sparklog.node.remote_log.segments.row_group_batches import BatchPosition, EncodedRowGroup
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
 from sparklog.protocol.records.batch import iterate_headers, next_fetch_offset
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
@@ -19,11 +19,15 @@ def batch(*offsets: int, timestamps: dict[int, int] | None = None) -> bytes:
 
 def group_of(*batches: bytes) -> RowGroup:
     data = b"".join(batches)
-    positions = tuple(
-        BatchPosition(header.base_offset, header.last_offset, position, header.max_timestamp)
-        for position, header in iterate_headers(data)
+    file = MemoryFile("s#0")
+    file.append(batches)
+    found = list(iterate_headers(data))
+    return RowGroup(
+        file,
+        [header.last_offset for _, header in found],
+        [*(position for position, _ in found), len(data)],
+        [header.max_timestamp for _, header in found],
     )
-    return RowGroup.write(EncodedRowGroup(batches, len(data), positions), "s#0")
 
 
 def read(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.remote_log.machine.manifest import EpochStart, Manifest, RemoteSegment
+from sparklog.node.remote_log.segments.segment_footer import READ_WHOLE_BYTES
 from sparklog.node.remote_log.segments.segment_format import SCHEMA, segment_metadata
 from sparklog.protocol.types import Offset
 from tests.faulty_store import MemoryStore
@@ -61,6 +62,7 @@ class Segment(NamedTuple):
     end: int
     row_group_rows: int
     value: bytes
+    padding_bytes: int
 
 
 def segment(
@@ -71,12 +73,17 @@ def segment(
     row_group_rows: int = 5,
     timestamps: Mapping[int, int] | None = None,
     value: bytes = VALUE,
+    padding_bytes: int = READ_WHOLE_BYTES,
 ) -> Segment:
-    """Return a segment with a record at each offset, whose timestamp is 1,000 + the offset by default."""
+    """Return a segment with a record at each offset, whose timestamp is 1,000 + the offset by default.
+
+    Bytes that mean nothing lie between the records and the footer: with the default of them both are read
+    by requests of their own.
+    """
     records = {offset: (timestamps or {}).get(offset, 1_000 + offset) for offset in offsets}
     first = min(records) if base is None and records else base or 0
     last = max(records) + 1 if end is None else end
-    return Segment(records, first, last, row_group_rows, value)
+    return Segment(records, first, last, row_group_rows, value, padding_bytes)
 
 
 class Tiered:
@@ -184,6 +191,7 @@ def parquet(topic: str, part: Segment) -> bytes:
         write_page_checksum=True,
     ) as writer:
         writer.write_table(table, row_group_size=part.row_group_rows)
+        sink.write(bytes(part.padding_bytes))
     return sink.getvalue()
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from sparklog.node.remote_log.machine.manifest import EpochStart
-from sparklog.node.remote_log.segments.row_group_batches import EncodedRowGroup, row_group_batches
+from sparklog.node.remote_log.segments.row_group_batches import EncodedBatches, row_group_batches
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
 from sparklog.node.remote_log.segments.segment_writer import WrittenSegment, write_segment
@@ -73,17 +73,24 @@ def batches_of(
     end_offset: int = END,
     leader_epochs: Sequence[EpochStart] = (EpochStart(0, 0),),
     max_batch_bytes: int = 1024 * 1024,
-) -> EncodedRowGroup:
-    """Return a row group of a segment as batches."""
+) -> EncodedBatches:
+    """Return all batches of a row group of a segment."""
     footer = footer_of(path)
-    return row_group_batches(
-        group_bytes(path, footer, index),
-        footer,
-        index,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        leader_epochs=leader_epochs,
-        max_batch_bytes=max_batch_bytes,
+    steps = list(
+        row_group_batches(
+            group_bytes(path, footer, index),
+            footer,
+            index,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            leader_epochs=leader_epochs,
+            max_batch_bytes=max_batch_bytes,
+        )
+    )
+    return EncodedBatches(
+        tuple(part for step in steps for part in step.parts),
+        sum(step.size_bytes for step in steps),
+        tuple(position for step in steps for position in step.positions),
     )
 
 

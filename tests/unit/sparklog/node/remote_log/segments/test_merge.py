@@ -1,6 +1,7 @@
 """Small segments become one, with the records that their manifest counts and no others."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def test_merged_segment_has_the_records_of_all_in_one_row_group(tmp_path: Path) 
 
 def test_records_outside_of_a_segments_window_are_left_out_and_not_fetched(tmp_path: Path) -> None:
     """An unclean election cut a segment in its manifest only; its lost records must not come back."""
-    wide = bytes(5 * 1024 * 1024)
+    wide = os.urandom(5 * 1024 * 1024)
 
     async def scenario() -> FaultyStore:
         store = MemoryStore()
