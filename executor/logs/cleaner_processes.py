@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from threading import Thread
 from typing import Final, TypeVar
 
-from sparklog.executor.process.python_process import start_module
+from sparklog.executor.python_process import start_module
 from sparklog.node.storage.cleaning.request import CleaningOutcome, CleaningRequest
 
 _MODULE: Final = "sparklog.node.storage.cleaning.process"

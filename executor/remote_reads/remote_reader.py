@@ -1,10 +1,10 @@
 """Reads of records that only the object store has, for a broker's consumers.
 
-An offset leads to a segment of the manifest, by the segment's footer (read once, then cached) to a row group,
-and by one ranged GET to the group's records; of a small segment one GET gives both. Another process makes
-batches of them, in a memory file that is cached and sent from as a log file is. A read that finds its group in
-memory returns at once; any other returns the `Load` to wait for, after which it is made again. All that a
-manifest names is committed, so no high watermark limits these reads, and none of it is of an aborted
+An offset leads to a segment of the manifest, by the segment's footer (read once, then cached) to a row
+group, and by one ranged GET to the group's records; of a small segment one GET gives both. Another process
+makes batches of them, in a memory file that is cached and sent from as a log file is. A read that finds its
+group in memory returns at once; any other returns the `Load` to wait for, after which it is made again. All
+that a manifest names is committed, so no high watermark limits these reads, and none of it is of an aborted
 transaction.
 
 While a reader reads on sequentially, the groups after its own are loaded too, where there is room.

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from sparklog.executor.process.python_process import start_module
+from sparklog.executor.python_process import start_module
 from sparklog.executor.remote_reads.decoding.exchange import (
     ANSWER,
     REQUEST,

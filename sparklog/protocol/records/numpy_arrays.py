@@ -49,7 +49,8 @@ def nulls_of(column: pa.Array) -> npt.NDArray[np.bool_]:
     if validity is None:  # a column of the null type
         return np.ones(len(column), dtype=np.bool_)
     valid = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")
-    return valid[column.offset : column.offset + len(column)] == 0
+    nulls: npt.NDArray[np.bool_] = valid[column.offset : column.offset + len(column)] == 0
+    return nulls
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
