@@ -283,7 +283,7 @@ class LedTier:
             case CopySegment() | MergeSegments() | RewriteSegments():
                 self._copy_stopped.clear()
                 self._counts.copies += 1
-                written = await services.copies.write(self.replica, effect, self._copy_stopped)
+                written = await services.copies.write(self.replica, effect, self._copy_stopped, self._counts)
                 self._counts.copied_bytes += 0 if written.segment is None else written.segment.size_bytes
                 return written
             case AdoptTier():

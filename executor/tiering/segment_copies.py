@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -29,13 +29,16 @@ from sparklog.executor.tiering.machine.events import (
     WriteSegment,
 )
 from sparklog.executor.tiering.machine.piece_cut import PieceCut
+from sparklog.executor.tiering.tier_counts import TierCounts
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
+from sparklog.node.remote_log.machine.value_schema import ValueSchemaError
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.log_rows import log_rows, log_rows_with_batches
 from sparklog.node.remote_log.segments.merge import merge_segments
 from sparklog.node.remote_log.segments.rows_of_periods import period_runs
 from sparklog.node.remote_log.segments.segment_writer import WrittenSegment, write_segment
+from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 from sparklog.node.storage.machine.producer_states import without_open_transactions
 from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
 from sparklog.protocol.types import Offset
@@ -62,8 +65,12 @@ class SegmentCopies:
         self._turns = asyncio.Semaphore(COPIES_AT_A_TIME)
         self.under_way = 0
 
-    async def write(self, replica: Replica, effect: WriteSegment, stopped: threading.Event) -> SegmentWritten:
+    async def write(
+        self, replica: Replica, effect: WriteSegment, stopped: threading.Event, counts: TierCounts
+    ) -> SegmentWritten:
         """Carry out an effect that writes a segment; `stopped` ends it early, but no upload.
+
+        `counts` are those of the topic.
 
         Raises:
             CopyStoppedError: by `stopped`.
@@ -73,28 +80,31 @@ class SegmentCopies:
         async with self._turns:
             self.under_way += 1
             try:
-                return await self._write(replica, effect, stopped)
+                return await self._write(replica, effect, stopped, counts)
             finally:
                 self.under_way -= 1
 
     async def _write(
-        self, replica: Replica, effect: WriteSegment, stopped: threading.Event
+        self, replica: Replica, effect: WriteSegment, stopped: threading.Event, counts: TierCounts
     ) -> SegmentWritten:
         file = Path(replica.log.parent) / f"{uuid4().hex}{FILE_SUFFIX}"
         try:
             match effect:
                 case CopySegment():
                     copied = await self._threads.run(partial(_copied_piece, replica, effect, file, stopped))
-                    effect, segment = copied
+                    effect, written = copied
                 case RewriteSegments():
                     rows = log_rows(replica.log, effect.base_offset, effect.end_offset)
-                    segment = await self._threads.run(partial(_copied, replica, effect, rows, file, stopped))
+                    written = await self._threads.run(partial(_copied, replica, rows, file, stopped))
                 case MergeSegments():
-                    segment = await self._merged(replica, effect, file, stopped)
+                    written = await self._merged(replica, effect, file, stopped)
+            segment = _segment(effect, written)
             if segment is not None:
                 await self._byte_turns.wait(segment.size_bytes)
                 _check(stopped)
                 await self._store.create(effect.segment_name, file)
+            if isinstance(effect, CopySegment):
+                counts.unparsed_values += written.unparsed_count
         finally:
             await asyncio.to_thread(file.unlink, missing_ok=True)
         producers = await self._write_producers(replica, effect) if isinstance(effect, CopySegment) else None
@@ -102,20 +112,19 @@ class SegmentCopies:
 
     async def _merged(
         self, replica: Replica, effect: MergeSegments, file: Path, stopped: threading.Event
-    ) -> RemoteSegment | None:
+    ) -> WrittenSegment:
         topic, partition = replica.topic_partition
-        written = await merge_segments(
+        return await merge_segments(
             self._store,
             effect.segments,
             file,
             topic=topic,
             topic_id=replica.topic_id,
             partition=partition,
+            typed=_typed_columns(replica.settings.log.table_value_schema),
             executor=self._threads.executor,
             check=partial(_check, stopped),
         )
-        base_offset, end_offset = effect.segments[0].base_offset, effect.segments[-1].end_offset
-        return _segment(effect.segment_name, base_offset, end_offset, written)
 
     async def _write_producers(self, replica: Replica, effect: CopySegment) -> str | None:
         now_ms = wall_clock_ms()
@@ -131,16 +140,14 @@ class SegmentCopies:
 
 def _copied_piece(
     replica: Replica, effect: CopySegment, file: Path, stopped: threading.Event
-) -> tuple[CopySegment, RemoteSegment | None]:
-    """Write a piece of the local log to a file; return the effect with the piece's end, and the segment."""
+) -> tuple[CopySegment, WrittenSegment]:
+    """Write a piece of the local log to a file; return the effect with the piece's end."""
     if effect.period_ms is None:
         rows = log_rows(replica.log, effect.base_offset, effect.end_offset)
-        return effect, _copied(replica, effect, rows, file, stopped)
+        return effect, _copied(replica, rows, file, stopped)
     cut = PieceCut()
-    rows = _rows_of_piece(replica, effect, effect.period_ms, cut)
-    segment = _copied(replica, effect, rows, file, stopped)
-    effect = replace(effect, end_offset=cut.finish(effect.end_offset))
-    return effect, None if segment is None else replace(segment, end_offset=effect.end_offset)
+    written = _copied(replica, _rows_of_piece(replica, effect, effect.period_ms, cut), file, stopped)
+    return replace(effect, end_offset=cut.finish(effect.end_offset)), written
 
 
 def _rows_of_piece(
@@ -174,29 +181,39 @@ def _divided(
 
 
 def _copied(
-    replica: Replica,
-    effect: CopySegment | RewriteSegments,
-    rows: Iterable[pa.RecordBatch],
-    file: Path,
-    stopped: threading.Event,
-) -> RemoteSegment | None:
-    """Write records of the local log to a file; return the segment of it, None without records."""
+    replica: Replica, rows: Iterable[pa.RecordBatch], file: Path, stopped: threading.Event
+) -> WrittenSegment:
+    """Write records of the local log to a file."""
     topic, partition = replica.topic_partition
-    written = write_segment(
-        _until(stopped, rows), file, topic=topic, topic_id=replica.topic_id, partition=partition
+    return write_segment(
+        _until(stopped, rows),
+        file,
+        topic=topic,
+        topic_id=replica.topic_id,
+        partition=partition,
+        typed=_typed_columns(replica.settings.log.table_value_schema),
     )
-    return _segment(effect.segment_name, effect.base_offset, effect.end_offset, written)
 
 
-def _segment(
-    name: str, base_offset: Offset, end_offset: Offset, written: WrittenSegment
-) -> RemoteSegment | None:
+@lru_cache(maxsize=64)
+def _typed_columns(value_schema: str) -> TypedColumns | None:
+    """Return the typed columns of a table; `None` without any, or if only another version knows them."""
+    try:
+        return TypedColumns.of(value_schema)
+    except ValueSchemaError as error:
+        logger.error("sparklog.table.value.schema: %s: segments are written without typed columns", error)
+        return None
+
+
+def _segment(effect: WriteSegment, written: WrittenSegment) -> RemoteSegment | None:
+    """Return the segment that an effect has written; `None` without records."""
     if written.record_count == 0:
         return None
+    is_merge = isinstance(effect, MergeSegments)
     return RemoteSegment(
-        name=name,
-        base_offset=base_offset,
-        end_offset=end_offset,
+        name=effect.segment_name,
+        base_offset=effect.segments[0].base_offset if is_merge else effect.base_offset,
+        end_offset=effect.segments[-1].end_offset if is_merge else effect.end_offset,
         record_count=written.record_count,
         size_bytes=written.size_bytes,
         raw_bytes=written.raw_bytes,

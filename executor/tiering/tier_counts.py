@@ -26,6 +26,8 @@ class TierCounts:
     copied_bytes: int = 0
     copies: int = 0
     copy_errors: int = 0
+    unparsed_values: int = 0
+    """Values without typed columns."""
     deletes: int = 0
     delete_errors: int = 0
 
@@ -63,6 +65,7 @@ _METERS: Final[Mapping[str, Metric]] = {
     "copied_bytes": remote_log.COPY_BYTES,
     "copies": remote_log.COPY_REQUESTS,
     "copy_errors": remote_log.COPY_ERRORS,
+    "unparsed_values": remote_log.UNPARSED_VALUES,
     "deletes": remote_log.DELETE_REQUESTS,
     "delete_errors": remote_log.DELETE_ERRORS,
 }

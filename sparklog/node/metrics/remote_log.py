@@ -101,6 +101,14 @@ TIER_ERROR: Final = Metric(
 LOCAL_LOG_BYTES: Final = Metric(
     "sparklog", "RemoteLogManager", "LocalLogBytes", Kind.GAUGE, "Bytes of led tiered logs on disks.", _TOPIC
 )
+UNPARSED_VALUES: Final = Metric(
+    "sparklog",
+    "RemoteLogManager",
+    "UnparsedValuesPerSec",
+    Kind.METER,
+    "Values copied without typed columns, since they do not parse by sparklog.table.value.schema.",
+    _TOPIC,
+)
 COPY_LAG_RECORDS: Final = Metric(
     "sparklog",
     "RemoteLogManager",
@@ -148,6 +156,7 @@ METRICS: Final = (
     READER_TIME,
     AWAITING_MANIFEST,
     COPY_LAG_TIME,
+    UNPARSED_VALUES,
     TIER_ERROR,
     LOCAL_LOG_BYTES,
     COPY_LAG_RECORDS,

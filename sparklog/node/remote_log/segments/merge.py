@@ -16,6 +16,7 @@ from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, open_segment
 from sparklog.node.remote_log.segments.segment_writer import SegmentWriter, WrittenSegment
+from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 
 
 async def merge_segments(
@@ -26,6 +27,7 @@ async def merge_segments(
     topic: str,
     topic_id: UUID,
     partition: int,
+    typed: TypedColumns | None = None,
     executor: Executor | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> WrittenSegment:
@@ -40,7 +42,7 @@ async def merge_segments(
         FileExistsError: `path` exists.
     """
     loop = asyncio.get_running_loop()
-    with SegmentWriter.open(path, topic=topic, topic_id=topic_id, partition=partition) as writer:
+    with SegmentWriter.open(path, topic=topic, topic_id=topic_id, partition=partition, typed=typed) as writer:
 
         def add(data: bytes, footer: SegmentFooter, index: int, segment: RemoteSegment) -> None:
             rows = row_group_rows(

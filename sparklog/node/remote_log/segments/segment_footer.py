@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from sparklog.node.remote_log.object_store import CorruptSegmentError, ObjectStore
 from sparklog.node.remote_log.segments.segment_format import (
     COLUMNS,
+    RECORD_LEAVES,
     check_format,
 )
 from sparklog.protocol.types import Offset, TimestampMs
@@ -38,7 +39,7 @@ class RowGroup(NamedTuple):
     max_timestamp_ms: TimestampMs
     start: int
     end: int
-    """Its bytes in the object: [start, end)."""
+    """Its bytes in the object, without typed columns: [start, end)."""
     record_count: int
     raw_bytes: int
     """Uncompressed."""
@@ -169,7 +170,8 @@ async def open_segment(store: ObjectStore, name: str, size_bytes: int) -> Opened
 
 
 def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:
-    columns = [metadata.column(number) for number in range(metadata.num_columns)]
+    # Typed columns stand behind these.
+    columns = [metadata.column(number) for number in range(RECORD_LEAVES)]
     starts = [
         column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
         for column in columns
@@ -186,5 +188,5 @@ def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:
         start=min(starts),
         end=max(start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)),
         record_count=metadata.num_rows,
-        raw_bytes=metadata.total_byte_size,
+        raw_bytes=sum(column.total_uncompressed_size for column in columns),
     )

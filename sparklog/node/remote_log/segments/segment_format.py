@@ -5,7 +5,9 @@ reader of Parquet sees the records as Spark does. Columns have field ids, by whi
 them. Key-value metadata in the footer name the partition. Pages have checksums, since a ranged read cannot be
 compared with the object's CRC.
 
-Only offsets and timestamps have statistics: by them a reader finds the row group with a record.
+Offsets and timestamps have statistics: by them a reader finds the row group with a record. Typed columns,
+which the topics of tables may have, stand behind the others, so that the others lie together in a row group;
+those of one scalar have statistics, which tables show to their readers.
 """
 
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError
+from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 from sparklog.protocol.records.decode import COLUMN_TYPES
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -23,6 +26,7 @@ _HEADERS_FIELD_ID: Final = 7
 FORMAT_VERSION: Final = 1
 
 _FORMAT: Final = "sparklog.format"
+VALUE_SCHEMA: Final = "sparklog.value.schema"
 
 
 def _numbered(field: pa.Field, field_id: int) -> pa.Field:
@@ -45,11 +49,21 @@ def _fields() -> list[pa.Field]:
 
 
 SCHEMA: Final = pa.schema(_fields())
+RECORD_LEAVES: Final = len(COLUMNS) + 1
+"""Columns of Parquet that hold the records: headers are two."""
 
 
-def segment_metadata(topic: str, topic_id: UUID, partition: int) -> dict[str, str]:
+def segment_schema(typed: TypedColumns | None) -> pa.Schema:
+    """Return the columns of a segment, with their field ids."""
+    return SCHEMA if typed is None else pa.schema([*SCHEMA, *typed.fields])
+
+
+def segment_metadata(
+    topic: str, topic_id: UUID, partition: int, typed: TypedColumns | None = None
+) -> dict[str, str]:
     """Return the key-value metadata of a segment of this partition."""
     return {
+        **({} if typed is None else {VALUE_SCHEMA: typed.text}),
         _FORMAT: str(FORMAT_VERSION),
         "sparklog.topic": topic,
         "sparklog.topic.id": str(topic_id),

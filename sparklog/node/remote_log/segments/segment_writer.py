@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from sparklog.node.remote_log.segments.segment_format import SCHEMA, segment_metadata
+from sparklog.node.remote_log.segments.segment_format import SCHEMA, segment_metadata, segment_schema
+from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 from sparklog.protocol.records.numpy_arrays import int64s_of, numbers_of
 from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.types import Offset, TimestampMs
@@ -46,10 +47,18 @@ class WrittenSegment(NamedTuple):
     max_timestamp_ms: TimestampMs
     crc32c: int
     """Of the file."""
+    unparsed_count: int = 0
+    """Values without typed columns, since they do not parse."""
 
 
 def write_segment(
-    rows: Iterable[pa.RecordBatch], path: Path, *, topic: str, topic_id: UUID, partition: int
+    rows: Iterable[pa.RecordBatch],
+    path: Path,
+    *,
+    topic: str,
+    topic_id: UUID,
+    partition: int,
+    typed: TypedColumns | None = None,
 ) -> WrittenSegment:
     """Write records, with the columns of `segment_format` and rising offsets, to a new file.
 
@@ -59,7 +68,7 @@ def write_segment(
         FileExistsError: `path` exists.
         ValueError: an offset is not above the one before it.
     """
-    with SegmentWriter.open(path, topic=topic, topic_id=topic_id, partition=partition) as writer:
+    with SegmentWriter.open(path, topic=topic, topic_id=topic_id, partition=partition, typed=typed) as writer:
         for batch in rows:
             writer.write(batch)
         return writer.finish()
@@ -68,35 +77,48 @@ def write_segment(
 class SegmentWriter:
     """A segment that is written step by step: `write` rows, then `finish`; without that its file goes."""
 
-    def __init__(self, file: BinaryIO, path: Path, metadata: dict[str, str]) -> None:
+    def __init__(
+        self, file: BinaryIO, path: Path, metadata: dict[str, str], typed: TypedColumns | None = None
+    ) -> None:
         self._file: Final = file
         self._path: Final = path
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
+        self._typed: Final = typed
+        self._schema: Final = segment_schema(typed)
         self._written = WrittenSegment(0, 0, 0, None, None, -1, -1, 0)
         self._is_finished = False
         self._sink: Final = _ChecksummedFile(file)
         self._parquet: Final = pq.ParquetWriter(
             self._sink,
-            SCHEMA,
+            self._schema,
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
-            use_dictionary=["partition", "timestampType"],
+            use_dictionary=["partition", "timestampType", *([] if typed is None else typed.paths)],
             column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-            write_statistics=["offset", "timestamp"],
+            write_statistics=["offset", "timestamp", *([] if typed is None else typed.scalar_names)],
+            store_decimal_as_integer=True,
             write_page_checksum=True,
             store_schema=False,
         )
         self._parquet.add_key_value_metadata(metadata)
 
     @classmethod
-    def open(cls, path: Path, *, topic: str, topic_id: UUID, partition: int) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        topic: str,
+        topic_id: UUID,
+        partition: int,
+        typed: TypedColumns | None = None,
+    ) -> Self:
         """Create the file.
 
         Raises:
             FileExistsError: it exists.
         """
-        return cls(path.open("xb"), path, segment_metadata(topic, topic_id, partition))
+        return cls(path.open("xb"), path, segment_metadata(topic, topic_id, partition, typed), typed)
 
     def __enter__(self) -> Self:
         return self
@@ -168,6 +190,11 @@ class SegmentWriter:
         if not self._pending:
             return
         table = pa.Table.from_batches(self._pending, SCHEMA).combine_chunks()
+        if self._typed is not None:
+            parsed = self._typed.parse(table.column("value").chunk(0))
+            table = pa.Table.from_arrays([*table.columns, *parsed.columns], schema=self._schema)
+            unparsed_count = self._written.unparsed_count + parsed.failed_count
+            self._written = self._written._replace(unparsed_count=unparsed_count)
         self._parquet.write_table(table, row_group_size=table.num_rows)
         self._pending, self._pending_bytes = [], 0
 

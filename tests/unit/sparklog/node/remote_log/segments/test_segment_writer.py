@@ -30,7 +30,7 @@ def test_figures_of_a_segment_are_those_of_its_records_and_file(tmp_path: Path) 
     path = tmp_path / "segment"
     written = write(path, [Record(5, 300), Record(9, 100)], [Record(10, 200)])
     data = path.read_bytes()
-    assert written._replace(raw_bytes=0) == (3, len(data), 0, 5, 10, 100, 300, crc32c(data))
+    assert written._replace(raw_bytes=0) == (3, len(data), 0, 5, 10, 100, 300, crc32c(data), 0)
 
 
 def test_raw_bytes_are_about_those_of_the_records_in_batches(tmp_path: Path) -> None:
