@@ -7,6 +7,12 @@ from sparklog.node.config.keys.table_keys import (
     CATALOG_PREFIX,
     TABLE_ENABLE,
     TABLE_PARTITION_BY,
+    TABLE_VALUE_SCHEMA,
+)
+from sparklog.node.remote_log.machine.value_schema import (
+    ValueSchemaError,
+    check_change,
+    parse_value_schema,
 )
 
 
@@ -25,6 +31,9 @@ class TableTopic(Protocol):
     @property
     def sparklog_table_partition_by(self) -> str: ...
 
+    @property
+    def sparklog_table_value_schema(self) -> str: ...
+
 
 def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool) -> None:
     """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
@@ -32,6 +41,7 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
     Raises:
         ConfigError: the values contradict each other, or the cluster has no catalogue.
     """
+    _check_value_schema(config, old)
     if not config.sparklog_table_enable:
         return
     if not has_catalog:
@@ -62,3 +72,13 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
             f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
             " another table can have another one",
         )
+
+
+def _check_value_schema(config: TableTopic, old: TableTopic | None) -> None:
+    text = config.sparklog_table_value_schema
+    try:
+        columns = parse_value_schema(text)
+        if old is not None and old.sparklog_table_enable and config.sparklog_table_enable:
+            check_change(parse_value_schema(old.sparklog_table_value_schema), columns)
+    except ValueSchemaError as error:
+        raise ConfigError(TABLE_VALUE_SCHEMA, text, str(error)) from None

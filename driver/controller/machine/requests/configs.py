@@ -26,6 +26,7 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 from sparklog.driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
+from sparklog.driver.controller.machine.requests.table_names import TableNames
 from sparklog.node.config import (
     BROKER_KEYS,
     TOPIC_KEYS,
@@ -38,6 +39,7 @@ from sparklog.node.config import (
 from sparklog.node.config.client_metrics import CLIENT_METRICS_KEYS, checked_client_metrics
 from sparklog.node.config.dynamic import CHANGEABLE_KEYS, check_dynamic, with_dynamic
 from sparklog.node.config.group_config import GROUP_CONFIG_KEYS, check_group_config
+from sparklog.node.config.keys.table_keys import TABLE_ENABLE, TABLE_NAME
 from sparklog.node.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -232,7 +234,9 @@ def _topic_records(
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
     old = cluster.image.topic_configs(name)
     new = _checked(resource, new_values(resource, old))
-    checked_topic_config(cluster.config, new, old)
+    config = checked_topic_config(cluster.config, new, old)
+    if any(key in (TABLE_ENABLE, TABLE_NAME) for key in new):
+        TableNames(cluster.config, cluster.image).take(name, config)
     changes = _changes(resource, old, new)
     records: list[MetadataRecord] = list(changes)
     changed = {record.name for record in changes}

@@ -21,6 +21,7 @@ from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
+from sparklog.driver.controller.machine.requests.table_names import TableNames
 from sparklog.node.apis.topics import CREATE_TOPICS
 from sparklog.node.config import TOPIC_KEYS, BrokerConfig, TopicConfig, checked_topic_config
 from sparklog.node.config.topic import TOPIC_SYNONYMS
@@ -60,6 +61,7 @@ def create_topics(
     load = cluster.topic_index.load.copy()
     records: list[MetadataRecord] = []
     results: dict[str, CreatableTopicResult] = {}
+    tables = TableNames(cluster.config, cluster.image)
     described: dict[frozenset[tuple[str, str]], tuple[CreatableTopicConfigs, ...]] = {}
     log_each = not request.validate_only and len(request.topics) <= LOGGED_TOPICS
     for topic in request.topics:
@@ -70,6 +72,7 @@ def create_topics(
                 raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
             _check_name(cluster, topic, collisions)
             config = _config(cluster, topic)
+            tables.take(topic.name, config)
             partitions = _partitions(cluster, topic, load)
             quota.spend(len(partitions))
         except KafkaError as error:

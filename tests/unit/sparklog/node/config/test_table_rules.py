@@ -39,3 +39,21 @@ def test_partitioning_of_a_table_does_not_change_while_the_topic_is_one() -> Non
         checked_topic_config(WITH_CATALOG, by_hour, by_day)
     checked_topic_config(WITH_CATALOG, by_hour, {"sparklog.table.partition.by": "day"})
     checked_topic_config(WITH_CATALOG, by_day, by_day)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("id BIGINT, name", "sparklog.table.value.schema=id BIGINT, name: the end where a type"),
+        ("value STRING", "value is a column of every record"),
+        ("id STRING", "id is INT and cannot become STRING"),
+    ],
+)
+def test_schema_of_values_that_the_table_cannot_have_is_refused(schema: str, said: str) -> None:
+    """Not by copies that fail later."""
+    before = {**TABLE, "sparklog.table.value.schema": "id INT"}
+    with pytest.raises(ConfigError, match=said):
+        checked_topic_config(WITH_CATALOG, {**before, "sparklog.table.value.schema": schema}, before)
+    checked_topic_config(WITH_CATALOG, {**before, "sparklog.table.value.schema": "id BIGINT"}, before)
+    not_a_table = {"sparklog.table.value.schema": "id INT"}
+    checked_topic_config(WITH_CATALOG, {"sparklog.table.value.schema": "id STRING"}, not_a_table)
