@@ -275,13 +275,20 @@ class ControllerTier:
             self._deletions.committed(self._newest.image)
         self._deleting = asyncio.get_running_loop().create_task(self._deletions.run())
         if self._config is not None and self._config.table_catalog:
-            await self._begin_tables(self._config)
+            await self._begin_tables(self._config, self._deletions)
 
-    async def _begin_tables(self, config: BrokerConfig) -> None:
+    async def _begin_tables(self, config: BrokerConfig, deletions: TopicDeletions) -> None:
         # Only a cluster with a catalogue loads Parquet here, and not on the loop.
         module = await asyncio.to_thread(import_module, "sparklog.driver.controller.tables.topic_tables")
         assert self.owner_epoch is not None, "the prefix is taken"
-        self.tables = module.TopicTables(self.store, config, self.owner_epoch, self._lease.is_held)
+        self.tables = module.TopicTables(
+            self.store,
+            config,
+            self.owner_epoch,
+            self._lease.is_held,
+            deletions.delete_again,
+            self._known_until_ms,
+        )
         if self._newest is not None:
             self.tables.committed(self._newest.image)
 

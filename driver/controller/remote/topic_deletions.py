@@ -56,6 +56,11 @@ class TopicDeletions:
             self._due[topic_id] = (before.topics.by_id[topic_id].name, monotonic_ms())
             self._woken.set()
 
+    def delete_again(self, topic: str, topic_id: UUID) -> None:
+        """Delete a topic whose objects have stayed for its table."""
+        self._due[topic_id] = (topic, monotonic_ms())
+        self._woken.set()
+
     def _has_topic(self, topic_id: UUID) -> bool:
         assert self._image is not None, "nothing is deleted before there is one"
         return topic_id in self._image.topics.by_id

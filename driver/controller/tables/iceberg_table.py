@@ -237,17 +237,18 @@ class IcebergTable:
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         table._do_commit(updates, (*requirements, uuid))  # type: ignore[arg-type]
 
-    def expire(self, snapshot_ids: Iterable[int]) -> None:
-        """Take snapshots out of the table, and delete their metadata; those that a tag or a branch has stay.
+    def expire(self, snapshot_ids: Iterable[int]) -> tuple[int, ...]:
+        """Take snapshots out of the table, and delete their metadata; return those that are out.
 
-        Data files stay in any case.
+        Snapshots that a tag or a branch has stay, and so do data files.
         """
         table = self._loaded
+        snapshot_ids = tuple(snapshot_ids)
         known = {each.snapshot_id: each for each in table.snapshots()}
         protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
         expired = [each for each in snapshot_ids if each in known and each not in protected]
         if not expired:
-            return
+            return tuple(each for each in snapshot_ids if each not in known)
         paths_of = {id: self._paths_of(snapshot) for id, snapshot in known.items()}
         expiry = ExpireSnapshots(Transaction(table)).by_ids(expired)
         self._commit_once(table, *expiry._commit())
@@ -256,6 +257,7 @@ class IcebergTable:
         for path in frozenset[str]().union(*(paths_of[id] for id in expired)) - kept:
             table.io.delete(path)
         self._manifests_of = {id: paths for id, paths in paths_of.items() if id in left}
+        return tuple(each for each in snapshot_ids if each not in left)
 
     def _paths_of(self, snapshot: Snapshot) -> frozenset[str]:
         known = self._manifests_of.get(snapshot.snapshot_id)

@@ -17,14 +17,15 @@ from sparklog.driver.controller.tables.machine.events import (
     EffectFailed,
     ExpireSnapshots,
     FootersRead,
-    ListPieces,
+    ListObjects,
     ManifestsRead,
     ObjectsDeleted,
-    PiecesListed,
+    ObjectsListed,
     PiecesWritten,
     ReadFooters,
     ReadManifests,
     ReadTable,
+    Retention,
     SnapshotsExpired,
     TableEffect,
     TableEvent,
@@ -38,10 +39,17 @@ from sparklog.driver.controller.tables.machine.table_files import TableFile, Win
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.pieces import table_file, write_pieces
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
+from sparklog.driver.controller.tables.table_marker import TableMarker, encode_marker
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
-from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
+from sparklog.node.remote_log.machine.names import table_marker_name, topic_prefixes
+from sparklog.node.remote_log.object_store import (
+    ObjectExistsError,
+    ObjectMissingError,
+    ObjectStore,
+    StoreError,
+)
 from sparklog.node.remote_log.segments.segment_footer import read_footer
 from sparklog.node.remote_log.stored_manifest import read_manifest
 
@@ -67,6 +75,8 @@ class TableKeeper:
         is_owner: Callable[[], Awaitable[bool]],
     ) -> None:
         """`open_table` blocks: it opens the catalogue. `is_owner` reads the owner of the store."""
+        self._marked: TableMarker | None = None
+        """The marker in the store, as far as this keeper has written it."""
         self.machine: Final = machine
         self._store: Final = store
         self._open_table: Final = open_table
@@ -82,8 +92,8 @@ class TableKeeper:
         self._woken.set()
 
     async def run(self) -> None:
-        """Keep the table, until cancelled."""
-        while True:
+        """Keep the table, until cancelled, or until its topic is deleted and needs it no more."""
+        while not self.machine.is_finished or not await self._finished():
             effect = self.machine.handle(Ticked(), monotonic_ms(), wall_clock_ms())
             while effect is not None:
                 event = await self._answer(effect)
@@ -93,6 +103,46 @@ class TableKeeper:
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
             self._woken.clear()
+
+    async def _finished(self) -> bool:
+        """Let the objects of a deleted topic go, unless the table keeps them; return whether that is done."""
+        identity, settings = self.machine.identity, self.machine.settings
+        if settings.retention is Retention.FOREVER:
+            return True
+        try:
+            if not await self._is_owner():
+                return False
+            prefix = f"{table_prefix(identity.topic, identity.topic_id)}data/"
+            for name in [found.name async for found in self._store.list(prefix)]:
+                await self._store.delete(name)
+            await self._store.delete(table_marker_name(identity.topic_id))
+        except StoreError as error:
+            logger.info("The files of table %s are deleted later: %s", identity.name, error)
+            return False
+        return True
+
+    async def _mark(self) -> None:
+        """Keep the topic's objects from being deleted with the topic.
+
+        Raises:
+            StoreError.
+        """
+        machine = self.machine
+        topic, topic_id, table = machine.identity
+        settings = machine.settings
+        wanted = TableMarker(
+            topic, topic_id, table, settings.retention, settings.partitioned_by.value, machine.partitions
+        )
+        if self._marked == wanted or machine.is_deleted:
+            return
+        name, data = table_marker_name(topic_id), encode_marker(wanted)
+        try:
+            await self._store.create(name, data)
+        except ObjectExistsError:
+            found = await self._store.get(name)
+            if found.data != data:
+                await self._store.replace(name, data, found.version)
+        self._marked = wanted
 
     def _report(self) -> None:
         problem = self.machine.status.problem
@@ -121,6 +171,7 @@ class TableKeeper:
     async def _carry_out(self, effect: TableEffect) -> TableEvent:
         match effect:
             case ReadTable(known):
+                await self._mark()
                 return await self._threads.call(lambda: self._read_table(known))
             case ReadManifests(partitions):
                 return ManifestsRead(await self._manifests(partitions))
@@ -133,14 +184,17 @@ class TableKeeper:
                 return Committed(effect, await self._threads.call(lambda: table.commit(effect)))
             case ExpireSnapshots(snapshot_ids):
                 table = self._opened
-                await self._threads.call(lambda: table.expire(snapshot_ids))
-                return SnapshotsExpired(snapshot_ids)
+                return SnapshotsExpired(await self._threads.call(lambda: table.expire(snapshot_ids)))
             case DeleteObjects(names):
                 return await self._delete(names)
-            case ListPieces():
-                identity = self.machine.identity
-                prefix = f"{table_prefix(identity.topic, identity.topic_id)}data/"
-                return PiecesListed(tuple([found.name async for found in self._store.list(prefix)]))
+            case ListObjects():
+                return ObjectsListed(await self._listed())
+
+    async def _listed(self) -> tuple[str, ...]:
+        topic, topic_id, _ = self.machine.identity
+        segments, _, _ = topic_prefixes(topic, topic_id)
+        prefixes = segments, f"{table_prefix(topic, topic_id)}data/"
+        return tuple([found.name for prefix in prefixes async for found in self._store.list(prefix)])
 
     @property
     def _opened(self) -> "IcebergTable":

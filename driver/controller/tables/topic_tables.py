@@ -20,6 +20,7 @@ from sparklog.driver.controller.tables.machine.events import (
     Retention,
     TableIdentity,
     TableSettings,
+    TopicDeleted,
 )
 from sparklog.driver.controller.tables.machine.table_files import table_prefix
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
@@ -27,10 +28,16 @@ from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.store_properties import store_properties, table_uri
 from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
+from sparklog.driver.controller.tables.table_marker import (
+    MarkerFormatError,
+    TableMarker,
+    decode_marker,
+)
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
 from sparklog.node.config.keys.table_keys import TableConfig, table_config
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.machine.names import TABLE_MARKERS
+from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 
     from sparklog.driver.controller.tables.iceberg_table import IcebergTable
 
+RETRY_S: Final = 10.0
 _ICEBERG: Final = "sparklog.driver.controller.tables.iceberg_table"
 
 logger = logging.getLogger(__name__)
@@ -58,8 +66,16 @@ class TopicTables:
         config: BrokerConfig,
         owner_epoch: int,
         is_owner: Callable[[], Awaitable[bool]],
+        on_finished: Callable[[str, UUID], None],
+        known_until_ms: int | None = None,
     ) -> None:
-        """`is_owner` reads the owner of the store."""
+        """`is_owner` reads the owner of the store; `on_finished` gets deleted topics that tables let go.
+
+        `known_until_ms`: see `DeletedTopics.sweep`.
+        """
+        self._known_until_ms: Final = known_until_ms
+        self._resuming: asyncio.Task[None] | None = None
+        self._on_finished: Final = on_finished
         self._store: Final = store
         self._config: Final = config
         self._owner_epoch: Final = owner_epoch
@@ -78,7 +94,9 @@ class TopicTables:
     def committed(self, image: MetadataImage) -> None:
         """Begin and change tables as the topics of this image have them."""
         before, self._image = self._image, image
-        if before is not None and before.topics is image.topics and before.configs is image.configs:
+        if before is None:
+            self._resume_soon()
+        elif before.topics is image.topics and before.configs is image.configs:
             return
         for name, topic in image.topics.by_name.items():
             config = self._config_of(image, name)
@@ -87,8 +105,56 @@ class TopicTables:
             wanted = _Wanted(config, len(topic.partitions))
             if self._wanted.get(topic.topic_id) != wanted:
                 self._change(name, topic.topic_id, wanted)
-        for topic_id in [each for each in self._keepers if not self._is_wanted(image, each)]:
-            self._end(topic_id)
+        for topic_id in [each for each in self._wanted if not self._is_wanted(image, each)]:
+            if topic_id in image.topics.by_id:
+                self._end(topic_id)
+            else:
+                del self._wanted[topic_id]
+                self._keepers[topic_id].note(TopicDeleted())
+        if (
+            before is not None
+            and before.topics.by_id.keys() - image.topics.by_id.keys() - self._keepers.keys()
+        ):
+            # One of them may have been a table once.
+            self._resume_soon()
+
+    def _resume_soon(self) -> None:
+        if self._resuming is None or self._resuming.done():
+            self._resuming = asyncio.get_running_loop().create_task(self._resume())
+
+    async def _resume(self) -> None:
+        """Go on with the tables of topics that a former controller has deleted."""
+        while True:
+            try:
+                await self._begin_marked()
+                return
+            except StoreError as error:
+                logger.info("Tables of deleted topics are looked for again: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _begin_marked(self) -> None:
+        assert self._image is not None, "an image comes first"
+        found = [each async for each in self._store.list(TABLE_MARKERS)]
+        for each in found:
+            if self._known_until_ms is not None and each.modified_ms > self._known_until_ms:
+                continue
+            try:
+                marker = decode_marker(each.name, (await self._store.get(each.name)).data)
+            except (MarkerFormatError, ObjectMissingError) as error:
+                logger.warning("A table of a deleted topic stays as it is: %s", error)
+                continue
+            if marker.topic_id not in self._image.topics.by_id and marker.topic_id not in self._keepers:
+                self._begin_deleted(marker)
+
+    def _begin_deleted(self, marker: TableMarker) -> None:
+        config = TableConfig(
+            tuple(marker.table.split(".")),
+            marker.partitioned_by,
+            marker.retention is Retention.FOREVER,
+            "",
+        )
+        self._begin(marker.topic, marker.topic_id, _Wanted(config, marker.partitions))
+        self._keepers[marker.topic_id].note(TopicDeleted())
 
     def _config_of(self, image: MetadataImage, topic: str) -> TableConfig | None:
         try:
@@ -110,6 +176,10 @@ class TopicTables:
         if before is not None:
             self._end(topic_id)
             self._wanted[topic_id] = wanted
+        self._begin(topic, topic_id, wanted)
+
+    def _begin(self, topic: str, topic_id: UUID, wanted: _Wanted) -> None:
+        settings = self._settings(wanted.config)
         identity = TableIdentity(topic, topic_id, ".".join(wanted.config.identifier))
         machine = TopicTable(identity, self._owner_epoch, secrets.token_hex(8), settings, wanted.partitions)
         keeper = TableKeeper(
@@ -119,10 +189,15 @@ class TopicTables:
         self._tasks[topic_id] = asyncio.get_running_loop().create_task(self._keep(keeper))
 
     async def _keep(self, keeper: TableKeeper) -> None:
+        topic, topic_id, table = keeper.machine.identity
         try:
             await keeper.run()
         except Exception:
-            logger.exception("Table %s is not kept any more", keeper.machine.identity.name)
+            logger.exception("Table %s is not kept any more", table)
+            return
+        logger.info("Topic %s is deleted, and its table %s has its last snapshot", topic, table)
+        del self._keepers[topic_id], self._tasks[topic_id]
+        self._on_finished(topic, topic_id)
 
     def _end(self, topic_id: UUID) -> None:
         del self._keepers[topic_id], self._wanted[topic_id]
@@ -160,7 +235,7 @@ class TopicTables:
         return table
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([] if self._resuming is None else [self._resuming])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

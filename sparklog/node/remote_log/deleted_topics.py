@@ -7,6 +7,9 @@ Rules kept:
 - The owner of the store is read between a listing and its deletions (`is_owner`). An application that finds
   itself there then has listed nothing of a successor, whose topics its own metadata lacks.
 
+- Objects that a table may have stay as long as the topic has a marker (`names.TABLE_MARKERS`): the keeper of
+  the table removes it once no snapshot has them.
+
 A leader that learns of the deletion late may write another object behind it. `sweep` finds that, too.
 """
 
@@ -15,7 +18,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
-from sparklog.node.remote_log.machine.names import MANIFESTS, PRODUCERS, SEGMENTS, topic_prefixes
+from sparklog.node.remote_log.machine.names import (
+    MANIFESTS,
+    PRODUCERS,
+    SEGMENTS,
+    TABLE_MARKERS,
+    topic_prefixes,
+)
 from sparklog.node.remote_log.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -39,6 +48,8 @@ class DeletedTopics:
             StoreError: the rest is left for `sweep`.
         """
         count = 0
+        if topic_id in await self._with_tables():
+            return count
         for prefix in topic_prefixes(topic, topic_id):
             names = [found.name async for found in self._store.list(prefix)]
             if not names:
@@ -62,13 +73,14 @@ class DeletedTopics:
             StoreError: the rest is left for the next sweep.
         """
         count = 0
+        kept = await self._with_tables()
         for prefix in (SEGMENTS, PRODUCERS, MANIFESTS):
             names: list[tuple[str, UUID]] = []
             async for found in self._store.list(prefix):
                 if known_until_ms is not None and found.modified_ms > known_until_ms:
                     continue
                 topic_id = _topic_id_in(found.name.removeprefix(prefix).partition("/")[0])
-                if topic_id is not None and not self._has_topic(topic_id):
+                if topic_id is not None and topic_id not in kept and not self._has_topic(topic_id):
                     names.append((found.name, topic_id))
             if names and not await self._is_owner():
                 return count
@@ -79,6 +91,11 @@ class DeletedTopics:
         if count:
             logger.info("%d objects of deleted topics, left by a crash, are deleted", count)
         return count
+
+    async def _with_tables(self) -> set[UUID]:
+        """Return the topics whose objects a table may have."""
+        found = {_topic_id_in(each.name) async for each in self._store.list(TABLE_MARKERS)}
+        return {topic_id for topic_id in found if topic_id is not None}
 
 
 def _topic_id_in(folder: str) -> UUID | None:

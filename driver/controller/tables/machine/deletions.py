@@ -36,10 +36,15 @@ class TableDeletions:
                 self._out_since.setdefault(name, sequence_number)
 
     def pieces_out(self, names: Iterable[str], sequence_number: int) -> None:
-        """Note objects that a snapshot lacks; those that do not belong to the table alone are left out."""
+        """Note files that a commit has removed; segments among them are in manifests' `unreferenced`."""
         for name in names:
             if name.startswith(TABLES):
                 self._out_since.setdefault(name, sequence_number)
+
+    def orphans_found(self, names: Iterable[str], sequence_number: int) -> None:
+        """Note objects that neither a manifest nor this snapshot names, and that none will name."""
+        for name in names:
+            self._out_since.setdefault(name, sequence_number)
 
     def wanted_again(self, names: Iterable[str]) -> None:
         """Note pieces that a commit is about to add."""
@@ -58,7 +63,7 @@ class TableDeletions:
                 self._deleted.add(name)
 
     def is_listing_due(self, now_ms: int) -> bool:
-        """Return whether pieces that a crash has left are looked for; once more a few hours later."""
+        """Return whether objects that a crash has left are looked for; once more a few hours later."""
         if now_ms < self._next_listing_ms:
             return False
         self._next_listing_ms = now_ms + LISTING_INTERVAL_MS

@@ -132,8 +132,8 @@ class DeleteObjects:
 
 
 @dataclass(frozen=True, slots=True)
-class ListPieces:
-    """Effect: list the table's own data objects; answer `PiecesListed`."""
+class ListObjects:
+    """Effect: list the topic's segments and the table's pieces; answer `ObjectsListed`."""
 
 
 TableEffect: TypeAlias = (
@@ -144,7 +144,7 @@ TableEffect: TypeAlias = (
     | Commit
     | ExpireSnapshots
     | DeleteObjects
-    | ListPieces
+    | ListObjects
 )
 
 # --- events -----------------------------------------------------------------------------------------
@@ -208,6 +208,8 @@ class CommitStale:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsExpired:
+    """These snapshots are out of the table: without those that a tag or another branch has."""
+
     snapshot_ids: tuple[int, ...]
 
 
@@ -217,7 +219,7 @@ class ObjectsDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class PiecesListed:
+class ObjectsListed:
     names: tuple[str, ...]
 
 
@@ -236,7 +238,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """The topic is deleted; its manifests stay as they are until `TopicTable.is_finished`."""
+    """The topic is deleted; its objects stay as they are until `TopicTable.is_finished`."""
 
 
 TableEvent: TypeAlias = (
@@ -250,7 +252,7 @@ TableEvent: TypeAlias = (
     | CommitStale
     | SnapshotsExpired
     | ObjectsDeleted
-    | PiecesListed
+    | ObjectsListed
     | EffectFailed
 )
 TableNews: TypeAlias = ConfigChanged | TopicDeleted

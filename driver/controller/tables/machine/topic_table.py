@@ -34,10 +34,10 @@ from sparklog.driver.controller.tables.machine.events import (
     EffectFailed,
     ExpireSnapshots,
     FootersRead,
-    ListPieces,
+    ListObjects,
     ManifestsRead,
     ObjectsDeleted,
-    PiecesListed,
+    ObjectsListed,
     PiecesWritten,
     ReadFooters,
     ReadManifests,
@@ -65,10 +65,12 @@ from sparklog.driver.controller.tables.machine.next_commit import (
     take,
     windows,
 )
-from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile, Window
+from sparklog.driver.controller.tables.machine.table_files import TABLES, LiveFile, TableFile, Window
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.machine.manifest_changes import named_objects
+from sparklog.node.remote_log.machine.names import leader_epoch_of
 from sparklog.protocol.types import TimestampMs
 
 MOST_FOOTERS: Final = 64
@@ -92,7 +94,7 @@ class TopicTable:
         self.owner_epoch: Final = owner_epoch
         self.committer: Final = committer
         self.settings = settings
-        self._partitions = partitions
+        self.partitions = partitions
         self.ended: str | None = None
         """Why this machine does nothing any more: another application has the table."""
         self._problem: str | None = None
@@ -119,7 +121,9 @@ class TopicTable:
         self._pieces: dict[Window, tuple[TableFile, ...]] = {}
         """Of windows that the table lacks; of those without a record as long as they are in a manifest."""
         self._deletions: Final = TableDeletions()
-        self._is_deleted = False
+        self.is_deleted = False
+        self.is_finished = False
+        """Whether the topic is deleted, and its table needs no more commits."""
 
     # --- what is so -----------------------------------------------------------------------------
 
@@ -149,9 +153,10 @@ class TopicTable:
         """Take news; they answer no effect, and their effects come with the next event."""
         match event:
             case ConfigChanged(settings, partitions):
-                self.settings, self._partitions = settings, partitions
+                self.settings, self.partitions = settings, partitions
             case TopicDeleted():
-                self._is_deleted = True
+                self.is_deleted = True
+                self._has_read_table = self._has_read_manifests = False
         self._next_ms = 0
 
     def handle(self, event: TableEvent, now_ms: int, wall_ms: TimestampMs) -> TableEffect | None:
@@ -202,8 +207,8 @@ class TopicTable:
                 self._snapshots = tuple(each for each in self._snapshots if each.snapshot_id not in gone)
             case ObjectsDeleted():
                 self._deletions.deleted(event.names)
-            case PiecesListed():
-                self._pieces_listed(event.names)
+            case ObjectsListed():
+                self._objects_listed(event.names)
         self._error, self._failures = None, 0
 
     def _failed(self, error: str) -> None:
@@ -274,11 +279,26 @@ class TopicTable:
         }
         self._deletions.pieces_out((file.name for file in effect.removed), snapshot.sequence_number)
 
-    def _pieces_listed(self, names: Iterable[str]) -> None:
+    def _objects_listed(self, names: Iterable[str]) -> None:
         assert self._newest is not None, "it has a claim"
         in_use = self._live_names | {piece.name for each in self._pieces.values() for piece in each}
-        out = (name for name in names if name not in in_use)
-        self._deletions.pieces_out(out, self._newest.sequence_number)
+        for manifest in self._manifests.values():
+            in_use |= named_objects(manifest)
+        orphans = (name for name in names if name not in in_use and self._is_orphan(name))
+        self._deletions.orphans_found(orphans, self._newest.sequence_number)
+
+    def _is_orphan(self, name: str) -> bool:
+        """Return whether an object that is not in use never will be.
+
+        A segment of the present leader epoch may be in the next manifest; those of earlier ones no leader
+        can bring into a manifest any more.
+        """
+        if name.startswith(TABLES):
+            return True
+        leader_epoch = leader_epoch_of(name)
+        partition = name.split("/")[-2]
+        manifest = self._manifests.get(int(partition)) if partition.isdecimal() else None
+        return leader_epoch is not None and manifest is not None and leader_epoch < manifest.leader_epoch
 
     # --- what comes next ------------------------------------------------------------------------
 
@@ -295,10 +315,11 @@ class TopicTable:
             return None
         if not self._has_read_table:
             return ReadTable(self._known_id)
-        if not self._has_read_manifests:
-            return ReadManifests(self._partitions)
+        if not self._has_read_manifests and not self._gives_all_up:
+            return ReadManifests(self.partitions)
         effect = self._next_commit() or self._next_cleaning(wall_ms)
         if effect is None:
+            self.is_finished = self.is_deleted and (not self._gives_all_up or len(self._snapshots) <= 1)
             self._begin_round_in(self.settings.commit_interval_ms)
         return effect
 
@@ -328,7 +349,19 @@ class TopicTable:
             committer=self.committer,
         )
 
+    @property
+    def _gives_all_up(self) -> bool:
+        """Whether the rows leave the table with their topic."""
+        return self.is_deleted and self.settings.retention is Retention.TOPIC
+
     def _changes(self) -> list[PartitionChange]:
+        if self._gives_all_up:
+            ends = {} if self._newest is None else self._newest.end_offsets
+            return [
+                PartitionChange(partition, ends.get(partition, 0), (Group(0, (), tuple(files.values())),))
+                for partition, files in sorted(self._files.items())
+                if files
+            ]
         empty = {window for window, pieces in self._pieces.items() if not pieces}
         changes = (
             partition_change(manifest, self._files.get(partition, {}).values(), self._retention, empty)
@@ -361,7 +394,8 @@ class TopicTable:
             return None
         assert self._newest is not None
         if self._now_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = self._now_ms + self.settings.snapshot_retention_ms // EXPIRIES
+            pause_ms = self.settings.snapshot_retention_ms // EXPIRIES
+            self._next_expiry_ms = self._now_ms + pause_ms
             expired_ms = wall_ms - self.settings.snapshot_retention_ms
             expired = tuple(
                 each.snapshot_id
@@ -370,11 +404,13 @@ class TopicTable:
             )
             if expired:
                 return ExpireSnapshots(expired)
+        if self.is_deleted:
+            return None
         self._deletions.note_out(self._manifests.values(), self._live_names, self._newest.sequence_number)
         names = self._deletions.due(min(each.sequence_number for each in self._snapshots))
         if names:
             return DeleteObjects(names)
-        return ListPieces() if self._deletions.is_listing_due(self._now_ms) else None
+        return ListObjects() if self._deletions.is_listing_due(self._now_ms) else None
 
 
 def _another_writers(name: str, snapshot: TableSnapshot) -> str:

@@ -12,6 +12,8 @@ from sparklog.protocol.types import LeaderEpoch, Offset
 MANIFESTS: Final = "manifests/"
 PRODUCERS: Final = "producers/"
 SEGMENTS: Final = "segments/"
+TABLE_MARKERS: Final = "tables/topics/"
+"""An object for each topic whose objects a table may have: they outlive the topic until it is deleted."""
 
 
 def topic_prefixes(topic: str, topic_id: UUID) -> tuple[str, str, str]:
@@ -22,6 +24,11 @@ def topic_prefixes(topic: str, topic_id: UUID) -> tuple[str, str, str]:
 def manifest_name(topic_id: UUID, partition: int) -> str:
     """Return the name of a partition's manifest."""
     return f"{MANIFESTS}{topic_id}/{partition}"
+
+
+def table_marker_name(topic_id: UUID) -> str:
+    """Return the name of the object that says that a table has files of the topic."""
+    return f"{TABLE_MARKERS}{topic_id}"
 
 
 def segments_prefix(topic: str, topic_id: UUID, partition: int) -> str:

@@ -1,0 +1,57 @@
+"""The object that says that a table has files of a topic: written before the table's first commit.
+
+It outlives the topic, and tells a later driver what to do with the table of a topic that is deleted.
+"""
+
+import json
+from dataclasses import dataclass
+from uuid import UUID
+
+from sparklog.driver.controller.tables.machine.events import Retention
+
+
+class MarkerFormatError(Exception):
+    """An object is no marker, or one of a later version; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMarker:
+    topic: str
+    topic_id: UUID
+    table: str
+    """With its namespaces."""
+    retention: Retention
+    partitioned_by: str
+    partitions: int
+
+
+def encode_marker(marker: TableMarker) -> bytes:
+    content = {
+        "topic": marker.topic,
+        "topic_id": str(marker.topic_id),
+        "table": marker.table,
+        "retention": marker.retention.value,
+        "partitioned_by": marker.partitioned_by,
+        "partitions": marker.partitions,
+    }
+    return json.dumps(content).encode()
+
+
+def decode_marker(name: str, data: bytes) -> TableMarker:
+    """Return the marker in the object `name`.
+
+    Raises:
+        MarkerFormatError.
+    """
+    try:
+        content = json.loads(data)
+        return TableMarker(
+            content["topic"],
+            UUID(content["topic_id"]),
+            content["table"],
+            Retention(content["retention"]),
+            content["partitioned_by"],
+            content["partitions"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MarkerFormatError(f"{name} in the object store is no marker of a table: {error}") from error
