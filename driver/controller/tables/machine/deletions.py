@@ -17,7 +17,8 @@ LISTING_INTERVAL_MS: Final = 6 * 60 * 60 * 1000
 
 
 class TableDeletions:
-    def __init__(self) -> None:
+    def __init__(self, listing_interval_ms: int) -> None:
+        self._listing_interval_ms: Final = listing_interval_ms
         self._out_since: dict[str, int] = {}
         """The sequence numbers of the snapshots at which objects were out first."""
         self._deleted: set[str] = set()
@@ -66,5 +67,5 @@ class TableDeletions:
         """Return whether objects that a crash has left are looked for; once more a few hours later."""
         if now_ms < self._next_listing_ms:
             return False
-        self._next_listing_ms = now_ms + LISTING_INTERVAL_MS
+        self._next_listing_ms = now_ms + self._listing_interval_ms
         return True

@@ -165,7 +165,7 @@ class Taken(NamedTuple):
     is_all: bool
 
 
-def take(changes: Iterable[PartitionChange], most_files: int = MOST_FILES) -> Taken:
+def take(changes: Iterable[PartitionChange], most_files: int) -> Taken:
     """Return the part of the changes that fits into one commit, in the order of partitions and offsets."""
     taken: list[Group] = []
     end_offsets: dict[int, Offset] = {}

@@ -24,7 +24,7 @@ first, and about once a second from then on.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sparklog.driver.controller.tables.machine.deletions import TableDeletions
+from sparklog.driver.controller.tables.machine.deletions import LISTING_INTERVAL_MS, TableDeletions
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     CommitStale,
@@ -57,6 +57,7 @@ from sparklog.driver.controller.tables.machine.events import (
     WritePieces,
 )
 from sparklog.driver.controller.tables.machine.next_commit import (
+    MOST_FILES,
     Group,
     PartitionChange,
     Taken,
@@ -88,8 +89,12 @@ class TopicTable:
         committer: str,
         settings: TableSettings,
         partitions: int,
+        *,
+        most_files: int = MOST_FILES,
+        listing_interval_ms: int = LISTING_INTERVAL_MS,
     ) -> None:
-        """`committer` is unique to this machine."""
+        """`committer` is unique to this machine; a commit takes about `most_files` files."""
+        self._most_files: Final = most_files
         self.identity: Final = identity
         self.owner_epoch: Final = owner_epoch
         self.committer: Final = committer
@@ -120,7 +125,7 @@ class TopicTable:
         """Of segments that the table lacks, by names."""
         self._pieces: dict[Window, tuple[TableFile, ...]] = {}
         """Of windows that the table lacks; of those without a record as long as they are in a manifest."""
-        self._deletions: Final = TableDeletions()
+        self._deletions: Final = TableDeletions(listing_interval_ms)
         self.is_deleted = False
         self.is_finished = False
         """Whether the topic is deleted, and its table needs no more commits."""
@@ -324,7 +329,7 @@ class TopicTable:
         return effect
 
     def _next_commit(self) -> TableEffect | None:
-        taken = take(self._changes())
+        taken = take(self._changes(), self._most_files)
         effect = self._next_preparation(taken)
         if effect is not None:
             return effect

@@ -1,0 +1,131 @@
+"""Bugs of a table's committer that its simulation must find."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sparklog.driver.controller.tables.machine import next_commit, topic_table
+from sparklog.driver.controller.tables.machine.deletions import TableDeletions
+from sparklog.driver.controller.tables.machine.next_commit import Group
+from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from tests.simulation.planted_bug import PlantedBug, Replacement
+
+SEEDS: Final = range(120)
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _claim_skipped() -> Sequence[Replacement]:
+    return [Replacement(TopicTable, "_is_claimed", property(lambda self: self._newest is not None))]
+
+
+def _unknown_commit_forgotten() -> Sequence[Replacement]:
+    fail = TopicTable._failed
+
+    def failed(self: TopicTable, error: str) -> None:
+        fail(self, error)
+        self._is_unresolved = False
+
+    return [Replacement(TopicTable, "_failed", failed)]
+
+
+def _deleted_under_readers() -> Sequence[Replacement]:
+    due = TableDeletions.due
+    return [Replacement(TableDeletions, "due", lambda self, _: due(self, 1 << 60))]
+
+
+def _others_ignored() -> Sequence[Replacement]:
+    read = TopicTable._table_read
+
+    def table_read(self: TopicTable, event: Any) -> None:
+        read(self, event)
+        self._problem = None
+        self._has_read_table = True
+
+    return [Replacement(TopicTable, "_table_read", table_read)]
+
+
+def _higher_owner_ignored() -> Sequence[Replacement]:
+    def end(self: TopicTable, _: int) -> None:
+        self._has_read_table = self._has_read_manifests = True
+
+    return [Replacement(TopicTable, "_end", end)]
+
+
+def _files_never_read_again() -> Sequence[Replacement]:
+    note = TopicTable._note_files
+
+    def noted(self: TopicTable, files: Iterable[Any]) -> None:
+        if not any(self._files.values()):
+            note(self, files)
+
+    return [Replacement(TopicTable, "_note_files", noted)]
+
+
+def _parts_of_segments_taken_whole() -> Sequence[Replacement]:
+    return [Replacement(topic_table, "is_whole", lambda *_: True)]
+
+
+def _log_start_ignored() -> Sequence[Replacement]:
+    make = topic_table.windows
+
+    def from_zero(manifest: Any, _: Any) -> Any:
+        return make(manifest, next_commit.Retention.FOREVER)
+
+    return [Replacement(next_commit, "windows", from_zero), Replacement(topic_table, "windows", from_zero)]
+
+
+def _overlaps_apart() -> Sequence[Replacement]:
+    group = next_commit._groups
+
+    def apart(missing: Any, removed: Any) -> Iterable[Group]:
+        for each in group(missing, removed):
+            yield from (Group(each.start_offset, (one,), ()) for one in each.missing)
+            yield from (Group(each.start_offset, (), (one,)) for one in each.removed)
+
+    return [Replacement(next_commit, "_groups", apart)]
+
+
+def _rows_not_kept() -> Sequence[Replacement]:
+    return [Replacement(next_commit, "_is_kept", lambda *_: False)]
+
+
+def _young_orphans_collected() -> Sequence[Replacement]:
+    return [Replacement(TopicTable, "_is_orphan", lambda *_: True)]
+
+
+def _deleted_topic_forgotten() -> Sequence[Replacement]:
+    return [Replacement(TopicTable, "_gives_all_up", property(_never))]
+
+
+PLANTED: Final = {
+    "claim-skipped": PlantedBug(
+        "objects are deleted while a former committer's commit can still land", _claim_skipped, SEEDS
+    ),
+    "unknown-commit-forgotten": PlantedBug(
+        "objects are deleted while a commit without an answer can still land",
+        _unknown_commit_forgotten,
+        SEEDS,
+    ),
+    "deleted-under-readers": PlantedBug(
+        "a file goes while older snapshots have it", _deleted_under_readers, SEEDS
+    ),
+    "others-ignored": PlantedBug("commits go on top of another writer's", _others_ignored, SEEDS),
+    "higher-owner-ignored": PlantedBug("a deposed application goes on", _higher_owner_ignored, SEEDS),
+    "files-never-read-again": PlantedBug(
+        "a commit that was not answered is made again", _files_never_read_again, SEEDS
+    ),
+    "parts-taken-whole": PlantedBug(
+        "a segment counts as a whole though a part of it was cut", _parts_of_segments_taken_whole, SEEDS
+    ),
+    "log-start-ignored": PlantedBug("deleted records stay in the table", _log_start_ignored, SEEDS),
+    "overlaps-apart": PlantedBug(
+        "a merged segment comes without its parts leaving at once", _overlaps_apart, SEEDS
+    ),
+    "rows-not-kept": PlantedBug("rows leave a table that keeps them", _rows_not_kept, SEEDS),
+    "young-orphans-collected": PlantedBug(
+        "an object goes that a leader is about to name", _young_orphans_collected, SEEDS
+    ),
+    "deleted-topic-forgotten": PlantedBug("a deleted topic's rows stay", _deleted_topic_forgotten, SEEDS),
+}
