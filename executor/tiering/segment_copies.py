@@ -209,11 +209,14 @@ def _segment(effect: WriteSegment, written: WrittenSegment) -> RemoteSegment | N
     """Return the segment that an effect has written; `None` without records."""
     if written.record_count == 0:
         return None
-    is_merge = isinstance(effect, MergeSegments)
+    if isinstance(effect, MergeSegments):
+        base_offset, end_offset = effect.segments[0].base_offset, effect.segments[-1].end_offset
+    else:
+        base_offset, end_offset = effect.base_offset, effect.end_offset
     return RemoteSegment(
         name=effect.segment_name,
-        base_offset=effect.segments[0].base_offset if is_merge else effect.base_offset,
-        end_offset=effect.segments[-1].end_offset if is_merge else effect.end_offset,
+        base_offset=base_offset,
+        end_offset=end_offset,
         record_count=written.record_count,
         size_bytes=written.size_bytes,
         raw_bytes=written.raw_bytes,

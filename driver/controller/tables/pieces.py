@@ -18,7 +18,8 @@ from sparklog.driver.controller.tables.machine.next_commit import partition_unit
 from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, piece_name
 from sparklog.node.remote_log.object_store import ObjectExistsError, ObjectStore
 from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
-from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_footer import OpenedSegment, SegmentFooter, open_segment
+from sparklog.node.remote_log.segments.segment_format import SCHEMA
 from sparklog.node.remote_log.segments.segment_writer import SegmentWriter
 from sparklog.protocol.records.varint_columns import Int64s
 
@@ -56,31 +57,30 @@ async def write_pieces(
     Raises:
         StoreError.
     """
-    footer = await read_footer(store, window.segment.name, window.segment.size_bytes)
+    opened = await open_segment(store, window.segment.name, window.segment.size_bytes)
     values: set[int] = set()
-    async for rows in _rows(store, footer, window):
+    async for rows in _rows(opened, window):
         values.update(np.unique(_values(rows, partitioned_by)).tolist())
     pieces: list[TableFile] = []
     ordered = sorted(values)
     for start in range(0, len(ordered), MOST_WRITERS):
         some = ordered[start : start + MOST_WRITERS]
-        pieces += await _write(store, identity, window, footer, partitioned_by, some, directory)
+        pieces += await _write(opened, identity, window, partitioned_by, some, directory)
     return tuple(pieces)
 
 
-async def _rows(store: ObjectStore, footer: SegmentFooter, window: Window) -> AsyncIterator[pa.Table]:
-    for index, group in footer.groups_within(window.start_offset, window.end_offset):
-        data = await store.get_range(footer.name, group.start, group.end)
-        rows = await asyncio.to_thread(
-            row_group_rows,
-            data,
-            footer,
-            index,
-            start_offset=window.start_offset,
-            end_offset=window.end_offset,
-        )
+async def _rows(opened: OpenedSegment, window: Window) -> AsyncIterator[pa.Table]:
+    for index in opened.footer.groups_within(window.start_offset, window.end_offset):
+        rows = await asyncio.to_thread(_decoded, await opened.row_group(index), opened.footer, index, window)
         if rows.num_rows:
             yield rows
+
+
+def _decoded(data: bytes, footer: SegmentFooter, index: int, window: Window) -> pa.Table:
+    slices = row_group_rows(
+        data, footer, index, start_offset=window.start_offset, end_offset=window.end_offset
+    )
+    return pa.Table.from_batches(slices, SCHEMA)
 
 
 def _values(rows: pa.Table, partitioned_by: PartitionedBy) -> Int64s:
@@ -92,10 +92,9 @@ def _values(rows: pa.Table, partitioned_by: PartitionedBy) -> Int64s:
 
 
 async def _write(
-    store: ObjectStore,
+    opened: OpenedSegment,
     identity: TableIdentity,
     window: Window,
-    footer: SegmentFooter,
     partitioned_by: PartitionedBy,
     values: list[int],
     directory: Path,
@@ -117,7 +116,7 @@ async def _write(
                 for batch in rows.filter(pa.array(of_rows == value)).combine_chunks().to_batches():
                     writer.write(batch)
 
-        async for rows in _rows(store, footer, window):
+        async for rows in _rows(opened, window):
             await asyncio.to_thread(add, rows)
         for writer in writers.values():
             await asyncio.to_thread(writer.finish)
@@ -126,7 +125,7 @@ async def _write(
         name = piece_name(identity.topic, identity.topic_id, window, value)
         size_bytes = path.stat().st_size
         with suppress(ObjectExistsError):
-            await store.create(name, path)
+            await opened.store.create(name, path)
         written = await asyncio.to_thread(SegmentFooter.parse, path.read_bytes(), name)
         pieces.append(table_file(written, window.partition, size_bytes))
         path.unlink()

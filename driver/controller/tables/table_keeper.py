@@ -50,7 +50,7 @@ from sparklog.node.remote_log.object_store import (
     ObjectStore,
     StoreError,
 )
-from sparklog.node.remote_log.segments.segment_footer import read_footer
+from sparklog.node.remote_log.segments.segment_footer import open_segment
 from sparklog.node.remote_log.stored_manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -232,10 +232,10 @@ class TableKeeper:
             segment = window.segment
             async with room:
                 try:
-                    footer = await read_footer(self._store, segment.name, segment.size_bytes)
+                    opened = await open_segment(self._store, segment.name, segment.size_bytes)
                 except ObjectMissingError:
                     return None
-            return table_file(footer, window.partition, segment.size_bytes)
+            return table_file(opened.footer, window.partition, segment.size_bytes)
 
         files = await asyncio.gather(*map(read, windows))
         return {file.name: file for file in files if file is not None}

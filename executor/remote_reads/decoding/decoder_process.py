@@ -80,10 +80,10 @@ class DecoderProcess:
             DecodingFailedError: as above, or there is no memory or descriptor for the batches.
         """
         try:
-            file = MemoryFile(f"{request.name}#{request.index}")
+            file = MemoryFile(f"{request.name}#{request.row_group}")
             answer = self._ask(RequestKind.BATCHES, (request.encode(), footer.data, data), file)
         except OSError as error:
-            raise DecodingFailedError(f"row group {request.index} of {request.name}: {error}") from error
+            raise DecodingFailedError(f"row group {request.row_group} of {request.name}: {error}") from error
         batches = BatchList.decode(answer)
         file.length = batches.positions[-1]
         return RowGroup(file, *batches)

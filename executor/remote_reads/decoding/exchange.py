@@ -47,7 +47,7 @@ class BatchesRequest(NamedTuple):
     """The arguments of `row_group_batches` beside footer and bytes."""
 
     name: str
-    index: int
+    row_group: int
     start_offset: Offset
     end_offset: Offset
     leader_epochs: Sequence[EpochStart]

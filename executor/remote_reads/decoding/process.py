@@ -73,7 +73,7 @@ def _write_batches(request: BatchesRequest, footer: bytes, row_group: memoryview
     steps = row_group_batches(
         row_group,
         _footer(footer, request.name),
-        request.index,
+        request.row_group,
         start_offset=request.start_offset,
         end_offset=request.end_offset,
         leader_epochs=request.leader_epochs,

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal as DecimalNumber
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ from sparklog.node.remote_log.machine.value_schema import (
     Scalar,
     Struct,
 )
+
+Item = TypeVar("Item")
 
 _BITS: Final = {Scalar.INT: 32, Scalar.BIGINT: 64}
 _TIMES: Final = {
@@ -86,7 +88,7 @@ def _item(item: Any, column_type: ColumnType) -> Any:
     return _time(item, column_type)
 
 
-def _checked(item: Any, fits: bool) -> Any:
+def _checked(item: Item, fits: bool) -> Item:
     if not fits:
         raise _Unfit
     return item

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparklog.node.remote_log.object_store import ObjectStore, StoreError
-from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, read_footer
+from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, open_segment
 from sparklog.protocol.types import Offset
 from sparklog.user.dataframe.remote.column_chunks import ColumnChunks, chunks_of, read_rows
 from sparklog.user.dataframe.remote.history import History, RemotePiece
@@ -123,18 +123,21 @@ class _Reads:
         """Yield what to read; of groups that are not wholly in the piece with the offsets, to cut them."""
         start, end = piece.start_offset, piece.end_offset
         overlapping = list(footer.groups_within(start, end))
+        groups = footer.row_groups
         whole = [
-            number for number, each in overlapping if start <= each.first_offset and each.last_offset < end
+            number
+            for number in overlapping
+            if start <= groups[number].first_offset and groups[number].last_offset < end
         ]
-        first = [number for number, _ in overlapping[:1] if number not in whole]
-        last = [number for number, _ in overlapping[1:][-1:] if number not in whole]
+        first = [number for number in overlapping[:1] if number not in whole]
+        last = [number for number in overlapping[1:][-1:] if number not in whole]
         cut_columns = self._columns | {_OFFSET}
         for columns, numbers in ((cut_columns, first), (self._columns, whole), (cut_columns, last)):
             for chunks in chunks_of(footer, numbers, columns):
                 yield tuple(sorted(columns)), chunks
 
     async def _footer(self, piece: RemotePiece) -> SegmentFooter:
-        return await read_footer(self._store, piece.name, piece.size_bytes)
+        return (await open_segment(self._store, piece.name, piece.size_bytes)).footer
 
     async def _load(
         self, piece: RemotePiece, footer: SegmentFooter, columns: tuple[str, ...], chunks: ColumnChunks
