@@ -11,6 +11,7 @@ like those. Versions are digests of the contents.
 import asyncio
 import errno
 import fcntl
+import mmap
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -143,10 +144,12 @@ class DirectoryStore:
         partial = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:8]}")
         _make_directory(partial.parent)
         try:
-            with partial.open("xb") as target:
-                version = _write(target, data)
-                target.flush()
-                os.fsync(target.fileno())
+            version = _link(data, partial) if isinstance(data, Path) else None
+            if version is None:
+                with partial.open("xb") as target:
+                    version = _write(target, data)
+                    target.flush()
+                    os.fsync(target.fileno())
             yield partial, version
         finally:
             partial.unlink(missing_ok=True)
@@ -191,6 +194,23 @@ class DirectoryStore:
 def _put_in_place(partial: Path, path: Path) -> None:
     partial.replace(path)
     _sync_directory(path.parent)
+
+
+def _link(source: Path, target: Path) -> Version | None:
+    """Make `target` a synced file of the same bytes as `source`, without a copy; None where that cannot be.
+
+    Nothing may write to `source` any more. File systems have links within themselves only, and some none.
+    """
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        return None
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+        if not os.fstat(file.fileno()).st_size:
+            return xxh3_128().hexdigest()
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            return xxh3_128(data).hexdigest()
 
 
 def _write(target: BinaryIO, data: bytes | memoryview | Path) -> Version:

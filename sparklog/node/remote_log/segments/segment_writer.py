@@ -189,9 +189,9 @@ class SegmentWriter:
     def _write_row_group(self) -> None:
         if not self._pending:
             return
-        table = pa.Table.from_batches(self._pending, SCHEMA).combine_chunks()
+        table = pa.Table.from_batches(self._pending, SCHEMA)
         if self._typed is not None:
-            parsed = self._typed.parse(table.column("value").chunk(0))
+            parsed = self._typed.parse(table.column("value").combine_chunks())
             table = pa.Table.from_arrays([*table.columns, *parsed.columns], schema=self._schema)
             unparsed_count = self._written.unparsed_count + parsed.failed_count
             self._written = self._written._replace(unparsed_count=unparsed_count)

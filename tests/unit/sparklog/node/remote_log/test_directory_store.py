@@ -136,3 +136,23 @@ def test_option_for_a_directory_is_refused(tmp_path: Path) -> None:
     """An option that nothing reads is a mistake, such as a URI with the wrong scheme."""
     with pytest.raises(RemoteUriError, match=r"sparklog\.remote\.option\.region"):
         open_store(f"file://{tmp_path}", {"region": "us-east-1"})
+
+
+def test_file_beside_the_directory_becomes_an_object_without_a_copy(tmp_path: Path) -> None:
+    """Where disks and store are one file system a segment is written once; its version is of the bytes."""
+
+    async def run() -> tuple[str, str]:
+        store = DirectoryStore(tmp_path / "store")
+        created = await store.create("a/segment", tmp_path / "file")
+        found = await store.get("a/segment")
+        await store.close()
+        assert found.data == b"records"
+        return created, found.version
+
+    (tmp_path / "file").write_bytes(b"records")
+    created, found = asyncio.run(run())
+    assert created == found
+    assert (tmp_path / "store/a/segment").samefile(tmp_path / "file")
+    (tmp_path / "file").unlink()
+    assert (tmp_path / "store/a/segment").read_bytes() == b"records"
+    assert [path.name for path in (tmp_path / "store/a").iterdir()] == ["segment"]
