@@ -110,7 +110,9 @@ def _real(item: Any) -> float:
         number = float(item)
     except OverflowError:
         raise _Unfit from None
-    return _checked(number, math.isfinite(number))
+    if not math.isfinite(number):
+        raise _Unfit
+    return number
 
 
 def _decimal(item: Any, column_type: Decimal) -> DecimalNumber:
@@ -120,9 +122,11 @@ def _decimal(item: Any, column_type: Decimal) -> DecimalNumber:
     number = DecimalNumber(item)
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    whole_digits = len(digits) + exponent
+    whole_digits = 0 if number == 0 else len(digits) + exponent
     fits = -exponent <= column_type.scale and whole_digits <= column_type.precision - column_type.scale
-    return _checked(number, fits or (number == 0 and -exponent <= column_type.scale))
+    if not fits:
+        raise _Unfit
+    return number
 
 
 def _time(item: Any, scalar: Scalar) -> Any:

@@ -5,8 +5,8 @@ missing are null, others are left out. All else, such as `"7"` for a number, giv
 is counted; no value at all is null and no failure. Times are text of ISO 8601, of a TIMESTAMP with a zone and
 of a TIMESTAMP_NTZ without.
 
-pyarrow's parser takes a row group at a time and leaves Python's lock to others. A row group with a value that
-it refuses is parsed again, block by block, and blocks with such a value one value after the other.
+pyarrow's parser takes a row group at a time and leaves Python's lock to others. Where it refuses a value the
+row group is parsed again in parts, these in parts of their own, and `_ALONE` values one after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,8 @@ from sparklog.node.remote_log.machine.value_schema import (
 )
 from sparklog.node.remote_log.segments.json_values import json_rows
 
-_BLOCK_VALUES: Final = 128
+_PARTS: Final = 16
+_ALONE: Final = 128
 _SCALARS: Final[Mapping[Scalar, pa.DataType]] = {
     Scalar.BOOLEAN: pa.bool_(),
     Scalar.INT: pa.int32(),
@@ -84,30 +85,28 @@ class TypedColumns:
             values = pc.ascii_trim(values.view(pa.string()), " \t\r\n").view(pa.binary())
             is_object = _are_objects(values)
         objects = values.filter(pa.array(is_object)) if not is_object.all() else values
-        columns, failed_count = self._parse_objects(objects)
+        parts = list(self._parse_objects(objects))
+        columns = [pa.concat_arrays(pieces) for pieces in zip(*(part.columns for part in parts), strict=True)]
+        failed_count = sum(part.failed_count for part in parts)
         failed_count += len(values) - values.null_count - len(objects)
         if len(objects) < len(values):
             places = pa.array(np.cumsum(is_object) - 1, mask=~is_object)
             columns = [column.take(places) for column in columns]
         return ParsedValues(columns, failed_count)
 
-    def _parse_objects(self, values: pa.Array) -> tuple[list[pa.Array], int]:
-        whole = self._parse_together(values)
-        if whole is not None:
-            return whole, 0
-        blocks: list[list[pa.Array]] = []
-        failed_count = 0
-        for start in range(0, len(values), _BLOCK_VALUES):
-            block = values.slice(start, _BLOCK_VALUES)
-            columns = self._parse_together(block)
-            if columns is None:
-                rows, failed = json_rows(block, self._columns)
-                columns = [
-                    pa.array(column, field.type) for column, field in zip(rows, self.fields, strict=True)
-                ]
-                failed_count += failed
-            blocks.append(columns)
-        return [pa.concat_arrays(pieces) for pieces in zip(*blocks, strict=True)], failed_count
+    def _parse_objects(self, values: pa.Array) -> Iterator[ParsedValues]:
+        """Yield the columns of parts of values that begin and end as objects do."""
+        columns = self._parse_together(values)
+        if columns is not None:
+            yield ParsedValues(columns, 0)
+        elif len(values) <= _ALONE:
+            items, failed_count = json_rows(values, self._columns)
+            columns = [pa.array(column, field.type) for column, field in zip(items, self.fields, strict=True)]
+            yield ParsedValues(columns, failed_count)
+        else:
+            step = max(_ALONE, len(values) // _PARTS)
+            for start in range(0, len(values), step):
+                yield from self._parse_objects(values.slice(start, step))
 
     def _parse_together(self, values: pa.Array) -> list[pa.Array] | None:
         """Return the columns of values that begin and end as objects do; `None` if one does not parse.
