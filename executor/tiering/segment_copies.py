@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -32,13 +32,12 @@ from sparklog.executor.tiering.machine.piece_cut import PieceCut
 from sparklog.executor.tiering.tier_counts import TierCounts
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import RemoteSegment
-from sparklog.node.remote_log.machine.value_schema import ValueSchemaError
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.log_rows import log_rows, log_rows_with_batches
 from sparklog.node.remote_log.segments.merge import merge_segments
 from sparklog.node.remote_log.segments.rows_of_periods import period_runs
 from sparklog.node.remote_log.segments.segment_writer import WrittenSegment, write_segment
-from sparklog.node.remote_log.segments.typed_columns import TypedColumns
+from sparklog.node.remote_log.segments.typed_columns import typed_columns
 from sparklog.node.storage.machine.producer_states import without_open_transactions
 from sparklog.node.storage.producers.producer_snapshots import encode_snapshot
 from sparklog.protocol.types import Offset
@@ -121,7 +120,7 @@ class SegmentCopies:
             topic=topic,
             topic_id=replica.topic_id,
             partition=partition,
-            typed=_typed_columns(replica.settings.log.table_value_schema),
+            typed=typed_columns(replica.settings.log.table_value_schema),
             executor=self._threads.executor,
             check=partial(_check, stopped),
         )
@@ -191,18 +190,8 @@ def _copied(
         topic=topic,
         topic_id=replica.topic_id,
         partition=partition,
-        typed=_typed_columns(replica.settings.log.table_value_schema),
+        typed=typed_columns(replica.settings.log.table_value_schema),
     )
-
-
-@lru_cache(maxsize=64)
-def _typed_columns(value_schema: str) -> TypedColumns | None:
-    """Return the typed columns of a table; `None` without any, or if only another version knows them."""
-    try:
-        return TypedColumns.of(value_schema)
-    except ValueSchemaError as error:
-        logger.error("sparklog.table.value.schema: %s: segments are written without typed columns", error)
-        return None
 
 
 def _segment(effect: WriteSegment, written: WrittenSegment) -> RemoteSegment | None:

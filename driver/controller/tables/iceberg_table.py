@@ -1,6 +1,7 @@
 """One table of Iceberg, by pyiceberg: create, read, commit, expire. Every method blocks.
 
-The only module that imports pyiceberg, which takes a second and 100 MB: only a cluster with tables loads it.
+This module and `iceberg_schema` alone import pyiceberg, which takes a second and 100 MB: only a cluster with
+tables loads it.
 
 Files are added without a copy, from their figures alone. `Table.add_files` would refuse Parquet with field
 ids (they are the table's here), and pyiceberg's own commits try again on top of other snapshots than the one
@@ -35,7 +36,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertTableUUID
 from pyiceberg.table.update.snapshot import (
     ExpireSnapshots,
     _MergeAppendFiles,
@@ -44,6 +45,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
+from sparklog.driver.controller.tables.iceberg_schema import schema_updates
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     PartitionedBy,
@@ -53,6 +55,7 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.next_commit import partition_value
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
+from sparklog.node.remote_log.machine.value_schema import ValueSchemaError
 
 TOPIC_ID: Final = "sparklog.topic-id"
 _TOPIC: Final = "sparklog.topic"
@@ -205,8 +208,11 @@ class IcebergTable:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def commit(self, effect: Commit) -> TableSnapshot:
+    def commit(self, effect: Commit, value_schema: str | None) -> TableSnapshot:
         """Make a snapshot on top of the one that `load` has found.
+
+        Before it the table gets the columns of `value_schema`, which is as new as the files; `None` leaves it
+        as it is.
 
         Raises:
             StaleTableError: nothing was committed.
@@ -216,6 +222,8 @@ class IcebergTable:
         current = table.current_snapshot()
         if (None if current is None else current.snapshot_id) != effect.parent_id:
             raise StaleTableError
+        if value_schema is not None:
+            self._update_schema(table, value_schema)
         producer = _TopicSnapshot(
             _operation(effect), Transaction(table), table.io, snapshot_properties=self._summary(effect)
         )
@@ -232,6 +240,21 @@ class IcebergTable:
         newest = self.newest()
         assert newest is not None
         return newest
+
+    def _update_schema(self, table: Table, value_schema: str) -> None:
+        try:
+            updates = schema_updates(table.metadata, value_schema)
+        except ValueSchemaError as error:
+            logger.error("The columns of table %s stay: %s", self._identity.name, error)
+            return
+        if not updates:
+            return
+        try:
+            is_same = AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id)
+            self._commit_once(table, updates, (is_same,))
+        except CommitFailedException as error:
+            raise StaleTableError from error
+        logger.info("Table %s has the columns of %r", self._identity.name, value_schema)
 
     def _commit_once(self, table: Table, updates: object, requirements: Iterable[object]) -> None:
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)

@@ -6,7 +6,7 @@ many row groups; a segment of more values is read again for each further pass.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
 from sparklog.node.remote_log.segments.segment_footer import OpenedSegment, SegmentFooter, open_segment
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
 from sparklog.node.remote_log.segments.segment_writer import SegmentWriter
+from sparklog.node.remote_log.segments.typed_columns import typed_columns
 from sparklog.protocol.records.varint_columns import Int64s
 
 MOST_WRITERS: Final = 8
@@ -48,11 +49,12 @@ async def write_pieces(
     identity: TableIdentity,
     window: Window,
     partitioned_by: PartitionedBy,
+    value_schema: str,
     directory: Path,
 ) -> tuple[TableFile, ...]:
     """Write the pieces of a segment by way of files in `directory`; return those that have records.
 
-    A piece that is in the store already is the same one: segments never change.
+    A piece that is in the store already has the same records: segments never change.
 
     Raises:
         StoreError.
@@ -65,7 +67,7 @@ async def write_pieces(
     ordered = sorted(values)
     for start in range(0, len(ordered), MOST_WRITERS):
         some = ordered[start : start + MOST_WRITERS]
-        pieces += await _write(opened, identity, window, partitioned_by, some, directory)
+        pieces += await _write(opened, identity, window, partitioned_by, value_schema, some, directory)
     return tuple(pieces)
 
 
@@ -96,6 +98,7 @@ async def _write(
     identity: TableIdentity,
     window: Window,
     partitioned_by: PartitionedBy,
+    value_schema: str,
     values: list[int],
     directory: Path,
 ) -> list[TableFile]:
@@ -104,7 +107,11 @@ async def _write(
         writers = {
             value: stack.enter_context(
                 SegmentWriter.open(
-                    path, topic=identity.topic, topic_id=identity.topic_id, partition=window.partition
+                    path,
+                    topic=identity.topic,
+                    topic_id=identity.topic_id,
+                    partition=window.partition,
+                    typed=typed_columns(value_schema),
                 )
             )
             for value, path in paths.items()
@@ -123,10 +130,12 @@ async def _write(
     pieces = []
     for value, path in paths.items():
         name = piece_name(identity.topic, identity.topic_id, window, value)
-        size_bytes = path.stat().st_size
-        with suppress(ObjectExistsError):
+        data = path.read_bytes()
+        try:
             await opened.store.create(name, path)
-        written = await asyncio.to_thread(SegmentFooter.parse, path.read_bytes(), name)
-        pieces.append(table_file(written, window.partition, size_bytes))
+        except ObjectExistsError:  # perhaps with other typed columns, and another size
+            data = (await opened.store.get(name)).data
+        written = await asyncio.to_thread(SegmentFooter.parse, data, name)
+        pieces.append(table_file(written, window.partition, len(data)))
         path.unlink()
     return pieces

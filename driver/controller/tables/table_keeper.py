@@ -181,7 +181,9 @@ class TableKeeper:
                 return PiecesWritten(window, await self._pieces(window))
             case Commit():
                 table = self._opened
-                return Committed(effect, await self._threads.call(lambda: table.commit(effect)))
+                # A marker says nothing of the columns of a deleted topic's table.
+                schema = None if self.machine.is_deleted else self.machine.settings.value_schema
+                return Committed(effect, await self._threads.call(lambda: table.commit(effect, schema)))
             case ExpireSnapshots(snapshot_ids):
                 table = self._opened
                 return SnapshotsExpired(await self._threads.call(lambda: table.expire(snapshot_ids)))
@@ -241,10 +243,15 @@ class TableKeeper:
         return {file.name: file for file in files if file is not None}
 
     async def _pieces(self, window: Window) -> tuple[TableFile, ...]:
-        identity = self.machine.identity
+        identity, settings = self.machine.identity, self.machine.settings
         with tempfile.TemporaryDirectory(prefix="sparklog-table-") as directory:
             return await write_pieces(
-                self._store, identity, window, self.machine.settings.partitioned_by, Path(directory)
+                self._store,
+                identity,
+                window,
+                settings.partitioned_by,
+                settings.value_schema,
+                Path(directory),
             )
 
     async def _delete(self, names: tuple[str, ...]) -> TableEvent:

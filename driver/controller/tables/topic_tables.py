@@ -209,6 +209,7 @@ class TopicTables:
             self._config.table_snapshot_retention_ms,
             Retention.FOREVER if config.keeps_rows else Retention.TOPIC,
             PartitionedBy(config.partition_by),
+            config.value_schema,
         )
 
     def _open(self, identity: TableIdentity, settings: TableSettings) -> "IcebergTable":

@@ -44,6 +44,8 @@ class TableSettings:
     snapshot_retention_ms: int
     retention: Retention = Retention.TOPIC
     partitioned_by: PartitionedBy = PartitionedBy.NONE
+    value_schema: str = ""
+    """sparklog.table.value.schema."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ pyarrow's parser takes a row group at a time and leaves Python's lock to others.
 row group is parsed again in parts, these in parts of their own, and `_ALONE` values one after the other.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -26,10 +28,13 @@ from sparklog.node.remote_log.machine.value_schema import (
     Path,
     Scalar,
     Struct,
+    ValueSchemaError,
     field_id,
     parse_value_schema,
 )
 from sparklog.node.remote_log.segments.json_values import json_rows
+
+logger = logging.getLogger(__name__)
 
 _PARTS: Final = 16
 _ALONE: Final = 128
@@ -136,6 +141,16 @@ class TypedColumns:
         except pa.ArrowException:
             return None
         return columns if all(map(_is_finite, columns)) else None
+
+
+@lru_cache(maxsize=64)
+def typed_columns(value_schema: str) -> TypedColumns | None:
+    """Return the typed columns of a table; `None` without any, or if only another version knows them."""
+    try:
+        return TypedColumns.of(value_schema)
+    except ValueSchemaError as error:
+        logger.error("sparklog.table.value.schema: %s: files are written without typed columns", error)
+        return None
 
 
 def _are_objects(values: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

@@ -1,0 +1,89 @@
+"""The schema of a table in Iceberg: the records' columns, and the typed ones of its topic.
+
+Field ids are those of the files. A column that comes back with a narrower type than it had, such as INT after
+BIGINT, keeps the wide one, since old files have it: the ids of both are one, and Iceberg's readers read the
+narrow type as the wide one, never the other way round.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+)
+
+from sparklog.node.remote_log.segments.segment_format import segment_schema
+from sparklog.node.remote_log.segments.typed_columns import TypedColumns
+
+
+def schema_updates(metadata: TableMetadata, value_schema: str) -> tuple[TableUpdate, ...]:
+    """Return the updates after which the table has the columns of this schema; none if it has them.
+
+    Raises:
+        ValueSchemaError: another version of sparklog has accepted the schema.
+    """
+    wanted = pyarrow_to_schema(segment_schema(TypedColumns.of(value_schema)))
+    known = _types_by_id(field for schema in metadata.schemas for field in schema.fields)
+    struct = StructType(*(_widened(field, known) for field in wanted.fields))
+    if struct == metadata.schema().as_struct():
+        return ()
+    for schema in metadata.schemas:
+        if schema.as_struct() == struct:
+            return (SetCurrentSchemaUpdate(schema_id=schema.schema_id),)
+    schema_id = 1 + max(schema.schema_id for schema in metadata.schemas)
+    return (
+        AddSchemaUpdate(schema=Schema(*struct.fields, schema_id=schema_id)),
+        SetCurrentSchemaUpdate(schema_id=-1),
+    )
+
+
+def _types_by_id(fields: Iterable[NestedField]) -> dict[int, list[IcebergType]]:
+    """Return all types that fields have had, those inside of others included."""
+    found: dict[int, list[IcebergType]] = {}
+
+    def add(field_id: int, field_type: IcebergType) -> None:
+        found.setdefault(field_id, []).append(field_type)
+        match field_type:
+            case StructType():
+                for field in field_type.fields:
+                    add(field.field_id, field.field_type)
+            case ListType():
+                add(field_type.element_id, field_type.element_type)
+
+    for field in fields:
+        add(field.field_id, field.field_type)
+    return found
+
+
+def _widened(field: NestedField, known: Mapping[int, list[IcebergType]]) -> NestedField:
+    widest = _widest(field.field_id, field.field_type, known)
+    return NestedField(field.field_id, field.name, widest, required=field.required)
+
+
+def _widest(field_id: int, field_type: IcebergType, known: Mapping[int, list[IcebergType]]) -> IcebergType:
+    before = known.get(field_id, [])
+    match field_type:
+        case StructType():
+            return StructType(*(_widened(field, known) for field in field_type.fields))
+        case ListType():
+            element = _widest(field_type.element_id, field_type.element_type, known)
+            return ListType(field_type.element_id, element, element_required=field_type.element_required)
+        case IntegerType() if LongType() in before:
+            return LongType()
+        case FloatType() if DoubleType() in before:
+            return DoubleType()
+        case DecimalType():
+            precisions = [each.precision for each in before if isinstance(each, DecimalType)]
+            return DecimalType(max([field_type.precision, *precisions]), field_type.scale)
+    return field_type
