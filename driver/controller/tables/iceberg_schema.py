@@ -5,12 +5,19 @@ BIGINT, keeps the wide one, since old files have it: the ids of both are one, an
 narrow type as the wide one, never the other way round.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    SetCurrentSchemaUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -23,29 +30,37 @@ from pyiceberg.types import (
     StructType,
 )
 
+from sparklog.node.remote_log.machine.value_schema import ValueSchemaError
 from sparklog.node.remote_log.segments.segment_format import segment_schema
 from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 
+logger = logging.getLogger(__name__)
 
-def schema_updates(metadata: TableMetadata, value_schema: str) -> tuple[TableUpdate, ...]:
-    """Return the updates after which the table has the columns of this schema; none if it has them.
 
-    Raises:
-        ValueSchemaError: another version of sparklog has accepted the schema.
+def schema_update(
+    metadata: TableMetadata, value_schema: str
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates after which the table has the columns of this schema, and what they require.
+
+    There are none if the table has them, or if another version of sparklog has accepted the schema.
     """
-    wanted = pyarrow_to_schema(segment_schema(TypedColumns.of(value_schema)))
+    try:
+        wanted = pyarrow_to_schema(segment_schema(TypedColumns.of(value_schema)))
+    except ValueSchemaError as error:
+        logger.error("The columns of the table at %s stay: %s", metadata.location, error)
+        return (), ()
     known = _types_by_id(field for schema in metadata.schemas for field in schema.fields)
     struct = StructType(*(_widened(field, known) for field in wanted.fields))
     if struct == metadata.schema().as_struct():
-        return ()
+        return (), ()
+    requirements = (AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),)
+    logger.info("The table at %s gets the columns of %r", metadata.location, value_schema)
     for schema in metadata.schemas:
         if schema.as_struct() == struct:
-            return (SetCurrentSchemaUpdate(schema_id=schema.schema_id),)
+            return (SetCurrentSchemaUpdate(schema_id=schema.schema_id),), requirements
     schema_id = 1 + max(schema.schema_id for schema in metadata.schemas)
-    return (
-        AddSchemaUpdate(schema=Schema(*struct.fields, schema_id=schema_id)),
-        SetCurrentSchemaUpdate(schema_id=-1),
-    )
+    added = AddSchemaUpdate(schema=Schema(*struct.fields, schema_id=schema_id))
+    return (added, SetCurrentSchemaUpdate(schema_id=-1)), requirements
 
 
 def _types_by_id(fields: Iterable[NestedField]) -> dict[int, list[IcebergType]]:

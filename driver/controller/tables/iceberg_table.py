@@ -36,7 +36,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AssertCurrentSchemaId, AssertTableUUID
+from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import (
     ExpireSnapshots,
     _MergeAppendFiles,
@@ -45,7 +45,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
-from sparklog.driver.controller.tables.iceberg_schema import schema_updates
+from sparklog.driver.controller.tables.iceberg_schema import schema_update
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     PartitionedBy,
@@ -55,7 +55,6 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.next_commit import partition_value
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
-from sparklog.node.remote_log.machine.value_schema import ValueSchemaError
 
 TOPIC_ID: Final = "sparklog.topic-id"
 _TOPIC: Final = "sparklog.topic"
@@ -65,6 +64,7 @@ _END_OFFSET: Final = "sparklog.end-offset."
 _PARTITION_ID: Final = 1
 _OFFSET_ID: Final = 2
 _TIMESTAMP_ID: Final = 3
+_RECORD_IDS: Final = (_PARTITION_ID, _OFFSET_ID, _TIMESTAMP_ID)
 _US_PER_MS: Final = 1000
 _TABLE_PROPERTIES: Final = {
     "comment": "The files are those of a topic; sparklog alone writes here, and stops if others do",
@@ -223,7 +223,7 @@ class IcebergTable:
         if (None if current is None else current.snapshot_id) != effect.parent_id:
             raise StaleTableError
         if value_schema is not None:
-            self._update_schema(table, value_schema)
+            self._commit_schema(table, value_schema)
         producer = _TopicSnapshot(
             _operation(effect), Transaction(table), table.io, snapshot_properties=self._summary(effect)
         )
@@ -241,20 +241,13 @@ class IcebergTable:
         assert newest is not None
         return newest
 
-    def _update_schema(self, table: Table, value_schema: str) -> None:
+    def _commit_schema(self, table: Table, value_schema: str) -> None:
+        updates, requirements = schema_update(table.metadata, value_schema)
         try:
-            updates = schema_updates(table.metadata, value_schema)
-        except ValueSchemaError as error:
-            logger.error("The columns of table %s stay: %s", self._identity.name, error)
-            return
-        if not updates:
-            return
-        try:
-            is_same = AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id)
-            self._commit_once(table, updates, (is_same,))
+            if updates:
+                self._commit_once(table, updates, requirements)
         except CommitFailedException as error:
             raise StaleTableError from error
-        logger.info("Table %s has the columns of %r", self._identity.name, value_schema)
 
     def _commit_once(self, table: Table, updates: object, requirements: Iterable[object]) -> None:
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
@@ -306,10 +299,14 @@ class IcebergTable:
             partition=self._partition_record(file.partition, file.first_timestamp_ms),
             record_count=file.record_count,
             file_size_in_bytes=file.size_bytes,
-            value_counts=dict.fromkeys((_PARTITION_ID, _OFFSET_ID, _TIMESTAMP_ID), file.record_count),
-            null_value_counts=dict.fromkeys((_PARTITION_ID, _OFFSET_ID, _TIMESTAMP_ID), 0),
-            lower_bounds=_bounds(file.partition, file.first_offset, first_us),
-            upper_bounds=_bounds(file.partition, file.last_offset, last_us),
+            value_counts=dict.fromkeys(_RECORD_IDS, file.record_count)
+            | {each.field_id: each.value_count for each in file.typed},
+            null_value_counts=dict.fromkeys(_RECORD_IDS, 0)
+            | {each.field_id: each.null_count for each in file.typed},
+            lower_bounds=_bounds(file.partition, file.first_offset, first_us)
+            | {each.field_id: each.lower_bound for each in file.typed if each.lower_bound is not None},
+            upper_bounds=_bounds(file.partition, file.last_offset, last_us)
+            | {each.field_id: each.upper_bound for each in file.typed if each.upper_bound is not None},
             split_offsets=list(file.row_group_starts),
             spec_id=self._loaded.metadata.default_spec_id,
             sort_order_id=None,

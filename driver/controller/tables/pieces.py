@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from sparklog.driver.controller.tables.column_figures import typed_figures
 from sparklog.driver.controller.tables.machine.events import PartitionedBy, TableIdentity
 from sparklog.driver.controller.tables.machine.next_commit import partition_unit_ms
 from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, piece_name
@@ -41,6 +42,7 @@ def table_file(footer: SegmentFooter, partition: int, size_bytes: int) -> TableF
         sum(group.record_count for group in groups),
         size_bytes,
         tuple(group.start for group in groups),
+        typed_figures(footer.metadata),
     )
 
 

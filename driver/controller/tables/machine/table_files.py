@@ -28,6 +28,16 @@ class LiveFile(NamedTuple):
     """Inclusive."""
 
 
+class ColumnFigures(NamedTuple):
+    """The figures of one column of a file; a bound that is not known is None."""
+
+    field_id: int
+    value_count: int
+    null_count: int
+    lower_bound: bytes | None
+    upper_bound: bytes | None
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """All that a snapshot says of a file; the figures are those of its footer, so they are exact."""
@@ -44,6 +54,8 @@ class TableFile:
     size_bytes: int
     row_group_starts: tuple[int, ...]
     """Positions in the object, at which readers divide it."""
+    typed: tuple[ColumnFigures, ...] = ()
+    """Of typed columns."""
 
     @property
     def live(self) -> LiveFile:

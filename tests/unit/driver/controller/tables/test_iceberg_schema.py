@@ -60,6 +60,11 @@ class Lake:
         assert rows.column("offset").to_pylist() == list(range(self._end_offset))
         return rows.drop_columns(SCHEMA.names).to_pylist()
 
+    def files_of(self, query: str) -> list[str]:
+        """Return the files that a reader opens for a query."""
+        table = self._catalog.load_table(IDENTITY.name)
+        return sorted(Path(task.file.file_path).name for task in table.scan(query).plan_files())
+
     @property
     def types(self) -> dict[str, str]:
         table = self._catalog.load_table(IDENTITY.name)
@@ -125,3 +130,39 @@ def test_columns_stay_without_a_schema_that_this_version_knows(lake: Lake) -> No
     lake.commit(None, {"id": 2}, written_with="id INT")
     lake.commit("id VARIANT", {"id": 3}, written_with="id INT")
     assert lake.rows == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_readers_skip_files_by_typed_columns(lake: Lake) -> None:
+    """A query by id must not open the files of a year."""
+    schema = "id INT, name STRING, part DOUBLE, day DATE, exact DECIMAL(4, 1), flag BOOLEAN, tags ARRAY<INT>"
+    lake.commit(
+        schema, {"id": 1, "name": "a" * 40, "day": "2026-01-01", "exact": 1.5}, {"id": 5, "part": -0.5}
+    )
+    lake.commit(schema, {"id": 7, "name": "b", "day": "2026-01-02", "flag": True, "tags": [1]})
+    lake.commit(schema, {})
+    assert [
+        lake.files_of(query)
+        for query in (
+            "id = 5",
+            "id > 5",
+            "name = 'b'",
+            f"name = '{'a' * 40}'",
+            "part < 0",
+            "day >= '2026-01-02'",
+            "exact = 1.5",
+            "id IS NULL",
+        )
+    ] == [
+        ["0.parquet"],
+        ["2.parquet"],
+        # The upper bound of a long text is not known.
+        ["0.parquet", "2.parquet"],
+        ["0.parquet"],
+        ["0.parquet"],
+        ["2.parquet"],
+        ["0.parquet", "2.parquet", "3.parquet"],
+        ["3.parquet"],
+    ]
+    wider = schema.replace("INT,", "BIGINT,", 1)
+    lake.commit(wider, {"id": 2**40})
+    assert [lake.files_of("id = 5"), lake.files_of("id > 5000000000")] == [["0.parquet"], ["4.parquet"]]
