@@ -91,7 +91,7 @@ def session(
                 stdout.close()
 
 
-def _session(side: str) -> SparkSession:
+def spark_session(side: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "ERROR")
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("rows", type=int)
     parser.add_argument("record_bytes", type=int)
     arguments = parser.parse_args()
-    spark = _session(arguments.side)
+    spark = spark_session(arguments.side)
     figures = _figures(spark, arguments)
     for line in sys.stdin:
         print(ANSWER + " ".join(map(str, figures(line.strip()))), flush=True)

@@ -22,7 +22,10 @@ from confluent_kafka import Producer
 from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
 from benchmarks.clients import Rate, consume
 from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
-from benchmarks.listed_offsets import EARLIEST_LOCAL, listed_offsets
+from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.user.client.offsets import local_log_start_offsets
 
 ROUNDS: Final = 3
 RECORDS: Final = 300_000
@@ -66,16 +69,20 @@ def _fill(cluster: ClusterUnderTest, topic: str, records: int) -> None:
     assert producer.flush(120) == 0
 
 
-def _wait_until_cut(cluster: ClusterUnderTest, records: int) -> None:
-    """Return when the disk has no more than the end of the remote topic."""
+def wait_until_cut(cluster: ClusterUnderTest, partition: TopicPartition, at_least: int) -> None:
+    """Return when a partition's records below `at_least` are not on its leader's disk any more."""
+    servers = parse_bootstrap_servers(cluster.bootstrap_servers)
     deadline_s = time.monotonic() + CUT_WITHIN_S
-    while True:
-        (local_start,) = listed_offsets(cluster, REMOTE, EARLIEST_LOCAL)
-        if local_start > records - 2 * SEGMENT_BYTES // VALUE_BYTES:
-            return
-        if time.monotonic() > deadline_s:
-            raise RuntimeError(f"the local log still begins at {local_start} after {CUT_WITHIN_S:.0f} s")
-        time.sleep(0.2)
+    with ClusterClient(ClientConfig(bootstrap_servers=servers)) as client:
+        while True:
+            leader = client.leader(partition).broker_id
+            found = local_log_start_offsets(client, {partition: leader}).get(partition, 0)
+            if found >= at_least:
+                return
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"the local log still begins at {found} after {CUT_WITHIN_S:.0f} s")
+            client.forget_leader(partition)
+            time.sleep(0.2)
 
 
 def read(cluster: ClusterUnderTest, topic: str, records: int) -> Rate:
@@ -116,7 +123,7 @@ def main() -> int:
         cluster.create_topic(WRITTEN_TO, 1)
         for topic in (LOCAL, REMOTE):
             _fill(cluster, topic, records)
-        _wait_until_cut(cluster, records)
+        wait_until_cut(cluster, TopicPartition(REMOTE, 0), records - 2 * SEGMENT_BYTES // VALUE_BYTES)
         rounds = [
             Figures(read(cluster, LOCAL, records), read(cluster, REMOTE, records)) for _ in range(ROUNDS)
         ]

@@ -15,7 +15,7 @@ from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 
 _GAP_BYTES: Final = 256 * 1024
 """Bytes between two chunks that are read in vain rather than send another request."""
-_UNIT_BYTES: Final = 8 * 1024 * 1024
+_UNIT_BYTES: Final = 4 * 1024 * 1024
 """Of the columns of consecutive row groups that are read together, uncompressed."""
 _UNIT_ROWS: Final = 256 * 1024
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkFiles
 
+from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.security.session_access import PLAIN_ACCESS, SessionAccess
 from sparklog.user.dataframe.application_cluster import announced_address, write_address
 from sparklog.user.dataframe.errors import DataSourceOptionError
@@ -107,3 +108,16 @@ def test_address_of_a_cluster_that_asks_who_comes_is_told_with_what_to_say(files
     write_address(files, "127.0.0.1:1001")
     told = announced_address()
     assert (told, told and told.access) == ("127.0.0.1:1001", PLAIN_ACCESS)
+
+
+def test_object_store_of_the_applications_cluster_is_announced_with_its_options(files: Path) -> None:
+    """Queries read history from it; its secrets are as safe as the sessions' own, and in no message."""
+    store = StoreLocation.of("s3://bucket/prefix", {"secret_access_key": "s3cret", "region": "here"})
+    write_address(files, "127.0.0.1:1001", PLAIN_ACCESS, store)
+    given = {"subscribe": "t"}
+    assert ReadOptions.parse(given, SparklogDataSource({})._default()).store == store
+    assert "s3cret" not in repr(store)
+    for unused in ({"remoteRead": "false"}, {"kafka.bootstrap.servers": "127.0.0.1:1"}):
+        assert ReadOptions.parse({**given, **unused}, SparklogDataSource({})._default()).store is None
+    write_address(files, "127.0.0.1:1001")
+    assert ReadOptions.parse(given, SparklogDataSource({})._default()).store is None
