@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.hosting import StartError
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME, decode_owner
+from sparklog.node.remote_log.store_location import StoreLocation
+from sparklog.user.dataframe import announced_address
 from tests.cluster import LocalCluster, wait_for
 from tests.spark.sessions import spark_session
 
@@ -68,6 +70,35 @@ def test_application_goes_on_where_the_one_before_has_stopped(spark: SparkSessio
         assert cluster.cluster_id == cluster_id
         rest = consume(cluster.bootstrap_servers, RECORDS - 50)
         assert rest == [str(number) for number in range(50, RECORDS)]
+
+
+def test_queries_of_the_application_read_history_from_its_object_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """They name no store: the driver announces it. Of another session, too, and for streams."""
+    settings = {**config(tmp_path), "sparklog.remote.max.lag.ms": "200", "num.partitions": "1"}
+    with sparklog.start(spark, racks=1, config=settings):
+        written = spark.range(RECORDS, numPartitions=1).selectExpr("CAST(id AS STRING) AS value")
+        written.write.format("sparklog").option("topic", "history").mode("append").save()
+        wait_for(lambda: list(tmp_path.glob("segments/history-*/0/*.parquet")), "the records are copied")
+        announced = announced_address()
+        assert announced is not None
+        assert announced.store == StoreLocation.of(f"file://{tmp_path}", {})
+        reader = spark.newSession().read.format("sparklog").option("subscribe", "history")
+        through_brokers = reader.option("remoteRead", "false").load().collect()
+        assert reader.option("remoteRead", "auto").load().collect() == through_brokers
+        assert [int(row.value) for row in through_brokers] == list(range(RECORDS))
+        stream = spark.readStream.format("sparklog").option("subscribe", "history")
+        query = (
+            stream.option("startingOffsets", "earliest")
+            .load()
+            .writeStream.format("memory")
+            .queryName("history")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert spark.table("history").collect() == through_brokers
 
 
 def test_start_over_a_living_application_is_refused_with_its_address(

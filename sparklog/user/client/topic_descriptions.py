@@ -6,6 +6,7 @@ only checks for changes has lost none.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 from uuid import UUID
 
 from kio.schema.describe_topic_partitions.v0.request import (
@@ -14,10 +15,14 @@ from kio.schema.describe_topic_partitions.v0.request import (
     TopicRequest,
 )
 
+from sparklog.node.acls.acl import AclOperation
+from sparklog.node.responses.authorized_operations import OPERATIONS_OMITTED
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.user.client.broker_requests import ask_side_by_side
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.topics import Leader
+
+_READ: Final = 1 << AclOperation.READ
 
 
 def described_topic_ids(cluster: ClusterClient, names: Iterable[str]) -> dict[str, UUID | None]:
@@ -60,6 +65,30 @@ def described_leaders(cluster: ClusterClient, name: str) -> Mapping[int, Leader 
         if answer.next_cursor is None:
             return leaders
         cursor = Cursor(topic_name=name, partition_index=answer.next_cursor.partition_index)
+
+
+def readable_topics(cluster: ClusterClient, names: Iterable[str]) -> frozenset[str]:
+    """Return the topics whose records this client may fetch, by their authorized operations (KIP-430).
+
+    A broker is asked once.
+
+    Raises:
+        KafkaError: it does not answer.
+    """
+    requests = [_request(name, limit=1) for name in names]
+    found: set[str] = set()
+    broker_id, _ = cluster.any_channel()
+    for answer in ask_side_by_side(cluster, [(broker_id, request) for request in requests]):
+        if isinstance(answer, KafkaError):
+            raise answer
+        found.update(
+            topic.name
+            for topic in answer.topics
+            if topic.error_code is ErrorCode.none
+            and topic.topic_authorized_operations != OPERATIONS_OMITTED
+            and topic.topic_authorized_operations & _READ
+        )
+    return frozenset(found)
 
 
 def _request(name: str, cursor: Cursor | None = None, limit: int = 2000) -> DescribeTopicPartitionsRequest:

@@ -32,8 +32,8 @@ from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import Offset, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.offsets import last_tiered_offsets, local_log_start_offsets
-from sparklog.user.client.readable_topics import readable_topics
 from sparklog.user.client.topic_configs import describe_topic_configs
+from sparklog.user.client.topic_descriptions import readable_topics
 from sparklog.user.client.topics import Leader
 from sparklog.user.dataframe.planning import OffsetRange
 from sparklog.user.dataframe.remote.history import History, history_of

@@ -10,15 +10,17 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparklog.node.remote_log.object_store import ObjectStore, StoreError
+from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, open_segment
 from sparklog.protocol.types import Offset
-from sparklog.user.dataframe.remote.column_chunks import ColumnChunks, chunks_of, read_rows
+from sparklog.user.dataframe.remote.column_chunks import ByteRange, ColumnChunks, chunks_of, read_rows
 from sparklog.user.dataframe.remote.history import History, RemotePiece
 from sparklog.user.dataframe.remote.store_thread import StoreThread
 
 _AHEAD: Final = 3
 """Units of row groups that are read, or being read, before their consumer asks."""
+_REQUESTS: Final = 16
+"""Reads of one task that are under way at a time."""
 _OFFSET: Final = "offset"
 
 
@@ -46,7 +48,7 @@ def history_rows(
     """Yield the columns of a history, in order.
 
     Raises:
-        ObjectMissingError: an object is gone; its name is the start of the message.
+        ObjectMissingError: an object is gone.
         CorruptSegmentError, StoreRefusedError, StoreUnavailableError: it could not be read.
     """
     reads = _Reads(store.store, history.pieces, frozenset(columns))
@@ -78,6 +80,7 @@ class _Reads:
         self._store: Final = store
         self._pieces: Final = pieces
         self._columns: Final = columns
+        self._turns: Final = asyncio.Semaphore(_REQUESTS)
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
         self._units: asyncio.Queue[asyncio.Future[_Loaded] | None] | None = None
 
@@ -114,7 +117,7 @@ class _Reads:
                 for columns, chunks in self._chunks(footer, piece):
                     await units.put(self._begin(self._load(piece, footer, columns, chunks)))
             await units.put(None)
-        except StoreError as error:
+        except Exception as error:  # whatever it is, the consumer must not wait for more
             await units.put(self._begin(_failed(error)))
 
     def _chunks(
@@ -142,11 +145,13 @@ class _Reads:
     async def _load(
         self, piece: RemotePiece, footer: SegmentFooter, columns: tuple[str, ...], chunks: ColumnChunks
     ) -> _Loaded:
-        data = await asyncio.gather(
-            *(self._store.get_range(piece.name, start, end) for start, end in chunks.ranges)
-        )
+        data = await asyncio.gather(*(self._range(piece.name, each) for each in chunks.ranges))
         return _Loaded(piece, footer, chunks, columns, data)
 
+    async def _range(self, name: str, wanted: ByteRange) -> bytes:
+        async with self._turns:
+            return await self._store.get_range(name, wanted.start, wanted.end)
 
-async def _failed(error: StoreError) -> _Loaded:
+
+async def _failed(error: Exception) -> _Loaded:
     raise error
