@@ -144,7 +144,7 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
         temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{new_cluster_id}"
         directories = [temporary_directory]
     slots = broker_slots(context)
-    preflight.check_slots(slots, broker_count)
+    preflight.check_slots(slots, broker_count, broker_config.sparklog_start_timeout_ms / 1_000)
     preflight.check_addresses(context, broker_config, broker_count)
     brokers = [
         (rack * brokers_per_rack + number, f"rack-{rack}")

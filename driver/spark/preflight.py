@@ -120,8 +120,11 @@ def check_directories(directories: Sequence[Path], *, temporary: bool = False) -
             )
 
 
-def check_slots(slots: BrokerSlots, broker_count: int) -> None:
+def check_slots(slots: BrokerSlots, broker_count: int, executors_start_within_s: float = 0) -> None:
     """Check that all brokers fit besides the running tasks, waiting for executors and for tasks to end.
+
+    Executors that have registered and unpack what Spark ships to them are waited for longer, up to
+    `executors_start_within_s`.
 
     Raises:
         TooFewTaskSlotsError: They don't.
@@ -129,18 +132,34 @@ def check_slots(slots: BrokerSlots, broker_count: int) -> None:
     if is_local_mode(slots.spark_context):
         _check_local_slots(slots, broker_count)
         return
-    if not _wait_until(lambda: slots.free_for_brokers() >= broker_count):
-        capacity, free = slots.broker_capacity(), slots.free_for_brokers()
+    begun_s = time.monotonic()
+
+    def starts() -> bool:
+        return time.monotonic() - begun_s < executors_start_within_s and slots.starting_executors() > 0
+
+    if not _wait_until(lambda: slots.free_for_brokers() >= broker_count, starts):
+        capacity, free, starting = (
+            slots.broker_capacity(),
+            slots.free_for_brokers(),
+            slots.starting_executors(),
+        )
+        waited = f"{time.monotonic() - begun_s:.0f} s"
         needed = (
             f"{broker_count} brokers need {broker_count} executors with {slots.cores_per_broker} core(s) each"
         )
+        if capacity >= broker_count and free + starting >= broker_count:
+            raise TooFewTaskSlotsError(
+                f"{needed}, and {free} are free of {capacity} after {waited}: {starting} have registered and "
+                "still fetch or unpack what Spark ships to them. Set sparklog.start.timeout.ms higher, or "
+                "install sparklog on the hosts instead of shipping spark.archives (docs/deploy.md)"
+            )
         if capacity >= broker_count:
             raise TooFewTaskSlotsError(
-                f"{needed}, and {free} are free of {capacity} after {SLOT_WAIT_S:.0f} s: {_OTHERS_TASKS}, "
+                f"{needed}, and {free} are free of {capacity} after {waited}: {_OTHERS_TASKS}, "
                 "or start more executors"
             )
         raise TooFewTaskSlotsError(
-            f"{needed}, and {capacity} registered within {SLOT_WAIT_S:.0f} s: start more executors "
+            f"{needed}, and {capacity} registered within {waited}: start more executors "
             "(spark.executor.instances, or more standalone workers), or fewer racks"
         )
     if slots.task_capacity() - broker_count * slots.cores_per_broker < 1:
@@ -165,11 +184,11 @@ def _check_local_slots(slots: BrokerSlots, broker_count: int) -> None:
         )
 
 
-def _wait_until(is_so: Callable[[], bool]) -> bool:
-    """Return whether the condition became true within `SLOT_WAIT_S`."""
+def _wait_until(is_so: Callable[[], bool], goes_on: Callable[[], bool] = lambda: False) -> bool:
+    """Return whether the condition became true within `SLOT_WAIT_S`, or later while something goes on."""
     deadline_s = time.monotonic() + SLOT_WAIT_S
     while not is_so():
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_s and not goes_on():
             return False
         time.sleep(0.1)
     return True

@@ -55,14 +55,27 @@ class BrokerSlots:
         backend = java_context.schedulerBackend()
         free = 0
         for executor in _iterated(backend.getExecutorIds().iterator()):
-            # As text: py4j takes Scala's decimals for integers. An executor that has just ended has none.
-            cores = backend.getExecutorAvailableCpus(executor).iterator().mkString("")
-            brokers = int(float(cores or 0)) // self.cores_per_broker
+            brokers = _free_cores(backend, executor) // self.cores_per_broker
             if self.takes_resource:
                 resource = backend.getExecutorAvailableResources(executor).get(BROKER_RESOURCE)
                 brokers = min(brokers, 0 if resource.isEmpty() else resource.get().availableAddrs().size())
             free += brokers
         return free
+
+    def starting_executors(self) -> int:
+        """Return how many executors have registered, and fetch and unpack files before they run tasks.
+
+        Spark gives them their cores when they are done (CoarseGrainedSchedulerBackend's LaunchedExecutor).
+        """
+        if self.profile is None:
+            return 0
+        java_context: Any = self.spark_context._jsc.sc()
+        backend = java_context.schedulerBackend()
+        running = java_context.taskScheduler().runningTasksByExecutors()
+        return sum(
+            not _free_cores(backend, executor) and running.get(executor).iterator().mkString("") in ("", "0")
+            for executor in _iterated(backend.getExecutorIds().iterator())
+        )
 
     def task_capacity(self) -> int:
         """Return how many ordinary tasks could run at once without brokers."""
@@ -135,6 +148,11 @@ def is_local_mode(spark_context: SparkContext) -> bool:
 def _iterated(java_iterator: Any) -> Iterator[Any]:
     while java_iterator.hasNext():
         yield java_iterator.next()
+
+
+def _free_cores(backend: Any, executor: str) -> int:
+    # As text: py4j takes Scala's decimals for integers. An executor that has just ended has none.
+    return int(float(backend.getExecutorAvailableCpus(executor).iterator().mkString("") or 0))
 
 
 def _executor_cores(spark_context: SparkContext) -> int:
