@@ -2,7 +2,7 @@
 
 A record's first eight bytes hold its length, timestamp and offset delta, so one masked comparison checks
 these of all records. The offset delta is known in advance, and where the key begins follows from the index
-and the size of the timestamp. What is found here is correct; for other records the answer is None, and
+and the size of the timestamp. Records that are found here are valid; for others the answer is None, and
 `walk_columns` reads them.
 
 The chain of record lengths has to be followed before anything is compared. Large records are few, and a loop
@@ -50,7 +50,7 @@ _STEPS: Final = [
 
 
 class _Layout(NamedTuple):
-    """What the first eight bytes of a record are compared with, by its index.
+    """The expected first eight bytes of a record, by its index.
 
     The second half of each column is for timestamps of two bytes.
     """
@@ -219,7 +219,7 @@ def _check_alike(
 
 
 def _check_mixed(starts: Int64s, begins: Int64s, first_index: int) -> tuple[Int64s, int, int] | None:
-    """Return as `_check_begins`, whatever the order of timestamps."""
+    """Return as `_check_begins`, for timestamps in any order."""
     which = begins & _LONG_TIMESTAMP
     which >>= 18  # to _OFFSETS, or 0
     which += np.arange(first_index, first_index + len(starts))
