@@ -67,8 +67,8 @@ def port_of(server: ControllerServer) -> int:
     return int(server.bootstrap_servers.rpartition(":")[2])
 
 
-def connect(server: ControllerServer, timeout_s: float = DEADLINE_S) -> BlockingChannel:
-    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=timeout_s, login=SECRET.login)
+def connect(server: ControllerServer) -> BlockingChannel:
+    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=DEADLINE_S, login=SECRET.login)
 
 
 def create_topic(server: ControllerServer, name: str) -> None:
@@ -196,8 +196,10 @@ def test_new_driver_tells_nobody_what_there_is_before_a_majority_has_the_beginni
         wait_for(lambda: is_elected(server))
         with connect(server) as channel:
             channel.send(question)
-            with connect(server, timeout_s=0.3) as impatient, pytest.raises(KafkaError):
-                impatient.request(question)
+            with connect(server) as impatient:
+                impatient.send(question)
+                with pytest.raises(KafkaError):
+                    impatient.receive(timeout_s=0.3)
             voters.may_fetch.set()
             assert [topic.name for topic in channel.receive().topics] == ["flights"]
 
@@ -220,9 +222,10 @@ def test_change_without_a_majority_is_not_answered_and_then_committed_by_it(
         with Voters(port_of(server), dict(enumerate(disks))):
             wait_for(lambda: leads(server))
             create_topic(server, "before")
-        with Voters(port_of(server), {0: disks[0]}), connect(server, timeout_s=0.5) as channel:
+        with Voters(port_of(server), {0: disks[0]}), connect(server) as channel:
+            channel.send(retention_of("before", "77"))
             with pytest.raises(KafkaError):
-                channel.request(retention_of("before", "77"))
+                channel.receive(timeout_s=0.5)
             assert server.image.topic_configs("before") == {}
             wait_for(lambda: server.missing is not None)
         with Voters(port_of(server), {0: disks[0], 1: disks[1]}):
