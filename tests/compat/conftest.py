@@ -70,7 +70,8 @@ def held(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> It
     """Fail a test after which descriptors, threads or memory are still held that were not before."""
     with nothing_grows(request.session):
         yield
-        let_go(caplog.get_records("call"))
+        for when in ("setup", "call", "teardown"):
+            let_go(caplog.get_records(when))
 
 
 @pytest.fixture(scope="session")

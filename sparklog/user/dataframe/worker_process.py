@@ -6,6 +6,7 @@ The state belongs to the process: a fork starts with none.
 
 import gc
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Final
@@ -94,8 +95,15 @@ def this_process() -> WorkerProcess:
     if pid not in _by_pid:
         _by_pid.clear()  # of the process that this one was forked from
         _by_pid[pid] = WorkerProcess()
-        # Spark makes each worker collect garbage after each task, which would visit all imported modules: 10
-        # ms. These stay for the process's life, so they are frozen.
-        gc.collect()
-        gc.freeze()
+        if _is_forked_by_spark():
+            # Spark makes each worker collect garbage after each task, which would visit all imported modules:
+            # 10 ms. These stay for the process's life, so they are frozen.
+            gc.collect()
+            gc.freeze()
     return _by_pid[pid]
+
+
+def _is_forked_by_spark() -> bool:
+    """Whether this is a daemon's fork; elsewhere frozen objects would be a user's, and never collected."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    return module is not None and module.name.endswith(".daemon")

@@ -1,9 +1,30 @@
 """Which transactional ids a process uses."""
 
+import subprocess
+import sys
+
+import pytest
+
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.worker_process import WorkerProcess
 from sparklog.user.sink.machine.names import SinkId, SinkKind
 
+IN_A_CIRCLE = """
+import gc, importlib.machinery, sys, weakref
+from sparklog.user.dataframe.worker_process import this_process
+
+class InACircle:
+    def __init__(self):
+        self.itself = self
+
+found = InACircle()
+is_there = weakref.ref(found)
+sys.modules["__main__"].__spec__ = importlib.machinery.ModuleSpec(sys.argv[1], None)
+this_process()
+del found
+gc.collect()
+print(is_there() is not None, gc.get_freeze_count() > 0)
+"""
 QUERY = SinkId(SinkKind.QUERY, "q")
 
 
@@ -45,3 +66,13 @@ def test_task_of_a_batch_before_that_comes_late_has_an_id_of_its_own() -> None:
     late = process.writer_id(QUERY, "r", 4)
     assert process.writer_id(QUERY, "r", 5) not in (prepared, late)
     assert late != prepared
+
+
+@pytest.mark.parametrize(
+    ("module", "is_kept"),
+    [("users.application", "False False"), ("pyspark.daemon", "True True")],
+)
+def test_objects_of_a_users_own_process_can_still_be_collected(module: str, is_kept: str) -> None:
+    """Only what a fork of Spark's daemon has imported stays for the life of its process."""
+    command = [sys.executable, "-c", IN_A_CIRCLE, module]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == is_kept
