@@ -40,6 +40,8 @@ from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId
 from sparklog.user.dataframe import announce
 
+logger = logging.getLogger(__name__)
+
 
 class _Stoppable(Protocol):
     def stop(self) -> None: ...
@@ -79,8 +81,6 @@ def _stop_all() -> None:
     for cluster in tuple(_running):
         cluster.stop()
 
-
-logger = logging.getLogger(__name__)
 
 FAILURES_BEFORE_START_ALLOWED = 5
 """A cluster whose jobs failed this often before it was up will not come up."""

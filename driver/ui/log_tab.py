@@ -24,6 +24,8 @@ from sparklog.driver.ui.spark_tab import SparkTab
 from sparklog.driver.ui.tab_source import DriverEvent, Observed, StageText, TabSource
 from sparklog.node.clocks import monotonic_ms
 
+logger = logging.getLogger(__name__)
+
 REFRESH_MS: Final = 5_000
 """Spark refreshes the page every 10 s."""
 
@@ -98,8 +100,6 @@ class QueryListener:
 REFRESH_S: Final = 1.0
 MAX_EVENTS_WAITING: Final = 100
 """The most events without a process to take them."""
-
-logger = logging.getLogger(__name__)
 
 
 Part = TypeVar("Part")

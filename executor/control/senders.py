@@ -29,6 +29,8 @@ from sparklog.node.config import BrokerConfig
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId, TopicIdPartition
 
+logger = logging.getLogger(__name__)
+
 
 class ProducerIdBlocks:
     """Producer ids from blocks that the controller allocates to this broker (KIP-730).
@@ -64,9 +66,6 @@ class ProducerIdBlocks:
             raise KafkaError(response.error_code, "the controller allocates no producer ids to this broker")
         first = response.producer_id_start
         return range(first, first + response.producer_id_len)
-
-
-logger = logging.getLogger(__name__)
 
 
 class AlterPartitionSender:

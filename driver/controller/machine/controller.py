@@ -65,6 +65,8 @@ from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 
+logger = logging.getLogger(__name__)
+
 
 class AbsentLeaders:
     """Elections for partitions whose leader has never registered.
@@ -95,8 +97,6 @@ class AbsentLeaders:
 
 PARTITIONS_PER_DECISION: Final = 300
 """The most partitions that change at once for a broker's state: about 5 ms of the loop."""
-
-logger = logging.getLogger(__name__)
 
 
 class _Periodic:

@@ -41,6 +41,11 @@ from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 
+if TYPE_CHECKING:
+    from sparklog.executor.remote_reads.remote_reader import RemoteReader
+
+logger = logging.getLogger(__name__)
+
 MayRead = Callable[[PartitionKey], None]
 """Raises a KafkaError for what may not be read."""
 
@@ -79,11 +84,6 @@ def _may_not(key: PartitionKey) -> None:
 def _denied(topic: str) -> KafkaError:
     return KafkaError(ErrorCode.topic_authorization_failed, f"topic {topic} may not be read")
 
-
-if TYPE_CHECKING:
-    from sparklog.executor.remote_reads.remote_reader import RemoteReader
-
-logger = logging.getLogger(__name__)
 
 _PARTITIONS_AT_ONCE: Final = 100
 

@@ -39,6 +39,11 @@ from sparklog.node.serving.requests import Features
 from sparklog.node.storage.files import replace_file
 from sparklog.protocol.types import or_minus_one, unless_minus_one
 
+if TYPE_CHECKING:
+    from sparklog.node.authorization.authorization import Authorization
+
+logger = logging.getLogger(__name__)
+
 PORTS_FILE: Final = ".sparklog_ports"
 _MAX_PORT: Final = 65535
 
@@ -66,12 +71,6 @@ def write_ports_file(directory: Path, ports: Mapping[str, int]) -> None:
     """
     content = {"version": 0, "ports": dict(ports)}
     replace_file(directory / PORTS_FILE, json.dumps(content, separators=(",", ":")).encode(), sync=False)
-
-
-if TYPE_CHECKING:
-    from sparklog.node.authorization.authorization import Authorization
-
-logger = logging.getLogger(__name__)
 
 
 class ClientListeners:

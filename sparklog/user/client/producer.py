@@ -38,6 +38,8 @@ from sparklog.user.client.errors import DeliveryError
 from sparklog.user.client.produce_queues import PendingBatch, ProduceQueues
 from sparklog.user.client.topics import Leader
 
+logger = logging.getLogger(__name__)
+
 
 class BatchPart(NamedTuple):
     """A batch of some of another batch's records."""
@@ -77,8 +79,6 @@ def halves(data: bytes, *, level: int | None = None) -> list[BatchPart]:
             sequence = sequence_after(sequence, len(part))
     return parts
 
-
-logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=NO_TRANSACTION_TIMEOUT_MS)
 _LAST_EPOCH: Final = 2**15 - 1

@@ -22,6 +22,9 @@ from sparklog.node.security.tls.errors import TlsConfigError
 from sparklog.node.security.tls.settings import TlsSettings
 from sparklog.node.security.tls.stores import KeyMaterial, file_version, read_key_store, read_trust_store
 
+if TYPE_CHECKING:
+    from cryptography import x509
+
 TLS_1_3_SUITES: Final = frozenset(
     {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
 )
@@ -71,9 +74,6 @@ def allows_tls_1_3(suites: Sequence[str]) -> bool:
         )
     return bool(named) or not suites
 
-
-if TYPE_CHECKING:
-    from cryptography import x509
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _OPERATORS: Final = ("!", "-", "+", "@")
