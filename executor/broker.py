@@ -31,10 +31,9 @@ from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Re
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.quotas.request_quotas import RequestQuotas
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.types import BrokerId
-
-__all__ = ["Broker", "BrokerState"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -131,6 +130,7 @@ class Broker:
                 config=config,
                 image=quorum.image,
                 replicas=replicas,
+                quotas=RequestQuotas(config.quota_windows),
                 suspicions=suspicions,
                 senders=senders,
                 monitoring=monitor,

@@ -5,6 +5,8 @@ Source: Kafka's KafkaApis.handleAlterReplicaLogDirsRequest.
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from functools import partial
 
 from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirPartitionResult,
@@ -12,16 +14,23 @@ from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirTopicResult,
 )
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.log_dir_moves.directory_moves import DirectoryMoves
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    moves = services.replicas.directory_moves
+    return {ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs, moves=moves)}
 
 
 async def alter_replica_log_dirs(request: Request, moves: DirectoryMoves) -> Response:

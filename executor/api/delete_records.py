@@ -7,7 +7,7 @@ DelayedDeleteRecords and ReplicaManager.
 
 import datetime
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kio.schema.delete_records.v2.response import (
@@ -16,6 +16,7 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.loop.slices import SLICE_ITEMS
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
@@ -23,8 +24,9 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.metadata.topic_names import is_internal_topic
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
@@ -130,6 +132,13 @@ class _Deletions(Settling[_Deletion]):
         waiting.discard(self)
         if not waiting:
             del self._handler.waiting[replica]
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    replicas = services.replicas
+    handler = DeleteRecordsHandler(replicas.table, replicas.delayed)
+    replicas.listeners.append(handler)
+    return {ApiKey.DELETE_RECORDS: handler.handle}
 
 
 class DeleteRecordsHandler(RoleListener[Replica]):

@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions: answered from the metadata image."""
+"""Descriptions from the metadata image."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,6 +8,7 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.responses.describe_cluster import describe_cluster_response
 from sparklog.node.responses.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.node.responses.descriptions import Descriptions
 from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.versions import upgrade, upgrade_in_steps
@@ -22,6 +23,7 @@ def handlers(services: BrokerServices) -> Mapping[ApiKey, Handler]:
         config=services.config,
     )
     return {
+        **Descriptions(services.image, services.config).handlers(),
         ApiKey.DESCRIBE_CLUSTER: describe.cluster,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
     }

@@ -4,6 +4,8 @@ A directory that is offline is named with KAFKA_STORAGE_ERROR and without its pa
 are read in another thread: a network volume may never answer.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from kio.schema.describe_log_dirs.v5.response import (
@@ -13,17 +15,24 @@ from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsTopic,
 )
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held
 from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    table, store = services.replicas.table, services.replicas.store
+    return {ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs, table=table, store=store)}
 
 
 async def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Response:

@@ -7,6 +7,7 @@ in Kafka it is their largest timestamp.
 Source: Kafka's ReplicaManager.activeProducerState.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from kio.schema.describe_producers.v0.response import (
@@ -16,16 +17,22 @@ from kio.schema.describe_producers.v0.response import (
 )
 from kio.schema.describe_producers.v0.response import ProducerState as ProducerRow
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.storage.machine.producer_states import ProducerState
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import ProducerId, or_minus_one
 
 _PRODUCERS_A_STEP: Final = 32
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    return {ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(services.replicas.table).handle}
 
 
 class DescribeProducersHandler:

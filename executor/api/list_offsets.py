@@ -12,6 +12,7 @@ request go on side by side.
 
 import asyncio
 import datetime
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,11 +22,12 @@ from kio.schema.list_offsets.v11.response import (
     ListOffsetsTopicResponse,
 )
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.remote_reads.time_search import first_at_or_after, latest
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held
 from sparklog.node.storage.results import (
@@ -36,6 +38,7 @@ from sparklog.node.storage.results import (
     MAX_TIMESTAMP,
 )
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
@@ -82,6 +85,17 @@ class _LookUp(NamedTuple):
 
 
 _Outcome = _Found | KafkaError
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    replicas = services.replicas
+    handler = ListOffsetsHandler(
+        replicas.table,
+        replicas.executor,
+        replicas.remote_reader,
+        remote_timeout_ms=services.config.remote_list_offsets_request_timeout_ms,
+    )
+    return {ApiKey.LIST_OFFSETS: handler.handle}
 
 
 class ListOffsetsHandler:

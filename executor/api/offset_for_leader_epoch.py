@@ -1,5 +1,6 @@
 """OffsetForLeaderEpoch: the end offset of a leader epoch in this log (KIP-101, KIP-320). Versions 2 to 4."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.offset_for_leader_epoch.v4.response import (
@@ -8,12 +9,18 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
     OffsetForLeaderTopicResult,
 )
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.table import PartitionTable
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    return {ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(services.replicas.table).handle}
 
 
 class OffsetForLeaderEpochHandler:

@@ -9,17 +9,25 @@ from sparklog.executor.monitoring.broker_monitoring import BrokerMonitoring
 from sparklog.executor.replicas import Replicas
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.quotas.request_quotas import RequestQuotas
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.types import BrokerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerServices:
+class PartitionServices:
+    """The parts for the APIs of partitions and coordinators."""
+
+    config: BrokerConfig
+    replicas: Replicas
+    quotas: RequestQuotas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices(PartitionServices):
     cluster_id: str
     node_id: BrokerId
-    config: BrokerConfig
     image: Callable[[], MetadataImage]
-    replicas: Replicas
     suspicions: BrokerSuspicions
     senders: Senders
     monitoring: BrokerMonitoring

@@ -8,7 +8,7 @@ Rows are by producer id, as in Kafka: of two markers of one producer for a parti
 Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from kio.schema.write_txn_markers.v2.response import (
@@ -18,14 +18,16 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.node.serving.requests import Request, Response
+from sparklog.node.serving.requests import Handler, Request, Response
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
@@ -86,6 +88,17 @@ class _Writes(Settling[_Write]):
             markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=tuple(topics)))
             await turn()
         return WriteTxnMarkersResponse(markers=tuple(markers))
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    replicas = services.replicas
+    handler = WriteTxnMarkersHandler(
+        replicas.table,
+        replicas.delayed,
+        services.config.request_timeout_ms,
+        complete_group_transaction=replicas.coordinators.groups.complete_transaction,
+    )
+    return {ApiKey.WRITE_TXN_MARKERS: handler.handle}
 
 
 class WriteTxnMarkersHandler:

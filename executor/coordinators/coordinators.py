@@ -1,7 +1,7 @@
 """Composition of a broker's coordinators, without decisions.
 
 Each kind is a runtime of its own. Roles and metadata reach them through `executor/replicas.py`, requests
-through the handlers that `executor/api/apis.py` lists.
+through handlers of modules in `executor/api`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from pyspark import BarrierTaskContext
 
-from sparklog.executor.broker import Broker, BrokerState
-from sparklog.executor.control.machine.broker_lifecycle import RegistrationRefusedError
+from sparklog.executor.broker import Broker
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState, RegistrationRefusedError
 from sparklog.executor.loop.concurrency import end
 from sparklog.executor.process.barrier_socket import strangers_of_socket
 from sparklog.executor.process.garbage import freezing_survivors

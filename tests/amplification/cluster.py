@@ -13,7 +13,8 @@ from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.executor.broker import Broker, BrokerState
+from sparklog.executor.broker import Broker
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.node.calling.channel import Channel
 from sparklog.node.config import BrokerConfig
 from sparklog.node.responses.find_coordinator import CoordinatorType

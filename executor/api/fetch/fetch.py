@@ -14,8 +14,9 @@ throttled (KIP-219); a session then remembers no offsets as sent.
 
 import logging
 from asyncio import Future
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.executor.api.fetch.cold_reads import look_up, warm
@@ -29,15 +30,18 @@ from sparklog.executor.api.fetch.partition_reads import (
     read_failed,
     read_partition,
 )
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.remote_reads.loads import Load
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType
+from sparklog.node.metrics import server
 from sparklog.node.quotas.machine.client_rates import RateQuota
-from sparklog.node.serving.requests import Deferred, Request, Response, Throttled
-from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
+from sparklog.node.serving.requests import Deferred, Handler, Request, Response, Throttled
+from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.fetch_metadata import LARGEST, NO_SESSION_ID
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 
@@ -338,6 +342,25 @@ class DelayedFetch:
         for fetched in found:
             if fetched.size_bytes and fetched.replica and counts_for_quota(fetched.replica, services):
                 services.leader_quota.record(fetched.size_bytes, now_ms)
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    replicas, config = services.replicas, services.config
+    sessions = FetchSessions(
+        lambda: SystemRandom().randint(1, LARGEST), slots=config.max_incremental_fetch_session_cache_slots
+    )
+    replicas.metrics.gauge(server.FETCH_SESSIONS, lambda: len(sessions))
+    handler = FetchHandler(
+        replicas.table,
+        replicas.delayed,
+        sessions,
+        replicas.executor,
+        max_response_bytes=config.fetch_max_bytes,
+        leader_quota=replicas.replication_quotas.leader,
+        consumer_quota=services.quotas.consumer,
+        remote=replicas.remote_reader,
+    )
+    return {ApiKey.FETCH: handler.handle}
 
 
 class FetchHandler:

@@ -121,9 +121,9 @@ class ClientListeners:
         )
         limit_bytes = unless_minus_one(config.queued_max_request_bytes)
         memory = None if limit_bytes is None else RequestMemory(limit_bytes)
-        request_quotas = RequestQuotas(config.quota_windows)
+        request_quotas = services.quotas
         services.monitoring.registry.add_source(request_quotas.samples)
-        apis = broker_apis(services, request_quotas)
+        apis = broker_apis(services)
         authorization = _authorization(config, services.image)
         admission = Admission(meter=request_quotas.meter)
         if authorization is not None:

@@ -11,7 +11,7 @@ overtakes it; and as a connection has one such request, those that wait are boun
 """
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -28,12 +28,14 @@ from sparklog.executor.api.produce.partition_appends import (
 from sparklog.executor.api.produce.produce_examination import Examination
 from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
 from sparklog.executor.api.produce.transactional_appends import refusal_of_transactions, verified_batches
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.node.clocks import wall_clock_ms
-from sparklog.node.serving.requests import NO_RESPONSE, Request, Response
+from sparklog.node.serving.requests import NO_RESPONSE, Handler, Request, Response
 from sparklog.node.serving.turns import held
+from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import TimestampMs
@@ -42,6 +44,18 @@ _NONE: Final = ErrorCode.none
 _FIRST_VERSION_BY_ID: Final = 13
 _PARTITIONS_AT_ONCE: Final = 16
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    replicas = services.replicas
+    handler = ProduceHandler(
+        replicas.table,
+        replicas.delayed,
+        replicas.examiners,
+        replicas.transaction_verifier,
+        max_decompressed_bytes=services.config.message_max_decompressed_bytes,
+    )
+    return {ApiKey.PRODUCE: handler.handle}
 
 
 class ProduceHandler:

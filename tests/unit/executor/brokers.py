@@ -12,17 +12,29 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
-from sparklog.executor.api.apis import partition_apis
+from sparklog.executor.api import (
+    alter_replica_log_dirs,
+    delete_records,
+    describe_log_dirs,
+    describe_producers,
+    list_offsets,
+    offset_for_leader_epoch,
+    transactions,
+    write_txn_markers,
+)
+from sparklog.executor.api.fetch import fetch
+from sparklog.executor.api.produce import produce
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.fetching.tier_building import TierReader
 from sparklog.executor.partitions.isr_proposer import IsrAnswered
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.node.apis.listeners import listener_guards
+from sparklog.node.apis.listeners import listener_apis, listener_guards
 from sparklog.node.apis.row import Side
 from sparklog.node.authorization.authorization import Authorization
 from sparklog.node.calling.channel import Channel
@@ -52,6 +64,21 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId, ProducerId, TopicIdPartition
 
 POLL_S = 0.005
+
+
+_PARTITION_APIS: Final = (
+    alter_replica_log_dirs,
+    delete_records,
+    describe_log_dirs,
+    describe_producers,
+    list_offsets,
+    offset_for_leader_epoch,
+    transactions,
+    write_txn_markers,
+    fetch,
+    produce,
+)
+"""The modules whose handlers need no image."""
 
 
 class OneBroker:
@@ -159,7 +186,11 @@ class Brokers:
             broker.replicas.tier_building.read_tier = self.read_tier
         await broker.replicas.start()
         broker.quotas = RequestQuotas(self.config.quota_windows)
-        broker.apis = partition_apis(broker.replicas, self.config, broker.quotas)
+        services = PartitionServices(config=self.config, replicas=broker.replicas, quotas=broker.quotas)
+        handlers = {
+            api_key: each for module in _PARTITION_APIS for api_key, each in module.handlers(services).items()
+        }
+        broker.apis = listener_apis(Side.BROKER, handlers, broker.replicas.lease.obey)
         broker.listener = await Listener.start(
             "127.0.0.1",
             0,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.executor.broker import Broker, BrokerState
+from sparklog.executor.broker import Broker
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.node.config import BrokerConfig
 from sparklog.user.client.config import parse_bootstrap_servers
 from tests.application_secret import SECRET

@@ -14,8 +14,8 @@ from kio.schema.broker_registration.v4.response import BrokerRegistrationRespons
 
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.executor.broker import Broker, BrokerState
-from sparklog.executor.control.machine.broker_lifecycle import BrokerReplacedError
+from sparklog.executor.broker import Broker
+from sparklog.executor.control.machine.broker_lifecycle import BrokerReplacedError, BrokerState
 from sparklog.node.config import BrokerConfig
 from sparklog.node.serving.requests import Deferred, Request
 from sparklog.node.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties

@@ -11,7 +11,8 @@ import pytest
 
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
-from sparklog.executor.broker import Broker, BrokerState
+from sparklog.executor.broker import Broker
+from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
 from tests.application_secret import SECRET

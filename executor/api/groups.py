@@ -1,8 +1,10 @@
 """Handlers of the group coordinator's APIs."""
 
+from collections.abc import Mapping
+
+from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from sparklog.executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
 from sparklog.executor.coordinators.groups.api.heartbeat import HeartbeatHandler
@@ -15,18 +17,15 @@ from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHa
 from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
-from sparklog.executor.partitions.table import PartitionTable
-from sparklog.executor.verification.transaction_verifier import TransactionVerifier
-from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Handler
 from sparklog.protocol.codec.apis import ApiKey
 
 
-def group_handlers(
-    coordinator: GroupCoordinator, table: PartitionTable, verifier: TransactionVerifier, config: BrokerConfig
-) -> dict[ApiKey, Handler]:
-    max_batch_bytes = config.message_max_bytes
+def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
+    table, coordinator = services.replicas.table, services.replicas.coordinators.groups
+    max_batch_bytes = services.config.message_max_bytes
+    verify = verify_in(table, services.replicas.transaction_verifier)
 
     def image() -> MetadataImage:
         return table.image
@@ -42,7 +41,7 @@ def group_handlers(
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
             coordinator,
             image,
-            verify_in(table, verifier),
+            verify,
             max_batch_bytes=max_batch_bytes,
         ).handle,
         ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinator).handle,
