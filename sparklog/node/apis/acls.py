@@ -10,16 +10,16 @@ from sparklog.node.authorization.guards.cluster import of_cluster
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 
 DESCRIBE_ACLS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_ACLS,
-    versions=SupportedVersions(1, 3),
+    ApiKey.DESCRIBE_ACLS,
+    SupportedVersions(1, 3),
     broker=Offer(of_cluster(AclOperation.DESCRIBE)),
     controller=Offer(of_cluster(AclOperation.DESCRIBE), many=False),
     also_in_envelope=True,
 )
 
 CREATE_ACLS: Final = ApiRow(
-    api_key=ApiKey.CREATE_ACLS,
-    versions=SupportedVersions(1, 3),
+    ApiKey.CREATE_ACLS,
+    SupportedVersions(1, 3),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
     forwarded=True,
@@ -28,8 +28,8 @@ CREATE_ACLS: Final = ApiRow(
 )
 
 DELETE_ACLS: Final = ApiRow(
-    api_key=ApiKey.DELETE_ACLS,
-    versions=SupportedVersions(1, 3),
+    ApiKey.DELETE_ACLS,
+    SupportedVersions(1, 3),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
     forwarded=True,

@@ -11,7 +11,7 @@ from sparklog.protocol.codec.apis import ApiKey
 _BROKERS_ALONE: Final = Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, cluster_action=always)
 
 ALTER_PARTITION: Final = ApiRow(
-    api_key=ApiKey.ALTER_PARTITION,
+    ApiKey.ALTER_PARTITION,
     controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), cluster_action=always),
     parts=Parts(
         "topics",
@@ -22,10 +22,10 @@ ALTER_PARTITION: Final = ApiRow(
     ),
 )
 
-ENVELOPE: Final = ApiRow(api_key=ApiKey.ENVELOPE, controller=_BROKERS_ALONE)
+ENVELOPE: Final = ApiRow(ApiKey.ENVELOPE, controller=_BROKERS_ALONE)
 
-BROKER_REGISTRATION: Final = ApiRow(api_key=ApiKey.BROKER_REGISTRATION, controller=_BROKERS_ALONE)
+BROKER_REGISTRATION: Final = ApiRow(ApiKey.BROKER_REGISTRATION, controller=_BROKERS_ALONE)
 
-BROKER_HEARTBEAT: Final = ApiRow(api_key=ApiKey.BROKER_HEARTBEAT, controller=_BROKERS_ALONE)
+BROKER_HEARTBEAT: Final = ApiRow(ApiKey.BROKER_HEARTBEAT, controller=_BROKERS_ALONE)
 
-ALLOCATE_PRODUCER_IDS: Final = ApiRow(api_key=ApiKey.ALLOCATE_PRODUCER_IDS, controller=_BROKERS_ALONE)
+ALLOCATE_PRODUCER_IDS: Final = ApiRow(ApiKey.ALLOCATE_PRODUCER_IDS, controller=_BROKERS_ALONE)

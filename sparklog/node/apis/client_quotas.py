@@ -17,8 +17,8 @@ def _description_refused(body: Any, error: KafkaError) -> Any:
 
 
 DESCRIBE_CLIENT_QUOTAS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
-    versions=SupportedVersions(0, 1),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    SupportedVersions(0, 1),
     broker=Offer(of_cluster(AclOperation.DESCRIBE_CONFIGS)),
     controller=Offer(of_cluster(AclOperation.DESCRIBE_CONFIGS), many=False),
     also_in_envelope=True,
@@ -43,8 +43,8 @@ def _alteration_refused(body: Any, error: KafkaError) -> Any:
 
 
 ALTER_CLIENT_QUOTAS: Final = ApiRow(
-    api_key=ApiKey.ALTER_CLIENT_QUOTAS,
-    versions=SupportedVersions(0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    SupportedVersions(0, 1),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER_CONFIGS)),
     forwarded=True,

@@ -43,8 +43,8 @@ async def _metadata_refused(body: Any, error: KafkaError) -> Any:
 
 
 METADATA: Final = ApiRow(
-    api_key=ApiKey.METADATA,
-    versions=SupportedVersions(0, 13),
+    ApiKey.METADATA,
+    SupportedVersions(0, 13),
     broker=Offer(_METADATA_GUARD),
     controller=Offer(_METADATA_GUARD),
     also_in_envelope=True,
@@ -52,16 +52,16 @@ METADATA: Final = ApiRow(
 )
 
 DESCRIBE_CLUSTER: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_CLUSTER,
-    versions=SupportedVersions(0, 2),
+    ApiKey.DESCRIBE_CLUSTER,
+    SupportedVersions(0, 2),
     broker=Offer(describe_cluster),
     controller=Offer(describe_cluster_by_controller, many=False),
     also_in_envelope=True,
 )
 
 DESCRIBE_TOPIC_PARTITIONS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    versions=SupportedVersions(0, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    SupportedVersions(0, 0),
     broker=Offer(answers_errors=True),
     controller=Offer(),
     also_in_envelope=True,
@@ -69,17 +69,17 @@ DESCRIBE_TOPIC_PARTITIONS: Final = ApiRow(
 )
 
 UPDATE_FEATURES: Final = ApiRow(
-    api_key=ApiKey.UPDATE_FEATURES,
+    ApiKey.UPDATE_FEATURES,
     # From version 2 on an answer has one error for all features.
-    versions=SupportedVersions(1, 1),
+    SupportedVersions(1, 1),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER), many=False),
     forwarded=True,
 )
 
 UNREGISTER_BROKER: Final = ApiRow(
-    api_key=ApiKey.UNREGISTER_BROKER,
-    versions=SupportedVersions(0, 0),
+    ApiKey.UNREGISTER_BROKER,
+    SupportedVersions(0, 0),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER), many=False),
     forwarded=True,

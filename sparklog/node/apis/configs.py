@@ -16,16 +16,16 @@ def _resource(resource: Any) -> tuple[Any, str]:
 
 
 DESCRIBE_CONFIGS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_CONFIGS,
-    versions=SupportedVersions(1, 4),
+    ApiKey.DESCRIBE_CONFIGS,
+    SupportedVersions(1, 4),
     broker=Offer(of_described_resources),
     controller=Offer(of_described_resources),
     also_in_envelope=True,
 )
 
 ALTER_CONFIGS: Final = ApiRow(
-    api_key=ApiKey.ALTER_CONFIGS,
-    versions=SupportedVersions(0, 2),
+    ApiKey.ALTER_CONFIGS,
+    SupportedVersions(0, 2),
     broker=FORWARDED,
     controller=Offer(of_altered_resources),
     forwarded=True,
@@ -34,8 +34,8 @@ ALTER_CONFIGS: Final = ApiRow(
 )
 
 INCREMENTAL_ALTER_CONFIGS: Final = ApiRow(
-    api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    versions=SupportedVersions(0, 1),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    SupportedVersions(0, 1),
     broker=FORWARDED,
     controller=Offer(of_altered_resources),
     forwarded=True,
@@ -44,8 +44,8 @@ INCREMENTAL_ALTER_CONFIGS: Final = ApiRow(
 )
 
 LIST_CONFIG_RESOURCES: Final = ApiRow(
-    api_key=ApiKey.LIST_CONFIG_RESOURCES,
-    versions=SupportedVersions(0, 1),
+    ApiKey.LIST_CONFIG_RESOURCES,
+    SupportedVersions(0, 1),
     broker=Offer(of_cluster(AclOperation.DESCRIBE_CONFIGS)),
     controller=Offer(of_cluster(AclOperation.DESCRIBE_CONFIGS), many=False),
     also_in_envelope=True,

@@ -29,20 +29,15 @@ def _creation_refused(body: Any, error: KafkaError) -> Any:
 
 
 CREATE_DELEGATION_TOKEN: Final = ApiRow(
-    api_key=ApiKey.CREATE_DELEGATION_TOKEN,
-    versions=SupportedVersions(1, 3),
-    broker=_BROKER,
-    refused=_creation_refused,
+    ApiKey.CREATE_DELEGATION_TOKEN, SupportedVersions(1, 3), broker=_BROKER, refused=_creation_refused
 )
 
-RENEW_DELEGATION_TOKEN: Final = ApiRow(
-    api_key=ApiKey.RENEW_DELEGATION_TOKEN, versions=SupportedVersions(1, 2), broker=_BROKER
-)
+RENEW_DELEGATION_TOKEN: Final = ApiRow(ApiKey.RENEW_DELEGATION_TOKEN, SupportedVersions(1, 2), broker=_BROKER)
 
 EXPIRE_DELEGATION_TOKEN: Final = ApiRow(
-    api_key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions=SupportedVersions(1, 2), broker=_BROKER
+    ApiKey.EXPIRE_DELEGATION_TOKEN, SupportedVersions(1, 2), broker=_BROKER
 )
 
 DESCRIBE_DELEGATION_TOKEN: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=SupportedVersions(1, 3), broker=_BROKER
+    ApiKey.DESCRIBE_DELEGATION_TOKEN, SupportedVersions(1, 3), broker=_BROKER
 )

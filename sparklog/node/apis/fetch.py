@@ -21,8 +21,8 @@ def fetches_as_replica(request: Request) -> bool:
 
 
 FETCH: Final = ApiRow(
-    api_key=ApiKey.FETCH,
-    versions=SupportedVersions(4, 18),
+    ApiKey.FETCH,
+    SupportedVersions(4, 18),
     broker=Offer(cluster_action=fetches_as_replica, under_lease=True),
     controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, cluster_action=always),
     # By topic id: the metadata log is not fetched by name.
@@ -31,7 +31,7 @@ FETCH: Final = ApiRow(
 )
 
 FETCH_SNAPSHOT: Final = ApiRow(
-    api_key=ApiKey.FETCH_SNAPSHOT,
+    ApiKey.FETCH_SNAPSHOT,
     controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), many=False, cluster_action=always),
     quorum=Offer(many=False),
 )

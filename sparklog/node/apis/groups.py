@@ -24,8 +24,8 @@ def _no_coordinator(body: Any, error: KafkaError) -> Any:
 
 
 FIND_COORDINATOR: Final = ApiRow(
-    api_key=ApiKey.FIND_COORDINATOR,
-    versions=SupportedVersions(0, 6),
+    ApiKey.FIND_COORDINATOR,
+    SupportedVersions(0, 6),
     broker=Offer(guards.find_coordinator),
     controller=Offer(guards.find_coordinator),
     refused=_no_coordinator,
@@ -43,43 +43,39 @@ def _not_joined(body: Any, error: KafkaError) -> Any:
     )
 
 
-JOIN_GROUP: Final = ApiRow(
-    api_key=ApiKey.JOIN_GROUP, versions=SupportedVersions(0, 9), broker=_OF_MEMBER, refused=_not_joined
-)
+JOIN_GROUP: Final = ApiRow(ApiKey.JOIN_GROUP, SupportedVersions(0, 9), broker=_OF_MEMBER, refused=_not_joined)
 
-HEARTBEAT: Final = ApiRow(api_key=ApiKey.HEARTBEAT, versions=SupportedVersions(0, 4), broker=_OF_MEMBER)
+HEARTBEAT: Final = ApiRow(ApiKey.HEARTBEAT, SupportedVersions(0, 4), broker=_OF_MEMBER)
 
-LEAVE_GROUP: Final = ApiRow(api_key=ApiKey.LEAVE_GROUP, versions=SupportedVersions(0, 5), broker=_OF_MEMBER)
+LEAVE_GROUP: Final = ApiRow(ApiKey.LEAVE_GROUP, SupportedVersions(0, 5), broker=_OF_MEMBER)
 
-SYNC_GROUP: Final = ApiRow(api_key=ApiKey.SYNC_GROUP, versions=SupportedVersions(0, 5), broker=_OF_MEMBER)
+SYNC_GROUP: Final = ApiRow(ApiKey.SYNC_GROUP, SupportedVersions(0, 5), broker=_OF_MEMBER)
 
 DESCRIBE_GROUPS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_GROUPS,
-    versions=SupportedVersions(0, 6),
+    ApiKey.DESCRIBE_GROUPS,
+    SupportedVersions(0, 6),
     broker=Offer(guards.of_groups(AclOperation.DESCRIBE, "groups", "groups"), under_lease=True),
     memory_times=9,
 )
 
 LIST_GROUPS: Final = ApiRow(
-    api_key=ApiKey.LIST_GROUPS,
-    versions=SupportedVersions(0, 5),
-    broker=Offer(guards.list_groups, under_lease=True),
+    ApiKey.LIST_GROUPS, SupportedVersions(0, 5), broker=Offer(guards.list_groups, under_lease=True)
 )
 
 DELETE_GROUPS: Final = ApiRow(
-    api_key=ApiKey.DELETE_GROUPS,
-    versions=SupportedVersions(0, 2),
+    ApiKey.DELETE_GROUPS,
+    SupportedVersions(0, 2),
     broker=Offer(guards.of_groups(AclOperation.DELETE, "groups_names", "results"), under_lease=True),
 )
 
 CONSUMER_GROUP_HEARTBEAT: Final = ApiRow(
-    api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    versions=SupportedVersions(0, 1),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    SupportedVersions(0, 1),
     broker=Offer(guards.consumer_group_heartbeat, under_lease=True),
 )
 
 CONSUMER_GROUP_DESCRIBE: Final = ApiRow(
-    api_key=ApiKey.CONSUMER_GROUP_DESCRIBE,
-    versions=SupportedVersions(0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    SupportedVersions(0, 1),
     broker=Offer(guards.consumer_group_describe, under_lease=True),
 )

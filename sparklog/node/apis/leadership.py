@@ -35,8 +35,8 @@ def _election_refused(body: Any, error: KafkaError) -> Any:
 
 
 ELECT_LEADERS: Final = ApiRow(
-    api_key=ApiKey.ELECT_LEADERS,
-    versions=SupportedVersions(0, 2),
+    ApiKey.ELECT_LEADERS,
+    SupportedVersions(0, 2),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
     forwarded=True,
@@ -52,8 +52,8 @@ ELECT_LEADERS: Final = ApiRow(
 )
 
 ALTER_PARTITION_REASSIGNMENTS: Final = ApiRow(
-    api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    versions=SupportedVersions(0, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    SupportedVersions(0, 1),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
     forwarded=True,
@@ -86,8 +86,8 @@ def _listing_refused(body: Any, error: KafkaError) -> Any:
 
 
 LIST_PARTITION_REASSIGNMENTS: Final = ApiRow(
-    api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    versions=SupportedVersions(0, 0),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    SupportedVersions(0, 0),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.DESCRIBE)),
     forwarded=True,

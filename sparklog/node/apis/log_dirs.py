@@ -14,9 +14,7 @@ from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import KafkaError
 
 DESCRIBE_LOG_DIRS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_LOG_DIRS,
-    versions=SupportedVersions(1, 5),
-    broker=Offer(of_cluster(AclOperation.DESCRIBE)),
+    ApiKey.DESCRIBE_LOG_DIRS, SupportedVersions(1, 5), broker=Offer(of_cluster(AclOperation.DESCRIBE))
 )
 
 
@@ -36,8 +34,8 @@ def _move_refused(body: Any, error: KafkaError) -> Any:
 
 
 ALTER_REPLICA_LOG_DIRS: Final = ApiRow(
-    api_key=ApiKey.ALTER_REPLICA_LOG_DIRS,
-    versions=SupportedVersions(1, 2),
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    SupportedVersions(1, 2),
     broker=Offer(of_cluster(AclOperation.ALTER)),
     refused=_move_refused,
 )
@@ -58,7 +56,7 @@ def _pieces_of_directory(directory: Any) -> Iterator[Any]:
 
 
 ASSIGN_REPLICAS_TO_DIRS: Final = ApiRow(
-    api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
     controller=Offer(of_cluster(AclOperation.CLUSTER_ACTION), cluster_action=always),
     parts=Parts(
         "directories",

@@ -11,29 +11,29 @@ from sparklog.node.authorization.guards.transactions import txn_offset_commit
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 
 OFFSET_COMMIT: Final = ApiRow(
-    api_key=ApiKey.OFFSET_COMMIT,
-    versions=SupportedVersions(2, 10),
+    ApiKey.OFFSET_COMMIT,
+    SupportedVersions(2, 10),
     broker=Offer(of_group_and_topics(AclOperation.READ, TopicItems(first_by_id=10)), under_lease=True),
     refused=each_topic("topics"),
     memory_times=7,
 )
 
 OFFSET_FETCH: Final = ApiRow(
-    api_key=ApiKey.OFFSET_FETCH,
-    versions=SupportedVersions(1, 10),
+    ApiKey.OFFSET_FETCH,
+    SupportedVersions(1, 10),
     broker=Offer(offset_fetch, under_lease=True),
     memory_times=10,
 )
 
 OFFSET_DELETE: Final = ApiRow(
-    api_key=ApiKey.OFFSET_DELETE,
-    versions=SupportedVersions(0, 0),
+    ApiKey.OFFSET_DELETE,
+    SupportedVersions(0, 0),
     broker=Offer(of_group_and_topics(AclOperation.DELETE, TopicItems()), under_lease=True),
 )
 
 TXN_OFFSET_COMMIT: Final = ApiRow(
-    api_key=ApiKey.TXN_OFFSET_COMMIT,
-    versions=SupportedVersions(0, 5),
+    ApiKey.TXN_OFFSET_COMMIT,
+    SupportedVersions(0, 5),
     broker=Offer(txn_offset_commit, under_lease=True),
     refused=each_topic("topics"),
 )

@@ -8,28 +8,28 @@ from sparklog.node.authorization.guards.topics import TopicItems, of_topics, off
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 
 LIST_OFFSETS: Final = ApiRow(
-    api_key=ApiKey.LIST_OFFSETS,
-    versions=SupportedVersions(1, 11),
+    ApiKey.LIST_OFFSETS,
+    SupportedVersions(1, 11),
     broker=Offer(of_topics(AclOperation.DESCRIBE, TopicItems()), under_lease=True),
     # Besides the metadata log, the ends of a broker's other logs.
     quorum=Offer(),
 )
 
 OFFSET_FOR_LEADER_EPOCH: Final = ApiRow(
-    api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    versions=SupportedVersions(2, 4),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    SupportedVersions(2, 4),
     broker=Offer(offset_for_leader_epoch, under_lease=True),
 )
 
 DELETE_RECORDS: Final = ApiRow(
-    api_key=ApiKey.DELETE_RECORDS,
-    versions=SupportedVersions(0, 2),
+    ApiKey.DELETE_RECORDS,
+    SupportedVersions(0, 2),
     broker=Offer(of_topics(AclOperation.DELETE, TopicItems(row={"low_watermark": -1})), under_lease=True),
 )
 
 DESCRIBE_PRODUCERS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_PRODUCERS,
-    versions=SupportedVersions(0, 0),
+    ApiKey.DESCRIBE_PRODUCERS,
+    SupportedVersions(0, 0),
     broker=Offer(
         of_topics(AclOperation.READ, TopicItems(partitions="partition_indexes", index_field=None)),
         under_lease=True,

@@ -29,8 +29,8 @@ def _refused(body: Any, error: KafkaError) -> Any:
 
 
 PRODUCE: Final = ApiRow(
-    api_key=ApiKey.PRODUCE,
-    versions=SupportedVersions(3, 13),
+    ApiKey.PRODUCE,
+    SupportedVersions(3, 13),
     broker=Offer(produce, under_lease=True),
     refused=_refused,
     memory_times=6,

@@ -10,19 +10,17 @@ from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 _ONE_PARTITION: Final = Offer(many=False)
 """All requests are about the one partition of the metadata log."""
 
-VOTE: Final = ApiRow(api_key=ApiKey.VOTE, quorum=_ONE_PARTITION)
+VOTE: Final = ApiRow(ApiKey.VOTE, quorum=_ONE_PARTITION)
 
-BEGIN_QUORUM_EPOCH: Final = ApiRow(api_key=ApiKey.BEGIN_QUORUM_EPOCH, quorum=_ONE_PARTITION)
+BEGIN_QUORUM_EPOCH: Final = ApiRow(ApiKey.BEGIN_QUORUM_EPOCH, quorum=_ONE_PARTITION)
 
-END_QUORUM_EPOCH: Final = ApiRow(api_key=ApiKey.END_QUORUM_EPOCH, quorum=_ONE_PARTITION)
+END_QUORUM_EPOCH: Final = ApiRow(ApiKey.END_QUORUM_EPOCH, quorum=_ONE_PARTITION)
 
-ADD_RAFT_VOTER: Final = ApiRow(
-    api_key=ApiKey.ADD_RAFT_VOTER, controller=Offer(many=False, cluster_action=always)
-)
+ADD_RAFT_VOTER: Final = ApiRow(ApiKey.ADD_RAFT_VOTER, controller=Offer(many=False, cluster_action=always))
 
 DESCRIBE_QUORUM: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_QUORUM,
-    versions=SupportedVersions(0, 2),
+    ApiKey.DESCRIBE_QUORUM,
+    SupportedVersions(0, 2),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.DESCRIBE), many=False),
     quorum=_ONE_PARTITION,

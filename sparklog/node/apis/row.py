@@ -5,7 +5,7 @@ is made, the refusal with each request that is refused as a whole.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -80,7 +80,7 @@ FORWARDED: Final = Offer(answers_errors=True)
 """The offer of a broker that forwards the request to the controller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ApiRow:
     api_key: ApiKey
     versions: SupportedVersions | None = None
@@ -89,6 +89,7 @@ class ApiRow:
 
     Some clients, kafka-python among them, take the versions of the first address for those of the cluster.
     """
+    _: KW_ONLY
     broker: Offer | None = None
     controller: Offer | None = None
     """None: the controller's listener has the versions, for brokers' sake, and refuses to answer."""

@@ -18,8 +18,8 @@ def _description_refused(body: Any, error: KafkaError) -> Any:
 
 
 DESCRIBE_USER_SCRAM_CREDENTIALS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    versions=SupportedVersions(0, 0),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    SupportedVersions(0, 0),
     broker=Offer(of_cluster(AclOperation.DESCRIBE)),
     controller=Offer(of_cluster(AclOperation.DESCRIBE)),
     also_in_envelope=True,
@@ -34,8 +34,8 @@ def _alteration_refused(body: Any, error: KafkaError) -> Any:
 
 
 ALTER_USER_SCRAM_CREDENTIALS: Final = ApiRow(
-    api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    versions=SupportedVersions(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    SupportedVersions(0, 0),
     # Decided in one go, and hence about few users.
     broker=replace(FORWARDED, many=False),
     controller=Offer(of_cluster(AclOperation.ALTER), many=False),

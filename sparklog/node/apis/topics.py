@@ -12,8 +12,8 @@ from sparklog.protocol.codec.versions import upgrade
 from sparklog.protocol.errors import KafkaError
 
 CREATE_TOPICS: Final = ApiRow(
-    api_key=ApiKey.CREATE_TOPICS,
-    versions=SupportedVersions(2, 7),
+    ApiKey.CREATE_TOPICS,
+    SupportedVersions(2, 7),
     broker=FORWARDED,
     controller=Offer(create_topics),
     forwarded=True,
@@ -33,8 +33,8 @@ def _deletion_refused(body: Any, error: KafkaError) -> Any:
 
 
 DELETE_TOPICS: Final = ApiRow(
-    api_key=ApiKey.DELETE_TOPICS,
-    versions=SupportedVersions(1, 6),
+    ApiKey.DELETE_TOPICS,
+    SupportedVersions(1, 6),
     broker=FORWARDED,
     controller=Offer(GuardByConfig(lambda config: delete_topics(are_deleted=config.delete_topic_enable))),
     forwarded=True,
@@ -44,8 +44,8 @@ DELETE_TOPICS: Final = ApiRow(
 )
 
 CREATE_PARTITIONS: Final = ApiRow(
-    api_key=ApiKey.CREATE_PARTITIONS,
-    versions=SupportedVersions(0, 3),
+    ApiKey.CREATE_PARTITIONS,
+    SupportedVersions(0, 3),
     broker=FORWARDED,
     controller=Offer(create_partitions),
     forwarded=True,

@@ -18,8 +18,8 @@ def _no_producer(body: Any, error: KafkaError) -> Any:
 
 
 INIT_PRODUCER_ID: Final = ApiRow(
-    api_key=ApiKey.INIT_PRODUCER_ID,
-    versions=SupportedVersions(0, 5),
+    ApiKey.INIT_PRODUCER_ID,
+    SupportedVersions(0, 5),
     broker=Offer(guards.init_producer_id, under_lease=True),
     controller=Offer(guards.init_producer_id, many=False),
     refused=_no_producer,
@@ -51,23 +51,21 @@ def _addition_refused(body: Any, error: KafkaError) -> Any:
 
 
 ADD_PARTITIONS_TO_TXN: Final = ApiRow(
-    api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
-    versions=SupportedVersions(0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    SupportedVersions(0, 5),
     broker=Offer(guards.add_partitions_to_txn, cluster_action=_adds_for_others, under_lease=True),
     refused=_addition_refused,
     memory_times=6,
 )
 
 ADD_OFFSETS_TO_TXN: Final = ApiRow(
-    api_key=ApiKey.ADD_OFFSETS_TO_TXN,
-    versions=SupportedVersions(0, 4),
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    SupportedVersions(0, 4),
     broker=Offer(guards.add_offsets_to_txn, under_lease=True),
 )
 
 END_TXN: Final = ApiRow(
-    api_key=ApiKey.END_TXN,
-    versions=SupportedVersions(0, 5),
-    broker=Offer(guards.end_txn, under_lease=True),
+    ApiKey.END_TXN, SupportedVersions(0, 5), broker=Offer(guards.end_txn, under_lease=True)
 )
 
 
@@ -99,8 +97,8 @@ def _markers_refused(body: Any, error: KafkaError) -> Any:
 
 
 WRITE_TXN_MARKERS: Final = ApiRow(
-    api_key=ApiKey.WRITE_TXN_MARKERS,
-    versions=SupportedVersions(1, 2),
+    ApiKey.WRITE_TXN_MARKERS,
+    SupportedVersions(1, 2),
     # An authorizer says who may write markers, as in Kafka. Without one every client may abort a transaction
     # that hangs, as kafka-transactions does, but commit none.
     broker=Offer(guards.write_txn_markers, cluster_action_unless_authorized=_commits, under_lease=True),
@@ -109,13 +107,13 @@ WRITE_TXN_MARKERS: Final = ApiRow(
 )
 
 DESCRIBE_TRANSACTIONS: Final = ApiRow(
-    api_key=ApiKey.DESCRIBE_TRANSACTIONS,
-    versions=SupportedVersions(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    SupportedVersions(0, 0),
     broker=Offer(guards.describe_transactions, under_lease=True),
 )
 
 LIST_TRANSACTIONS: Final = ApiRow(
-    api_key=ApiKey.LIST_TRANSACTIONS,
-    versions=SupportedVersions(0, 2),
+    ApiKey.LIST_TRANSACTIONS,
+    SupportedVersions(0, 2),
     broker=Offer(guards.list_transactions, under_lease=True),
 )
