@@ -1,6 +1,7 @@
 """All metrics by name; docs/monitoring.md explains each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Final, NamedTuple
 
 from sparklog.node.metrics import (
@@ -28,16 +29,18 @@ def _key(group: str, type_: str, name: str | None, attribute: str) -> _Key:
     return _Key(group, type_, name, attribute if name is None else None)
 
 
-CATALOGUE: Final[tuple[Metric, ...]] = (
-    *network.METRICS,
-    *server.METRICS,
-    *storage.METRICS,
-    *remote_log.METRICS,
-    *quotas.METRICS,
-    *coordinators.METRICS,
-    *controller.METRICS,
-    *process.METRICS,
-)
+def _metrics_of(module: ModuleType) -> Iterator[Metric]:
+    """Yield the metrics that a module defines: as constants, in tuples, and as the values of mappings."""
+    for value in vars(module).values():
+        if isinstance(value, Metric):
+            yield value
+        elif isinstance(value, tuple | dict):
+            among = value.values() if isinstance(value, dict) else value
+            yield from (each for each in among if isinstance(each, Metric))
+
+
+_MODULES: Final = (network, server, storage, remote_log, quotas, coordinators, controller, process)
+CATALOGUE: Final = tuple(metric for module in _MODULES for metric in _metrics_of(module))
 
 _BY_KEY: Final[Mapping[_Key, Metric]] = {
     _key(metric.group, metric.type, metric.name, metric.attribute): metric for metric in CATALOGUE

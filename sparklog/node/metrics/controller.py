@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.names import Kind, Metric, metric
 
 
 def _controller(name: str, meaning: str, kind: Kind = Kind.GAUGE) -> Metric:
@@ -33,26 +33,8 @@ NEW_ACTIVE_CONTROLLERS: Final = _controller(
     "NewActiveControllersCount",
     "How many controllers have been elected since the cluster was formed.",
 )
-EVENT_QUEUE_TIME: Final = Metric(
-    "kafka.controller",
-    "ControllerEventManager",
-    "EventQueueTimeMs",
+EVENT_QUEUE_TIME: Final = metric(
+    "kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",
     Kind.HISTOGRAM,
     "How late the controller's loop is at its periodic work: the time that an event waits in its queue.",
-)
-
-METRICS: Final = (
-    ACTIVE_CONTROLLERS,
-    ACTIVE_BROKERS,
-    FENCED_BROKERS,
-    GLOBAL_TOPICS,
-    GLOBAL_PARTITIONS,
-    OFFLINE_PARTITIONS,
-    PREFERRED_REPLICA_IMBALANCE,
-    METADATA_ERRORS,
-    LAST_APPLIED_OFFSET,
-    LAST_COMMITTED_OFFSET,
-    LAST_APPLIED_LAG,
-    NEW_ACTIVE_CONTROLLERS,
-    EVENT_QUEUE_TIME,
 )

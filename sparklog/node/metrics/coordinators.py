@@ -6,7 +6,7 @@ TransactionMarkerChannelManager, AddPartitionsToTxnManager.
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.names import Kind, Metric, metric
 
 GROUP_TYPE: Final = "group-coordinator-metrics"
 TRANSACTION_TYPE: Final = "transaction-coordinator-metrics"
@@ -60,52 +60,23 @@ CLASSIC_STATES: Final = {
 CONSUMER_STATES: Final = ("empty", "assigning", "reconciling", "stable", "dead")
 
 TRANSACTION_LOAD_TIMES: Final = _load_times(TRANSACTION_TYPE)
-UNKNOWN_DESTINATION_QUEUE: Final = Metric(
-    "kafka.coordinator.transaction",
-    "TransactionMarkerChannelManager",
-    "UnknownDestinationQueueSize",
+UNKNOWN_DESTINATION_QUEUE: Final = metric(
+    "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=UnknownDestinationQueueSize",
     Kind.GAUGE,
     "Transaction markers for partitions without a leader.",
 )
-LOG_APPEND_RETRY_QUEUE: Final = Metric(
-    "kafka.coordinator.transaction",
-    "TransactionMarkerChannelManager",
-    "LogAppendRetryQueueSize",
+LOG_APPEND_RETRY_QUEUE: Final = metric(
+    "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=LogAppendRetryQueueSize",
     Kind.GAUGE,
     "Transactions whose markers are written and whose completion is not appended yet.",
 )
-VERIFICATION_FAILURES: Final = Metric(
-    "kafka.server",
-    "AddPartitionsToTxnManager",
-    "VerificationFailureRate",
+VERIFICATION_FAILURES: Final = metric(
+    "kafka.server:type=AddPartitionsToTxnManager,name=VerificationFailureRate",
     Kind.METER,
     "Partitions that a transaction's coordinator did not confirm.",
 )
-VERIFICATION_TIME: Final = Metric(
-    "kafka.server",
-    "AddPartitionsToTxnManager",
-    "VerificationTimeMs",
+VERIFICATION_TIME: Final = metric(
+    "kafka.server:type=AddPartitionsToTxnManager,name=VerificationTimeMs",
     Kind.HISTOGRAM,
     "How long a transaction's coordinator takes to verify partitions.",
-)
-
-METRICS: Final = (
-    GROUP_PARTITIONS,
-    *GROUP_LOAD_TIMES,
-    GROUP_QUEUE_SIZE,
-    GROUP_COUNT,
-    CONSUMER_GROUP_COUNT,
-    OFFSET_COMMITS,
-    OFFSET_EXPIRATIONS,
-    OFFSET_DELETIONS,
-    COMPLETED_REBALANCES,
-    CONSUMER_REBALANCES,
-    NUM_OFFSETS,
-    NUM_GROUPS,
-    *CLASSIC_STATES.values(),
-    *TRANSACTION_LOAD_TIMES,
-    UNKNOWN_DESTINATION_QUEUE,
-    LOG_APPEND_RETRY_QUEUE,
-    VERIFICATION_FAILURES,
-    VERIFICATION_TIME,
 )

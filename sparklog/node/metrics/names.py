@@ -100,6 +100,19 @@ class Metric(NamedTuple):
         return name if self.name is not None else f"{name} {self.attribute}"
 
 
+def metric(
+    object_name: str, kind: Kind, meaning: str, tag_keys: tuple[str, ...] = (), attribute: str = VALUE
+) -> Metric:
+    """Return the metric with an ObjectName without tags.
+
+    >>> metric("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec", Kind.METER, "").type
+    'BrokerTopicMetrics'
+    """
+    group, _, rest = object_name.partition(":type=")
+    type_, _, name = rest.partition(",name=")
+    return Metric(group, type_, name, kind, meaning, tag_keys, attribute)
+
+
 def _quoted(value: str) -> str:
     """Return a value as quoted in an ObjectName (`javax.management.ObjectName.quote`)."""
     if _QUOTED.isdisjoint(value):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.names import Kind, Metric, metric
 
 _REQUEST: Final = ("request",)
 _LISTENER: Final = ("listener",)
@@ -94,29 +94,9 @@ FAILED_AUTHENTICATIONS: Final = Metric(
     _LISTENER,
     "failed-authentication-total",
 )
-REFUSED_CONNECTIONS: Final = Metric(
-    "sparklog",
-    "Listener",
-    "RefusedConnectionsPerSec",
+REFUSED_CONNECTIONS: Final = metric(
+    "sparklog:type=Listener,name=RefusedConnectionsPerSec",
     Kind.METER,
     "Connections closed at once: max.connections, max.connections.per.ip or the process's descriptors.",
     _LISTENER,
-)
-
-METRICS: Final = (
-    REQUESTS,
-    ERRORS,
-    TOTAL_TIME,
-    LOCAL_TIME,
-    REMOTE_TIME,
-    THROTTLE_TIME,
-    RESPONSE_QUEUE_TIME,
-    REQUEST_BYTES,
-    CONNECTION_COUNT,
-    CONNECTION_CREATIONS,
-    CONNECTION_CLOSES,
-    EXPIRED_CONNECTIONS,
-    SUCCESSFUL_AUTHENTICATIONS,
-    FAILED_AUTHENTICATIONS,
-    REFUSED_CONNECTIONS,
 )

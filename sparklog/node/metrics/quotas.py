@@ -19,5 +19,3 @@ THROTTLE_TIMES: Final = {
     for type_, of in (("Produce", "Produce"), ("Fetch", "Fetch"), ("Request", "request"))
 }
 """By type, for clients that were throttled."""
-
-METRICS: Final = (BYTES_PRODUCED, BYTES_CONSUMED, REQUEST_TIME, *THROTTLE_TIMES.values())

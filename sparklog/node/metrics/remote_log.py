@@ -6,7 +6,7 @@ Metrics of topics exist for the topics that are shown of `BrokerTopicMetrics`, a
 from enum import StrEnum
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.names import Kind, Metric, metric
 
 _TOPIC: Final = ("topic",)
 
@@ -47,72 +47,57 @@ LOG_SIZE_COMPUTATION_TIME: Final = _gauge(
 LOG_SIZE_BYTES: Final = _gauge(
     "RemoteLogSizeBytes", "Bytes of the objects that manifests of led partitions name."
 )
-TASKS_IDLE: Final = Metric(
-    "kafka.log.remote",
-    "RemoteLogManager",
-    "RemoteLogManagerTasksAvgIdlePercent",
+TASKS_IDLE: Final = metric(
+    "kafka.log.remote:type=RemoteLogManager,name=RemoteLogManagerTasksAvgIdlePercent",
     Kind.GAUGE,
     "The idle share of the threads that copy, from 0 to 1.",
 )
-READER_QUEUE: Final = Metric(
-    "org.apache.kafka.storage.internals.log",
-    "RemoteStorageThreadPool",
-    "RemoteLogReaderTaskQueueSize",
+READER_QUEUE: Final = metric(
+    "org.apache.kafka.storage.internals.log:type=RemoteStorageThreadPool,name=RemoteLogReaderTaskQueueSize",
     Kind.GAUGE,
     "Reads of the tier that wait for a thread.",
 )
-READER_IDLE: Final = Metric(
-    "org.apache.kafka.storage.internals.log",
-    "RemoteStorageThreadPool",
-    "RemoteLogReaderAvgIdlePercent",
+READER_IDLE: Final = metric(
+    "org.apache.kafka.storage.internals.log:type=RemoteStorageThreadPool,name=RemoteLogReaderAvgIdlePercent",
     Kind.GAUGE,
     "The idle share of the threads that read the tier, from 0 to 1.",
 )
-READER_TIME: Final = Metric(
-    "kafka.log.remote",
-    "RemoteLogManager",
-    "RemoteLogReaderFetchRateAndTimeMs",
+READER_TIME: Final = metric(
+    "kafka.log.remote:type=RemoteLogManager,name=RemoteLogReaderFetchRateAndTimeMs",
     Kind.HISTOGRAM,
     "How long it took to read a row group of the tier and to make batches of it.",
 )
-AWAITING_MANIFEST: Final = Metric(
-    "sparklog",
-    "RemoteLogManager",
-    "PartitionsAwaitingManifest",
+AWAITING_MANIFEST: Final = metric(
+    "sparklog:type=RemoteLogManager,name=PartitionsAwaitingManifest",
     Kind.GAUGE,
     "Led partitions that serve nothing, because the store has not told where their logs begin.",
 )
-COPY_LAG_TIME: Final = Metric(
-    "sparklog",
-    "RemoteLogManager",
-    "CopyLagMs",
+COPY_LAG_TIME: Final = metric(
+    "sparklog:type=RemoteLogManager,name=CopyLagMs",
     Kind.GAUGE,
     "How long the oldest record of the led logs has been outside the tier.",
     _TOPIC,
 )
-TIER_ERROR: Final = Metric(
-    "sparklog",
-    "RemoteLogManager",
-    "ErrorMs",
+TIER_ERROR: Final = metric(
+    "sparklog:type=RemoteLogManager,name=ErrorMs",
     Kind.GAUGE,
     "How long the tier of a partition has stood still; the label has the error. At most five a broker.",
     ("error", "kind", "partition", "topic"),
 )
-LOCAL_LOG_BYTES: Final = Metric(
-    "sparklog", "RemoteLogManager", "LocalLogBytes", Kind.GAUGE, "Bytes of led tiered logs on disks.", _TOPIC
+LOCAL_LOG_BYTES: Final = metric(
+    "sparklog:type=RemoteLogManager,name=LocalLogBytes",
+    Kind.GAUGE,
+    "Bytes of led tiered logs on disks.",
+    _TOPIC,
 )
-UNPARSED_VALUES: Final = Metric(
-    "sparklog",
-    "RemoteLogManager",
-    "UnparsedValuesPerSec",
+UNPARSED_VALUES: Final = metric(
+    "sparklog:type=RemoteLogManager,name=UnparsedValuesPerSec",
     Kind.METER,
     "Values copied without typed columns, since they do not parse by sparklog.table.value.schema.",
     _TOPIC,
 )
-COPY_LAG_RECORDS: Final = Metric(
-    "sparklog",
-    "RemoteLogManager",
-    "CopyLagRecords",
+COPY_LAG_RECORDS: Final = metric(
+    "sparklog:type=RemoteLogManager,name=CopyLagRecords",
     Kind.GAUGE,
     "Offsets of led logs that are not in the tier yet.",
     _TOPIC,
@@ -131,33 +116,3 @@ class TierErrorKind(StrEnum):
     LOCAL = "local"
     """This broker's own files."""
     OTHER = "other"
-
-
-METRICS: Final = (
-    COPY_BYTES,
-    COPY_REQUESTS,
-    COPY_ERRORS,
-    FETCH_BYTES,
-    FETCH_REQUESTS,
-    FETCH_ERRORS,
-    DELETE_REQUESTS,
-    DELETE_ERRORS,
-    BUILD_AUX_STATE_REQUESTS,
-    BUILD_AUX_STATE_ERRORS,
-    COPY_LAG_BYTES,
-    COPY_LAG_SEGMENTS,
-    DELETE_LAG_SEGMENTS,
-    METADATA_COUNT,
-    LOG_SIZE_COMPUTATION_TIME,
-    LOG_SIZE_BYTES,
-    TASKS_IDLE,
-    READER_QUEUE,
-    READER_IDLE,
-    READER_TIME,
-    AWAITING_MANIFEST,
-    COPY_LAG_TIME,
-    UNPARSED_VALUES,
-    TIER_ERROR,
-    LOCAL_LOG_BYTES,
-    COPY_LAG_RECORDS,
-)

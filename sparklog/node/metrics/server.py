@@ -6,7 +6,7 @@ AbstractFetcherManager, KafkaRaftMetrics, BrokerServerMetrics, KafkaServer.
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric
+from sparklog.node.metrics.names import Kind, Metric, metric
 
 
 def _replicas(name: str, kind: Kind, meaning: str) -> Metric:
@@ -75,56 +75,42 @@ INVALID_SEQUENCE: Final = _topics(
 REPLICATION_BYTES_IN: Final = _topics("ReplicationBytesInPerSec", "Bytes fetched from leaders.", ())
 REPLICATION_BYTES_OUT: Final = _topics("ReplicationBytesOutPerSec", "Bytes sent to followers.", ())
 
-PURGATORY_SIZE: Final = Metric(
-    "kafka.server",
-    "DelayedOperationPurgatory",
-    "PurgatorySize",
+PURGATORY_SIZE: Final = metric(
+    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
     Kind.GAUGE,
     "Requests that wait: for followers, for records, for replicas to delete.",
 )
-FETCH_SESSIONS: Final = Metric(
-    "kafka.server",
-    "FetchSessionCache",
-    "NumIncrementalFetchSessions",
+FETCH_SESSIONS: Final = metric(
+    "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
     Kind.GAUGE,
     "Incremental fetch sessions.",
 )
-MAX_LAG: Final = Metric(
-    "kafka.server",
-    "ReplicaFetcherManager",
-    "MaxLag",
+MAX_LAG: Final = metric(
+    "kafka.server:type=ReplicaFetcherManager,name=MaxLag",
     Kind.GAUGE,
     "The most records that a partition fetched by this broker is behind its leader's high watermark.",
     ("clientId",),
 )
-FAILED_PARTITIONS: Final = Metric(
-    "kafka.server",
-    "ReplicaFetcherManager",
-    "FailedPartitionsCount",
+FAILED_PARTITIONS: Final = metric(
+    "kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount",
     Kind.GAUGE,
     "Partitions whose fetching has stopped because data from the leader was rejected.",
     ("clientId",),
 )
-ALTER_LOG_DIRS_MAX_LAG: Final = Metric(
-    "kafka.server",
-    "ReplicaAlterLogDirsManager",
-    "MaxLag",
+ALTER_LOG_DIRS_MAX_LAG: Final = metric(
+    "kafka.server:type=ReplicaAlterLogDirsManager,name=MaxLag",
     Kind.GAUGE,
     "The most records that a copy lags, of the replicas that move to another directory of their broker.",
     ("clientId",),
 )
-FETCHER_BYTES: Final = Metric(
-    "kafka.server",
-    "FetcherStats",
-    "BytesPerSec",
+FETCHER_BYTES: Final = metric(
+    "kafka.server:type=FetcherStats,name=BytesPerSec",
     Kind.METER,
     "Bytes fetched from one leader.",
     ("brokerHost", "brokerPort", "clientId"),
 )
-FETCHER_REQUESTS: Final = Metric(
-    "kafka.server",
-    "FetcherStats",
-    "RequestsPerSec",
+FETCHER_REQUESTS: Final = metric(
+    "kafka.server:type=FetcherStats,name=RequestsPerSec",
     Kind.METER,
     "Fetches answered by one leader.",
     ("brokerHost", "brokerPort", "clientId"),
@@ -137,10 +123,8 @@ RAFT_LOG_END_OFFSET: Final = _raft("log-end-offset", "The end of this node's met
 RAFT_VOTERS: Final = _raft("number-of-voters", "Voters of the metadata log.")
 APPLIED_OFFSET: Final = _metadata("last-applied-record-offset", "The last metadata record applied.")
 
-BROKER_STATE: Final = Metric(
-    "kafka.server",
-    "KafkaServer",
-    "BrokerState",
+BROKER_STATE: Final = metric(
+    "kafka.server:type=KafkaServer,name=BrokerState",
     Kind.GAUGE,
     "0 not running, 1 starting, 2 recovery, 3 running, 6 pending controlled shutdown, 7 shutting down.",
 )
@@ -161,46 +145,4 @@ CLIENT_INSTANCES: Final = Metric(
     "Clients that push telemetry to this node.",
     (),
     "instance-count",
-)
-
-METRICS: Final = (
-    LEADER_COUNT,
-    PARTITION_COUNT,
-    OFFLINE_REPLICA_COUNT,
-    UNDER_REPLICATED,
-    UNDER_MIN_ISR,
-    AT_MIN_ISR,
-    REASSIGNING,
-    ISR_SHRINKS,
-    ISR_EXPANDS,
-    FAILED_ISR_UPDATES,
-    MESSAGES_IN,
-    BYTES_IN,
-    BYTES_OUT,
-    BYTES_REJECTED,
-    PRODUCE_REQUESTS,
-    FETCH_REQUESTS,
-    FAILED_PRODUCE_REQUESTS,
-    FAILED_FETCH_REQUESTS,
-    INVALID_MAGIC,
-    INVALID_CRC,
-    INVALID_SEQUENCE,
-    REPLICATION_BYTES_IN,
-    REPLICATION_BYTES_OUT,
-    PURGATORY_SIZE,
-    FETCH_SESSIONS,
-    MAX_LAG,
-    FAILED_PARTITIONS,
-    ALTER_LOG_DIRS_MAX_LAG,
-    FETCHER_BYTES,
-    FETCHER_REQUESTS,
-    RAFT_EPOCH,
-    RAFT_LEADER,
-    RAFT_HIGH_WATERMARK,
-    RAFT_LOG_END_OFFSET,
-    RAFT_VOTERS,
-    APPLIED_OFFSET,
-    BROKER_STATE,
-    START_TIME,
-    CLIENT_INSTANCES,
 )
