@@ -66,7 +66,6 @@ def stop_at_exit(cluster: _Stoppable) -> None:
 
 
 def forget_at_exit(cluster: _Stoppable) -> None:
-    """Forget a cluster that has stopped."""
     _running.discard(cluster)
 
 
@@ -177,7 +176,6 @@ class SparkCluster:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
         return self._stopped
 
     def share(self) -> None:
@@ -366,7 +364,6 @@ class SparkCluster:
             )
 
     def _restarts(self) -> Mapping[BrokerId, int]:
-        """Return the number of restarts of each broker."""
         return {broker_id: max(0, attempt - 1) for broker_id, attempt in self._attempts().items()}
 
     def _attempts(self) -> Mapping[BrokerId, int]:
@@ -405,7 +402,6 @@ def _wait_for_brokers(directory: Path) -> None:
 
 
 def _not_ended(racks: Sequence[Rack], timeout_s: float) -> list[Rack]:
-    """Return the racks that have not ended within `timeout_s` for all together."""
     deadline_s = time.monotonic() + timeout_s
     return [rack for rack in racks if not rack.join(max(0.0, deadline_s - time.monotonic()))]
 

@@ -86,7 +86,6 @@ class BrokerLiveness:
 
 
 async def refuses(endpoint: Endpoint, timeout_s: float) -> bool:
-    """Whether all addresses of the endpoint refuse connections."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)

@@ -195,7 +195,6 @@ class ControllerServer:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest committed image."""
         return self._image
 
     @property

@@ -88,7 +88,6 @@ class StartedController:
 
 
 def listener_table(started: StartedController, config: BrokerConfig) -> dict[ApiKey, Api]:
-    """Return the APIs of the controller's listener."""
     handlers: dict[ApiKey, Handler] = {
         **dict.fromkeys(offered(Side.CONTROLLER), started.handle),
         ApiKey.ADD_RAFT_VOTER: started.broker_announced,

@@ -45,7 +45,6 @@ class Rates:
         self._seen: dict[BrokerId, dict[MetricName, _Seen]] = {}
 
     def add_to(self, node_id: BrokerId, received: ReceivedMetrics) -> dict[MetricName, float]:
-        """Return a node's metrics with the rates of its meters."""
         values = dict(received.values)
         before = self._seen.get(node_id, {})
         now: dict[MetricName, _Seen] = {}
@@ -59,7 +58,6 @@ class Rates:
         return values
 
     def forget(self, node_ids: Iterable[BrokerId]) -> None:
-        """Forget nodes that have left the cluster."""
         for node_id in node_ids:
             self._seen.pop(node_id, None)
 

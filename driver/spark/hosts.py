@@ -54,7 +54,6 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether all addresses of `host` are loopback ones."""
     addresses = _addresses(host)
     return bool(addresses) and all(ipaddress.ip_address(address).is_loopback for _, address in addresses)
 

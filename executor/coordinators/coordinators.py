@@ -33,7 +33,6 @@ _REST_S: Final = 0.0005
 
 
 def group_coordinator(config: BrokerConfig, metrics: GroupMetrics) -> CoordinatorKind:
-    """Return the kind of the group coordinators, which update `metrics`."""
     return CoordinatorKind(
         topic=CONSUMER_OFFSETS_TOPIC,
         records=CONSUMER_OFFSETS_RECORDS,

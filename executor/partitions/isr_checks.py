@@ -64,7 +64,6 @@ class IsrChecks(RoleListener[Replica]):
         self._to_send_again.pop(replica, None)
 
     def take_due(self, now_ms: int) -> Sequence[Replica]:
-        """Return the replicas that need `Ticked` now."""
         is_due = now_ms >= self._due_ms
         if is_due:
             self._due_ms = now_ms + self._interval_ms
@@ -81,7 +80,6 @@ class IsrChecks(RoleListener[Replica]):
             self._running = asyncio.get_running_loop().create_task(_check(due, now_ms))
 
     async def stop(self) -> None:
-        """Wait for the check that is running."""
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
 

@@ -123,7 +123,6 @@ class BrokerTraffic:
         self._topics: dict[str, TopicTraffic] = {}
 
     def of(self, topic: str) -> TopicTraffic:
-        """Return the traffic that all replicas of a topic share."""
         traffic = self._topics.get(topic)
         if traffic is None:
             traffic = self._topics[topic] = TopicTraffic(topic, self)

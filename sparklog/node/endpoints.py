@@ -22,7 +22,6 @@ class SecurityProtocol(IntEnum):
 
     @property
     def is_sasl(self) -> bool:
-        """Whether clients have to authenticate by SASL."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 

@@ -61,7 +61,6 @@ class SampledRate:
         sample.last_event_ms = now_ms
 
     def rate(self, now_ms: int) -> float:
-        """Return the rate a second."""
         self._forget(now_ms)
         return self._total * 1000 / self._span_ms(now_ms)
 

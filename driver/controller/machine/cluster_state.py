@@ -182,7 +182,6 @@ class ClusterState:
 
     @property
     def has_eligible_leader_replicas(self) -> bool:
-        """Whether the cluster keeps eligible leader replicas (KIP-966)."""
         return self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
 
     def usable_brokers(self) -> Iterator[UsableBroker]:
@@ -205,7 +204,6 @@ class ClusterState:
     def partitions(
         self, keys: Iterable[TopicIdPartition]
     ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """Yield those of the partitions that exist."""
         topics = self.image.topics.by_id
         for topic_id, partition_id in keys:
             topic = topics.get(topic_id)

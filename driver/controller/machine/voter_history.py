@@ -39,5 +39,4 @@ class VoterHistory:
         del self._sets[bisect_left(self._sets, end_offset, key=itemgetter(0)) :]
 
     def begin_at(self, end_offset: Offset, voters: VoterSet | None) -> None:
-        """Begin at the end of a snapshot, with its voters."""
         self._sets = [] if voters is None else [(end_offset - 1, voters)]

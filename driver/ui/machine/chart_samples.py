@@ -6,7 +6,6 @@ from sparklog.driver.ui.machine.status import Status
 
 
 def chart_samples(status: Status) -> Mapping[str, Mapping[str, float | None]]:
-    """Return the value of each line by chart."""
     partitions = status.partitions
     charts: dict[str, dict[str, float | None]] = {
         "Partitions in trouble": {

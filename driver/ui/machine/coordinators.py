@@ -35,7 +35,6 @@ def coordinator_of(image: MetadataImage, topic: str, name: str) -> BrokerId | No
 
 
 def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> BrokerId | None:
-    """Return the leader of a partition; None if it has none, or does not exist."""
     topic = image.topics.by_name.get(topic_partition.topic)
     partition = None if topic is None else topic.partitions.get(topic_partition.partition)
     return None if partition is None else partition.leader

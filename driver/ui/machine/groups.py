@@ -34,7 +34,6 @@ class Extent(NamedTuple):
     log_start_offset: Offset = 0
 
     def lag(self, committed_offset: Offset) -> int:
-        """Return the number of its records that are not committed."""
         return max(0, self.high_watermark - max(committed_offset, self.log_start_offset))
 
 

@@ -39,7 +39,6 @@ class _Looked:
 
 
 def trouble_of(partition: PartitionRegistration, min_insync_replicas: int) -> Trouble | None:
-    """Return the worst trouble of a partition."""
     if partition.leader is None:
         return Trouble.OFFLINE
     # As in Kafka: a topic with fewer replicas than the minimum cannot do better than all of them.

@@ -34,7 +34,6 @@ def said_of(answer: Answer[Any], missing: str | None = None) -> Html | None:
 
 
 def failed_page(failure: str) -> Html:
-    """Return the page that is shown in place of one that failed."""
     text = f"This page could not be made: {failure}. The driver's log has more, and the other pages go on."
     return element("p", text, class_="alert alert-danger")
 

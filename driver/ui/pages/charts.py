@@ -38,7 +38,6 @@ STYLE: Final = Html(
 
 
 def chart(title: str, lines: Sequence[Series], unit: Callable[[float | None], str]) -> Html:
-    """Return the chart; `unit` formats its values."""
     span = max(_MIN_POINTS, *(len(line.points) for line in lines))
     since = f"{duration((span - 1) * SAMPLE_MS)} ago"
     highest = max((point for line in lines for point in line.points if point is not None), default=0.0)

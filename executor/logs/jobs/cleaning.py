@@ -248,7 +248,6 @@ def _count(config: BrokerConfig) -> int:
 
 
 def _limits(config: BrokerConfig) -> CleaningLimits:
-    """Return the limits of one cleaner: its share of those for all."""
     share = max(config.log_cleaner_threads, 1)
     max_bytes_a_second = config.log_cleaner_io_max_bytes_per_second
     return CleaningLimits(

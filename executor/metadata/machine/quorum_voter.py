@@ -231,7 +231,6 @@ class QuorumVoter:
     def _refusal(
         self, cluster_id: str | None, leader_id: BrokerId, leader_epoch: LeaderEpoch
     ) -> ErrorCode | None:
-        """Return the error for a leader that is refused, or None."""
         if self._is_foreign(cluster_id):
             return ErrorCode.inconsistent_cluster_id
         if leader_epoch < self.leader_epoch:

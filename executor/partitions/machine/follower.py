@@ -222,7 +222,6 @@ class PartitionFollower:
         return PartitionFetch(self.leader_epoch, self.log_end_offset, self.last_epoch)
 
     def handle(self, event: FollowerEvent) -> list[FollowerEffect]:
-        """Handle an event; return its effects, in order."""
         match event:
             case FetchAnswered():
                 return self._fetch_answered(event)

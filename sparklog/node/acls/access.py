@@ -75,7 +75,6 @@ class Access:
         return self.allows(operation, AclResourceType.CLUSTER, CLUSTER_NAME, audit=audit)
 
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether the operation is allowed on any resource of the type."""
         return self._decisions.allows_any(operation, resource_type)
 
     def allowing(self, operation: AclOperation, resource_type: AclResourceType) -> Callable[[str], bool]:

@@ -13,7 +13,6 @@ _FETCH_WITH_STATE: Final = 15
 
 
 def fetches_as_replica(request: Request) -> bool:
-    """Whether a Fetch is a follower's."""
     body = request.body
     if request.api_version >= _FETCH_WITH_STATE:
         return bool(body.replica_state.replica_id >= 0)

@@ -34,7 +34,6 @@ class SessionAccess:
 
     @classmethod
     def from_text(cls, text: str) -> "SessionAccess":
-        """Return the access that `to_text` wrote."""
         return cls(**json.loads(text))
 
 

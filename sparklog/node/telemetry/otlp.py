@@ -108,7 +108,6 @@ def _summary(summary: Summary, start_ns: int, now_ns: int) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Return a length-delimited field."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 

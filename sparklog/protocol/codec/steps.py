@@ -17,7 +17,6 @@ def turn() -> Generator[None, None, None]:
 
 
 def steps_of(awaitable: "Awaitable[Result] | Steps[Result]") -> Steps[Result]:
-    """Return what drives an awaitable."""
     if isinstance(awaitable, GeneratorType):
         return awaitable
     steps: Any = awaitable.__await__()  # type: ignore[union-attr]

@@ -139,7 +139,6 @@ class Authorizer:
         return authorizer
 
     def decisions(self, principal: Principal, host: str) -> "Decisions":
-        """Return the decisions for a principal that connects from `host`."""
         try:
             return self._decisions[principal, host]
         except KeyError:
@@ -164,7 +163,6 @@ class Authorizer:
         resource_type: AclResourceType,
         resource_name: str,
     ) -> Rule:
-        """Return the rule that decides."""
         if principal in self._settings.super_users:
             return _SUPER_USER
         allowing: Acl | None = None
@@ -241,7 +239,6 @@ class Decisions:
         ).allows
 
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether the operation is allowed on any resource of the type."""
         question = (operation, resource_type)
         allowed = self._by_type.get(question)
         if allowed is None:
@@ -250,7 +247,6 @@ class Decisions:
         return allowed
 
     def rule(self, operation: AclOperation, resource_type: AclResourceType, resource_name: str) -> Rule:
-        """Return the rule that decides."""
         question = (operation, resource_type, resource_name)
         try:
             return self._made[question]
@@ -262,7 +258,6 @@ class Decisions:
             return rule
 
     def forget(self) -> None:
-        """Drop the cached decisions."""
         self._made.clear()
         self._by_type.clear()
 

@@ -13,8 +13,6 @@ _CONTROLLERS: Final = 2
 
 
 def of_cluster(operation: AclOperation) -> ApiGuard:
-    """Return the guard that requires `operation` on the cluster."""
-
     def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows_on_cluster(operation):
             return refuse(request, denial(ErrorCode.cluster_authorization_failed))

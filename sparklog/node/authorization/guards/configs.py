@@ -36,7 +36,6 @@ _DELETE: Final = 1
 def of_described_resources(
     refuse: Refusal, access: Access, request: Request, handler: Handler
 ) -> Awaitable[Response]:
-    """Require DESCRIBE_CONFIGS on each resource."""
     return _of_resources(access, request, handler, AclOperation.DESCRIBE_CONFIGS, "results", lambda _: None)
 
 

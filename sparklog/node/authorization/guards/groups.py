@@ -44,8 +44,6 @@ def of_group(operation: AclOperation) -> ApiGuard:
 
 
 def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
-    """Return the guard that requires `operation` on the group, and READ on each topic."""
-
     def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
         if not access.allows(operation, _GROUP, request.body.group_id):
             return refuse(request, denial(_FAILED))

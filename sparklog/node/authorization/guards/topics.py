@@ -60,8 +60,6 @@ def topic_error(access: Access, topic: Any, *, by_id: bool) -> ErrorCode:
 
 
 def of_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
-    """Return the guard that requires `operation` on each topic."""
-
     async def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
         return await topics_guarded(access, request, handler, operation, items)
 

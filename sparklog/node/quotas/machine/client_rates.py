@@ -68,7 +68,6 @@ class RateQuota:
         return True, throttle_ms
 
     def rate(self, now_ms: int) -> float:
-        """Return the rate a second."""
         return self._rate.rate(now_ms)
 
     def take_throttle_ms(self) -> float:
@@ -117,7 +116,6 @@ class ClientQuotas(Generic[_SomeQuota]):
         self.limit_anybody = False
 
     def update(self, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
-        """Replace the quotas."""
         self._limits = ClientLimits(self._key, quotas)
         self.limit_anybody = self._limits.limit_anybody
         self._found.clear()
@@ -164,7 +162,6 @@ def rate_quotas(
     windows: QuotaWindows,
     new_rate: Callable[[QuotaWindows], SampledRate] = SampledRate,
 ) -> ClientQuotas[RateQuota]:
-    """Return quotas by rates, which `new_rate` measures."""
     return ClientQuotas(key, lambda bound: RateQuota(windows, bound, new_rate))
 
 

@@ -158,7 +158,6 @@ class TlsStream:
         return self._outgoing.pending > 0
 
     def take(self) -> bytes:
-        """Return and forget the bytes to send."""
         return self._outgoing.read()
 
     def end(self) -> None:

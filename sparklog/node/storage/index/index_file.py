@@ -69,7 +69,6 @@ class IndexFile:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the entries."""
         return self.entry_count * self.ENTRY.size
 
     def make_writable(self, capacity_bytes: int) -> None:

@@ -39,7 +39,6 @@ class TimeIndex(IndexFile):
             self._last = TimestampOffset(timestamp_ms, offset)
 
     def last_entry(self) -> TimestampOffset | None:
-        """Return the entry with the largest timestamp."""
         if self._last is None and self.entry_count:
             self._last = self._absolute(self._fields(self.entry_count - 1))
         return self._last

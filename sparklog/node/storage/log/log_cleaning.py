@@ -163,6 +163,5 @@ class LogCleaning:
                     path.unlink(missing_ok=True)
 
     def is_gone(self, group: CleanedGroup) -> bool:
-        """Whether all segments of a group have left the log."""
         bases = {segment.base_offset for segment in self._state.segments.all}
         return bases.isdisjoint(group.sources)

@@ -18,7 +18,6 @@ from sparklog.node.storage.segments.segment import Segment
 
 
 def files_of(segment: Segment) -> list[Path]:
-    """Return the segment's existing files."""
     candidates = (segment.path(suffix) for suffix in SEGMENT_SUFFIXES)
     return [path for path in candidates if path.exists()]
 

@@ -107,5 +107,4 @@ class ConsumerGroups:
         """Do nothing: only heartbeats prolong a session here, as in Kafka."""
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Return a group for the response of ConsumerGroupDescribe."""
         return described_group(group_id, self._groups, self._context.settings)

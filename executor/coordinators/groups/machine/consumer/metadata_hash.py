@@ -56,7 +56,6 @@ class TopicHashes:
 
 
 def hash_topic(topic: TopicImage, brokers: Mapping[BrokerId, BrokerRegistration]) -> int:
-    """Return the unsigned hash of one topic."""
     parts = [
         _VERSION_OF_THE_BYTES,
         _LONG.pack(topic.topic_id.int >> 64),
