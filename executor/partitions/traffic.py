@@ -37,23 +37,6 @@ _USUAL_ERRORS: Final = frozenset(
 
 
 class TopicTraffic:
-    __slots__ = (
-        "broker",
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetches",
-        "failed_produces",
-        "failed_remote_fetches",
-        "fetches",
-        "is_noted",
-        "messages_in",
-        "produces",
-        "remote_bytes_out",
-        "remote_fetches",
-        "topic",
-    )
-
     def __init__(self, topic: str, broker: "BrokerTraffic") -> None:
         self.topic = topic
         self.broker = broker

@@ -32,18 +32,6 @@ class Summary(NamedTuple):
 class Histogram:
     """Values of one kind. The hot path may update `counts` and `total` itself, as `record` does."""
 
-    __slots__ = (
-        "_earlier",
-        "_read_count",
-        "_summary",
-        "_window_ends_ms",
-        "_window_start",
-        "bounds",
-        "counts",
-        "total",
-        "unit",
-    )
-
     def __init__(self, bounds: tuple[float, ...], unit: float = 1.0) -> None:
         """Make a bucket up to each of `bounds`; results are multiplied by `unit`."""
         self.bounds = bounds

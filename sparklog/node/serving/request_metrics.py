@@ -27,26 +27,6 @@ _MS: Final = 1000.0
 class ApiMetrics:
     """The requests of one kind that were answered since the process began; readable at any time."""
 
-    __slots__ = (
-        "_bytes_counts",
-        "_histograms",
-        "_local_counts",
-        "_names",
-        "_remote_counts",
-        "_samples",
-        "_samples_count",
-        "_samples_until_ms",
-        "_total_bytes",
-        "_total_counts",
-        "errors",
-        "local_s",
-        "name",
-        "response_queue_time",
-        "throttle_time",
-        "total_s",
-        "versions",
-    )
-
     def __init__(self, name: str) -> None:
         self.name = name
         """Kafka's tag `request`."""

@@ -65,16 +65,6 @@ _RETRY: Final = RetryDecision(None)
 
 
 class _Queue:
-    __slots__ = (
-        "batches",
-        "failures",
-        "held_until_ms",
-        "in_flight",
-        "in_flight_limit",
-        "leader_named",
-        "retried_ms",
-    )
-
     def __init__(self) -> None:
         self.batches: deque[PendingBatch] = deque()
         self.in_flight = 0

@@ -89,18 +89,6 @@ class AuthenticateAnswer:
 class Authenticator:
     """The authentication of one connection."""
 
-    __slots__ = (
-        "_begun_ms",
-        "_exchange",
-        "_mechanism",
-        "_mechanisms",
-        "_previous",
-        "_session_lifetime_ms",
-        "principal",
-        "state",
-        "takes_bare_tokens",
-    )
-
     def __init__(self, mechanisms: Mechanisms, principal: Principal | None) -> None:
         """Begin with the principal of connections without SASL; None where SASL is required."""
         self.principal = principal

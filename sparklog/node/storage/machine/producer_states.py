@@ -149,16 +149,6 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerStates:
-    __slots__ = (
-        "_generation",
-        "_open",
-        "_unreplicated",
-        "_unstable",
-        "end_offset",
-        "producers",
-        "verifications",
-    )
-
     def __init__(self) -> None:
         self.producers: dict[ProducerId, ProducerState] = {}
         self.end_offset: Offset = 0
