@@ -9,6 +9,7 @@ production epochs and producer states over them; only the files are missing.
 import errno
 import os
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,6 +35,7 @@ from sparklog.protocol.records.batch import (
     iterate_headers,
 )
 from sparklog.protocol.types import (
+    AbortedTransaction,
     BrokerEpoch,
     LeaderEpoch,
     Offset,
@@ -87,10 +89,14 @@ class MemoryLog:
         """What the invariants saw of the replica when they looked last."""
         self.seen_leader: object = None
         self._disk = disk
-        state: Any = self
-        reads = LogReads(state)
-        self.last_stable_offset = reads.last_stable_offset
-        self.aborted_transactions = reads.aborted_transactions
+
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        log: Any = self
+        return LogReads.last_stable_offset(log, high_watermark)
+
+    def aborted_transactions(self, *arguments: Any, **named: Any) -> Sequence[AbortedTransaction]:
+        log: Any = self
+        return LogReads.aborted_transactions(log, *arguments, **named)
 
     @property
     def local_log_start_offset(self) -> Offset:
