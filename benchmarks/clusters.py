@@ -26,8 +26,8 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
+from benchmarks.longest_stall import longest_stall
 from sparklog.driver.spark.rack import BACKOFF
-from sparklog.node.loop.machine.stalls import longest_stall
 
 BROKERS = 3
 KAFKA_JVM_OPTIONS: Final = (

@@ -20,8 +20,8 @@ from typing import Final, Self
 
 import psutil
 
+from benchmarks.longest_stall import LongestStall, longest_stall
 from benchmarks.probe import RECORD_INTERVAL_S, Probe
-from sparklog.node.loop.machine.stalls import LongestStall, longest_stall
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
 from tests.chaos.faults import FAULTS

@@ -5,13 +5,10 @@ the time: running, or ready without a processor (the kernel counts both), or nei
 watching thread could run meanwhile, which it cannot while the process is stopped.
 
 `StallLog` takes the longest stall of each second. A line is due when the longest so far is markedly exceeded,
-and for any above `WARN_ABOVE_MS` when none was due for `LINE_INTERVAL_MS`; `longest_stall` finds the lines
-again in the logs of processes that may have been killed since.
+and for any above `WARN_ABOVE_MS` when none was due for `LINE_INTERVAL_MS`.
 """
 
 import logging
-import re
-from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -81,37 +78,3 @@ class StallLog:
         self._longest_logged_ms[stall.cause] = max(longest_ms, stall.ms)
         self._logged_at_ms = now_ms
         return logging.WARNING if is_long else logging.INFO
-
-
-class LongestStall(NamedTuple):
-    """The longest stalls in the logs of some loops, in ms; 0 without a line."""
-
-    own_ms: int
-    """Caused by the loop's own callbacks, or by a disk."""
-    foreign_ms: int
-    """The process was stopped or starved, or busy in another thread."""
-
-    def __str__(self) -> str:
-        return f"{self.own_ms} ms by what it does or waits for, {self.foreign_ms} ms by not being run"
-
-
-_LOGGED: Final = re.compile(r"the event loop stood still for (\d+) ms \([^)]*\): (\w+)")
-_OWN: Final = ("computed", "waited")
-
-
-def longest_stall(lines: Iterable[str]) -> LongestStall:
-    """Return the longest stalls in lines of logs, of any processes.
-
-    >>> longest_stall(["the event loop stood still for 301 ms (290 ms CPU, ...): computed in x"])
-    LongestStall(own_ms=301, foreign_ms=0)
-    """
-    own_ms = foreign_ms = 0
-    for line in lines:
-        logged = _LOGGED.search(line)
-        if logged is None:
-            continue
-        if logged.group(2) in _OWN:
-            own_ms = max(own_ms, int(logged.group(1)))
-        else:
-            foreign_ms = max(foreign_ms, int(logged.group(1)))
-    return LongestStall(own_ms, foreign_ms)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.longest_stall import longest_stall
 from sparklog.node.loop import loop_lag
 from sparklog.node.loop.loop_lag import run_watched
-from sparklog.node.loop.machine.stalls import longest_stall
 
 DEADLINE_S = 30.0
 STALL_S = 0.3

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from sparklog.node.loop.machine.stalls import Cause, LongestStall, Stall, StallLog, longest_stall
+from benchmarks.longest_stall import LongestStall, longest_stall
+from sparklog.node.loop.machine.stalls import Cause, Stall, StallLog
 
 
 def a_stall(ms: int) -> Stall:
