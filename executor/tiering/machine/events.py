@@ -197,7 +197,8 @@ class EndReason(Enum):
     OWNER_REPLACED = "another application has taken the store"
     LEADER_REPLACED = "a later leader has taken the partition's manifest"
     LEADER_EPOCH_BEHIND = (
-        "an earlier application's manifest has a leader epoch that is not below this leader's"
+        "an earlier application's manifest has a leader epoch that is not below this leader's, which each "
+        "election raises by one"
     )
 
 
