@@ -7,6 +7,7 @@ narrow type as the wide one, never the other way round.
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema
@@ -34,6 +35,8 @@ from sparklog.node.remote_log.machine.value_schema import ValueSchemaError
 from sparklog.node.remote_log.segments.segment_format import segment_schema
 from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 
+_THE_ADDED_ONE: Final = -1
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,14 +56,18 @@ def schema_update(
     struct = StructType(*(_widened(field, known) for field in wanted.fields))
     if struct == metadata.schema().as_struct():
         return (), ()
-    requirements = (AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),)
+    requirements = (AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),)
     logger.info("The table at %s gets the columns of %r", metadata.location, value_schema)
     for schema in metadata.schemas:
         if schema.as_struct() == struct:
-            return (SetCurrentSchemaUpdate(schema_id=schema.schema_id),), requirements
+            return (_current(schema.schema_id),), requirements
     schema_id = 1 + max(schema.schema_id for schema in metadata.schemas)
     added = AddSchemaUpdate(schema=Schema(*struct.fields, schema_id=schema_id))
-    return (added, SetCurrentSchemaUpdate(schema_id=-1)), requirements
+    return (added, _current(_THE_ADDED_ONE)), requirements
+
+
+def _current(schema_id: int) -> SetCurrentSchemaUpdate:
+    return SetCurrentSchemaUpdate.model_validate({"schema-id": schema_id})
 
 
 def _types_by_id(fields: Iterable[NestedField]) -> dict[int, list[IcebergType]]:
