@@ -50,6 +50,9 @@ def test_kafka_metadata_quorum_shows_the_leader_and_how_far_behind_each_voter_is
     ]
     assert all(row[3] == "0" for row in rows[:1])
     assert len(tool("--replication", "--human-readable")) == len(rows) + 1
+    controllers = ("--bootstrap-controller", cluster.controller.bootstrap_servers)
+    of_controller = kafka_program(QUORUM, *controllers, "describe", "--status").stdout
+    assert f"LeaderId:               {CONTROLLER_ID}" in of_controller
 
 
 def test_kafka_features_upgrades_to_a_release_but_for_what_is_not_here(
