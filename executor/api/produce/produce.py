@@ -27,7 +27,7 @@ from sparklog.executor.api.produce.partition_appends import (
 )
 from sparklog.executor.api.produce.produce_examination import Examination
 from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
-from sparklog.executor.api.produce.transactional_appends import refusal_of_transactions, verified_batches
+from sparklog.executor.api.produce.transactional_appends import TransactionalProducers, verified_batches
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
@@ -82,7 +82,6 @@ class ProduceHandler:
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         examination = Examination(self._max_decompressed_bytes)
         produce = DelayedProduce(body, version, request.listener_name, now_ms, wall_ms)
-        produce.refusal = produce.refusal or refusal_of_transactions(body)
         if body.transactional_id is not None:
             return self._append_transactional(body, produce, examination)
         partition_count = 0
@@ -90,12 +89,18 @@ class ProduceHandler:
             partition_count += len(topic.partition_data)
         if partition_count > _PARTITIONS_AT_ONCE:
             return self._append_many(body, produce, examination)
-        for (topic, partition), records in _records_of_partitions(body, version).items():
+        parts = _records_of_partitions(body, version)
+        producers = TransactionalProducers(None)
+        for records in parts.values():
+            producers.look(records)
+        produce.refusal = produce.refusal or producers.refusal
+        for (topic, partition), records in parts.items():
             append_produced(produce.add(topic, partition), records, self._table, examination)
         return self._answer(body, produce, examination)
 
     async def _append_many(self, body: Any, produce: DelayedProduce, examination: Examination) -> Response:
-        for (topic, partition), records in _records_of_partitions(body, produce.version).items():
+        parts = await self._looked_through(body, produce)
+        for (topic, partition), records in parts.items():
             append_produced(produce.add(topic, partition), records, self._table, examination)
             await turn()
         return self._answer(body, produce, examination)
@@ -104,7 +109,8 @@ class ProduceHandler:
         self, body: Any, produce: DelayedProduce, examination: Examination
     ) -> Response:
         batches: list[TransactionalBatch] = []
-        for (topic, partition), records in _records_of_partitions(body, produce.version).items():
+        parts = await self._looked_through(body, produce)
+        for (topic, partition), records in parts.items():
             produced = produce.add(topic, partition)
             append_produced(produced, records, self._table, examination, batches)
             await turn()
@@ -113,6 +119,18 @@ class ProduceHandler:
             append_verified(batch, examination, self._delayed.now_ms(), self._wall_ms())
             await turn()
         return self._answer(body, produce, examination)
+
+    async def _looked_through(
+        self, body: Any, produce: DelayedProduce
+    ) -> dict[tuple[UUID | str | None, int], bytes | memoryview | None]:
+        """Return the records of each partition, having looked for a reason to refuse the whole request."""
+        parts = _records_of_partitions(body, produce.version)
+        producers = TransactionalProducers(body.transactional_id)
+        for records in parts.values():
+            producers.look(records)
+            await turn()
+        produce.refusal = produce.refusal or producers.refusal
+        return parts
 
     async def _append_examined(
         self, body: Any, produce: DelayedProduce, examination: Examination

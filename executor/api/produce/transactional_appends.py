@@ -7,7 +7,7 @@ producers know that their last transaction may still be on its way to its end (C
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from sparklog.executor.api.produce.partition_appends import TransactionalBatch, append_failed
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
@@ -31,31 +31,35 @@ _UNABLE_TO_VERIFY: Final = frozenset(
 )
 
 
-def refusal_of_transactions(body: Any) -> KafkaError | None:
-    """Return why nothing of a Produce request can be appended, as far as that lies with its transactions."""
-    producers: set[tuple[int, int]] = set()
-    for topic in body.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if (
-                records is None
-                or len(records) < HEADER_BYTES
-                or not records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT
-            ):
-                continue
-            if body.transactional_id is None:
-                return KafkaError(
-                    ErrorCode.transactional_id_authorization_failed,
-                    "there are records of a transaction, and the request names no transactional id",
-                )
-            header = read_header(records)
-            if header.producer_id >= 0:
-                producers.add((header.producer_id, header.producer_epoch))
-    if len(producers) > 1:
-        return KafkaError(
-            ErrorCode.invalid_producer_id_mapping, "the transactional records are of more than one producer"
-        )
-    return None
+class TransactionalProducers:
+    """The producers of a request's transactional records: one, and none without a transactional id."""
+
+    __slots__ = ("_producers", "_transactional_id", "refusal")
+
+    def __init__(self, transactional_id: str | None) -> None:
+        self._transactional_id = transactional_id
+        self._producers: set[tuple[int, int]] = set()
+        self.refusal: KafkaError | None = None
+        """The reason why nothing of the request can be appended, if there is one."""
+
+    def look(self, records: bytes | memoryview | None) -> None:
+        """Take note of a partition's records."""
+        if records is None or len(records) < HEADER_BYTES or not records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+            return
+        if self._transactional_id is None:
+            self.refusal = KafkaError(
+                ErrorCode.transactional_id_authorization_failed,
+                "there are records of a transaction, and the request names no transactional id",
+            )
+            return
+        header = read_header(records)
+        if header.producer_id >= 0:
+            self._producers.add((header.producer_id, header.producer_epoch))
+        if len(self._producers) > 1:
+            self.refusal = KafkaError(
+                ErrorCode.invalid_producer_id_mapping,
+                "the transactional records are of more than one producer",
+            )
 
 
 async def verified_batches(
@@ -66,7 +70,7 @@ async def verified_batches(
 ) -> Sequence[TransactionalBatch]:
     """Return the transactional batches that may be appended, once verified.
 
-    The others get their error. All are of one producer (`refusal_of_transactions`).
+    The others get their error. All are of one producer (`TransactionalProducers`).
     """
     if not batches:
         return ()
