@@ -32,7 +32,7 @@ from sparklog.node.remote_log.machine.value_schema import (
     field_id,
     parse_value_schema,
 )
-from sparklog.node.remote_log.segments.json_values import json_rows
+from sparklog.node.remote_log.segments.json_values import JsonValues
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class TypedColumns:
     def __init__(self, text: str, columns: Sequence[Column]) -> None:
         self.text: Final = text
         """The schema as its topic has it."""
-        self._columns: Final = tuple(columns)
+        self._alone: Final = JsonValues(columns)
         self.fields: Final = [_field(column, ()) for column in columns]
         """With field ids."""
         self._read_as: Final = pa.schema(
@@ -105,7 +105,7 @@ class TypedColumns:
         if columns is not None:
             yield ParsedValues(columns, 0)
         elif len(values) <= _ALONE:
-            items, failed_count = json_rows(values, self._columns)
+            items, failed_count = self._alone.rows(values)
             columns = [pa.array(column, field.type) for column, field in zip(items, self.fields, strict=True)]
             yield ParsedValues(columns, failed_count)
         else:
