@@ -220,7 +220,7 @@ class _Parser:
         seen: set[str] = set()
         for column in columns:
             if column.name.lower() in seen:
-                raise ValueSchemaError(f"two columns have the name {column.name}, in whatever case")
+                raise ValueSchemaError(f"two columns have the name {column.name}, regardless of case")
             seen.add(column.name.lower())
         return tuple(columns)
 
