@@ -1,8 +1,6 @@
 """Topics as Iceberg tables, in a running cluster: the rows of a read_committed consumer."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,17 +8,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from tests.cluster import LocalCluster, wait_for
-from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic
+from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic
 from tests.compat.tiering import tiered_config
 
 TABLE: Final = {"sparklog.table.enable": "true"}
-SCHEMA: Final = "sparklog.table.value.schema"
 
 
 def catalog_properties(directory: Path) -> dict[str, str]:
@@ -153,39 +149,3 @@ def test_table_has_the_rows_of_a_read_committed_consumer(cluster: LocalCluster, 
     paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
     found = duckdb.read_parquet(paths).arrow()
     assert rows_of(pa.table(found)) == expected
-
-
-DAY_MS: Final = 24 * 60 * 60 * 1000
-MIDNIGHT_MS: Final = int(time.time() * 1000) // DAY_MS * DAY_MS - 10 * DAY_MS
-
-
-def produce_days(cluster: LocalCluster, topic: str, days: Sequence[int], value: bytes) -> None:
-    """Write a batch for each day, with two records of it and the number of the day in their values."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0})
-    for day in days:
-        for _ in range(2):
-            producer.produce(topic, value % day, timestamp=MIDNIGHT_MS + day * DAY_MS)
-        assert producer.flush(TIMEOUT_S) == 0
-
-
-def test_table_by_day_has_typed_columns_and_files_of_one_day(cluster: LocalCluster, catalog: Catalog) -> None:
-    """Copies are cut at midnight, and the schema changes meanwhile."""
-    config = {**TABLE, "sparklog.table.partition.by": "day", "retention.ms": "-1", SCHEMA: "id INT"}
-    create_topic(cluster.bootstrap_servers, "readings", config=config)
-    produce_days(cluster, "readings", [0, 0, 1, 2], b'{"id":%d}')
-    assert str(wait_for_rows(catalog, "topics.readings", 8).schema().find_type("id")) == "int"
-    entry = ConfigEntry(SCHEMA, "id BIGINT, name STRING", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource("TOPIC", "readings", incremental_configs=[entry])
-    admin_client(cluster.bootstrap_servers).incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-    produce_days(cluster, "readings", [2, 0], b'{"id":300000000%d,"name":"n"}')
-    table = wait_for_rows(catalog, "topics.readings", 12)
-    rows = table.scan().to_arrow().sort_by("offset")
-    assert (
-        rows.column("id").to_pylist() == [0, 0, 0, 0, 1, 1, 2, 2] + [3_000_000_002] * 2 + [3_000_000_000] * 2
-    )
-    assert rows.column("name").to_pylist() == [None] * 8 + ["n"] * 4
-    second_day = datetime.fromtimestamp((MIDNIGHT_MS + DAY_MS) / 1000, UTC).isoformat()
-    scan = table.scan(f"timestamp < '{second_day}'")
-    assert scan.to_arrow().num_rows == 6
-    partitions = {task.file.partition[0] for task in scan.plan_files()}
-    assert partitions == {MIDNIGHT_MS // DAY_MS}
