@@ -513,9 +513,16 @@ def test_stop_that_is_taken_back_leaves_open_segments_to_the_lag() -> None:
     """Each tick would copy a few records else, for as long as the cluster goes on."""
     driven = Driven()
     driven.copy()
-    driven.handle(StopRequested())
+    (copy,) = driven.handle(StopRequested())
+    assert isinstance(copy, CopySegment)
+    (swap,) = driven.handle(written(copy))
+    assert isinstance(swap, SwapManifest)
+    driven.handle(Swapped(swap, "v25"))
     driven.handle(StopRevoked())
-    driven.log = replace(driven.log, log_end_offset=30, high_watermark=30, last_stable_offset=30)
+    segments = LocalSegment(0, 20, 900), LocalSegment(20, 30, 200)
+    driven.log = replace(
+        driven.log, log_end_offset=30, high_watermark=30, last_stable_offset=30, segments=segments
+    )
     assert driven.tick() == []
 
 
