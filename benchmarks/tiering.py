@@ -185,6 +185,7 @@ def _measure(cluster: ClusterUnderTest, records: int, seconds: float) -> int:
     writer = Writer(cluster)
     for topic in (LOCAL, TIERED):
         writer.write(topic, records // 10)
+    _wait_until_copied(cluster)  # the first copy loads what copies need
     print("| brokers' CPU-s a GB written, not copied | copied | ratio |\n|---:|---:|---:|")
     ratios = []
     for _ in range(ROUNDS):

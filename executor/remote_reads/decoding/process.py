@@ -1,10 +1,10 @@
 """The decoder process: `python -m ... <socket> <exchange file>`, both as inherited descriptors (`exchange`).
 
-One thread, at a lower priority (nice) than the broker, whose local reads and writes come first. It ends when
-the broker's end of the socket is closed, on purpose or by the broker's death.
+It has one thread, and the broker's priority: at a lower one a reader of the store would get nothing beside
+other work on the machine. It ends when the broker's end of the socket is closed, on purpose or by the broker's
+death.
 """
 
-import os
 import signal
 import socket
 import sys
@@ -29,7 +29,6 @@ from sparklog.node.remote_log.segments.row_group_batches import BatchPosition, r
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 from sparklog.node.storage.file_region import LogFile
 
-_NICENESS: Final = 5
 _FOOTERS: Final = 4
 """Parsed footers that are kept: readers come back for the next row group."""
 
@@ -38,7 +37,6 @@ def main() -> None:
     """Answer requests until the broker is gone."""
     # Ctrl+C is meant for the application; the broker ends its decoder.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICENESS)
     exchange_file = int(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as channel, suppress(ConnectionError):
         while True:

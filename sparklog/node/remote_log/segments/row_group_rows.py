@@ -16,8 +16,8 @@ from sparklog.node.remote_log.segments.segment_format import COLUMNS
 from sparklog.protocol.records.numpy_arrays import numbers_of
 from sparklog.protocol.types import Offset
 
-_SLICE_BYTES: Final = 960 * 1024
-"""Of records in batches, about: a little less than four batches of a fetch."""
+_SLICE_BYTES: Final = 1984 * 1024
+"""Of records in batches, about: a little less than eight batches of a fetch."""
 _RECORD_OVERHEAD_BYTES: Final = 10
 
 
