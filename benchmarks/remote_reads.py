@@ -41,11 +41,12 @@ BAR: Final = 0.5
 """The bar of the rate of remote reads, as a share of that of local ones."""
 LATENCY_BAR: Final = 1.5
 _FETCH_PACE_S: Final = 0.005
-SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SETTINGS: Final = {
     "log.segment.bytes": str(SEGMENT_BYTES),
     "log.retention.check.interval.ms": "1000",
     "sparklog.remote.max.lag.ms": "5000",
+    "sparklog.remote.cache.bytes": str(64 * 1024 * 1024),  # less than a topic: each read is of the store
 }
 LOCAL, REMOTE, WRITTEN_TO = "local", "remote", "written-to"
 CUT_WITHIN_S: Final = 120.0
@@ -161,7 +162,7 @@ def main() -> int:
         cluster.create_topic(WRITTEN_TO, BROKERS)
         for topic in (LOCAL, REMOTE):
             _fill(cluster, topic, records)
-        wait_until_cut(cluster, TopicPartition(REMOTE, 0), records - 2 * SEGMENT_BYTES // VALUE_BYTES)
+        wait_until_cut(cluster, TopicPartition(REMOTE, 0), max(1, records - 2 * SEGMENT_BYTES // VALUE_BYTES))
         rounds = [
             Figures(read(cluster, LOCAL, records), read(cluster, REMOTE, records)) for _ in range(ROUNDS)
         ]
