@@ -1,8 +1,8 @@
 """The decoder process: `python -m ... <socket> <exchange file>`, both as inherited descriptors (`exchange`).
 
 It has one thread, and the broker's priority: at a lower one a reader of the store would get nothing beside
-other work on the machine. It ends when the broker's end of the socket is closed, on purpose or by the broker's
-death.
+other work on the machine. It ends when the broker's end of the socket is closed, on purpose or by the death
+of the broker.
 """
 
 import signal

@@ -1,7 +1,7 @@
 """The part of a read that runs in tasks: the records of one offset range as Arrow columns.
 
-What the object store has comes first, from there, and the rest from brokers. Batch and streaming readers plan
-ranges differently, and read them alike.
+Records of the object store come first, and the rest from brokers. Batch and streaming readers plan ranges
+differently, and read them alike.
 """
 
 from collections.abc import Generator, Iterator

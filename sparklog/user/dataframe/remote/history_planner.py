@@ -50,7 +50,7 @@ TopicIds = Mapping[TopicPartition, UUID | None]
 
 
 class _Known(NamedTuple):
-    """What an earlier plan has found out about a partition."""
+    """The findings of an earlier plan about a partition."""
 
     topic_id: UUID | None
     history: History | None

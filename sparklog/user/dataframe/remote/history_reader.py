@@ -117,7 +117,7 @@ class _Reads:
                 for columns, chunks in self._chunks(footer, piece):
                     await units.put(self._begin(self._load(piece, footer, columns, chunks)))
             await units.put(None)
-        except Exception as error:  # whatever it is, the consumer must not wait for more
+        except Exception as error:  # of any kind: the consumer must not wait for more
             await units.put(self._begin(_failed(error)))
 
     def _chunks(
