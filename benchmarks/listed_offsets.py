@@ -10,7 +10,6 @@ from benchmarks.clusters import ClusterUnderTest
 from sparklog.node.calling.blocking import BlockingChannel
 
 LATEST: Final = -1
-EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
 
