@@ -46,6 +46,7 @@ from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
 from sparklog.driver.controller.remote.stopping import Stopping
 from sparklog.driver.controller.started_controller import StartedController, listener_table
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import ClientMetrics
 from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
@@ -192,6 +193,12 @@ class ControllerServer:
         """The epoch of the ownership of the store's prefix; None without a tier, and before it is taken."""
         tier = self._tier
         return None if tier is None else tier.owner_epoch
+
+    @property
+    def table_statuses(self) -> tuple[TableStatus, ...]:
+        """The states of the tables that topics have; empty without a tier or a catalogue."""
+        tables = None if self._tier is None else self._tier.tables
+        return () if tables is None else tables.statuses
 
     @property
     def image(self) -> MetadataImage:

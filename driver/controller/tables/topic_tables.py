@@ -89,7 +89,7 @@ class TopicTables:
 
     @property
     def statuses(self) -> tuple[TableStatus, ...]:
-        return tuple(keeper.machine.status for keeper in self._keepers.values())
+        return tuple(keeper.machine.status for keeper in list(self._keepers.values()))
 
     def committed(self, image: MetadataImage) -> None:
         """Begin and change tables as the topics of this image have them."""

@@ -20,16 +20,6 @@ def _claim_skipped() -> Sequence[Replacement]:
     return [Replacement(TopicTable, "_is_claimed", property(lambda self: self._newest is not None))]
 
 
-def _unknown_commit_forgotten() -> Sequence[Replacement]:
-    fail = TopicTable._failed
-
-    def failed(self: TopicTable, error: str) -> None:
-        fail(self, error)
-        self._is_unresolved = False
-
-    return [Replacement(TopicTable, "_failed", failed)]
-
-
 def _deleted_under_readers() -> Sequence[Replacement]:
     due = TableDeletions.due
     return [Replacement(TableDeletions, "due", lambda self, _: due(self, 1 << 60))]
@@ -102,11 +92,6 @@ def _deleted_topic_forgotten() -> Sequence[Replacement]:
 PLANTED: Final = {
     "claim-skipped": PlantedBug(
         "objects are deleted while a former committer's commit can still land", _claim_skipped, SEEDS
-    ),
-    "unknown-commit-forgotten": PlantedBug(
-        "objects are deleted while a commit without an answer can still land",
-        _unknown_commit_forgotten,
-        SEEDS,
     ),
     "deleted-under-readers": PlantedBug(
         "a file goes while older snapshots have it", _deleted_under_readers, SEEDS

@@ -5,17 +5,29 @@ import pytest
 from tests.simulation.tables.planted import PLANTED
 from tests.simulation.tables.world import run_seed
 
-FOUND_BY = {
-    "claim-skipped": "FilesAreThere",
+SEEDS_TRIED = 24
+FOUND = {
+    "claim-skipped": (95, "FilesAreThere"),
+    "deleted-under-readers": (0, "FilesAreThere"),
+    "others-ignored": (3, "OthersAreRespected"),
+    "higher-owner-ignored": (0, "DeposedChangesNothing"),
+    "files-never-read-again": (0, "CommitsFit"),
+    "parts-taken-whole": (0, "OneDayEach"),
+    "log-start-ignored": (1, "TableIsTheTopic"),
+    "overlaps-apart": (0, "OnceInEachSnapshot"),
+    "rows-not-kept": (0, "KeptForever"),
+    "young-orphans-collected": (3, "NamedIsNeverDeleted"),
+    "deleted-topic-forgotten": (1, "DeletionEnds"),
 }
-"""The invariants that must find the bugs."""
+"""The seeds that find them first, and the invariants that must."""
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PLANTED)
 def test_simulated_table_with_a_planted_bug_finds_it(name: str) -> None:
     """A simulation that finds nothing in a broken committer says nothing of a whole one."""
+    seed, invariant = FOUND[name]
     with PLANTED[name].planted():
-        violations = (run_seed(seed).violation for seed in PLANTED[name].seeds)
-        found = next((each.invariant for each in violations if each is not None), None)
-    assert found == FOUND_BY[name]
+        # A change of a machine gives seeds another meaning, so others are tried as well.
+        violations = (run_seed(each).violation for each in (seed, *range(SEEDS_TRIED)))
+        assert invariant in (each.invariant for each in violations if each is not None)

@@ -166,7 +166,7 @@ class World:
                 self._replace_application,
                 self._intrude,
             ],
-            [3, 12, 2, 2, 1, 0.15, 0.1, 0.05],
+            [3, 12, 2, 2, 0.2, 0.3, 0.1, 0.05],
         )[0]
         action()
 

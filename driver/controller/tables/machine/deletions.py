@@ -30,10 +30,12 @@ class TableDeletions:
 
         Leaders delete the states of producers by themselves.
         """
-        unreferenced = {name for each in manifests for name in each.unreferenced if name.startswith(SEGMENTS)}
-        self._deleted &= unreferenced
-        for name in unreferenced - self._deleted:
-            if name not in live:
+        unreferenced = dict.fromkeys(
+            name for each in manifests for name in each.unreferenced if name.startswith(SEGMENTS)
+        )
+        self._deleted &= unreferenced.keys()
+        for name in unreferenced:
+            if name not in self._deleted and name not in live:
                 self._out_since.setdefault(name, sequence_number)
 
     def pieces_out(self, names: Iterable[str], sequence_number: int) -> None:

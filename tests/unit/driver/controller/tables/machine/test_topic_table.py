@@ -1,0 +1,255 @@
+"""One round of a table's committer after the other, effect by effect."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from sparklog.driver.controller.tables.machine.events import (
+    Commit,
+    CommitStale,
+    Committed,
+    DeleteObjects,
+    EffectFailed,
+    ExpireSnapshots,
+    FootersRead,
+    ListObjects,
+    ManifestsRead,
+    ObjectsListed,
+    PartitionedBy,
+    PiecesWritten,
+    ReadFooters,
+    ReadManifests,
+    ReadTable,
+    Retention,
+    SnapshotsExpired,
+    TableEvent,
+    TableIdentity,
+    TableRead,
+    TableSettings,
+    TableSnapshot,
+    Ticked,
+    TopicDeleted,
+    WritePieces,
+)
+from sparklog.driver.controller.tables.machine.table_files import TableFile, Window
+from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
+
+TOPIC_ID: Final = UUID(int=3)
+INTERVAL_MS: Final = 60_000
+RETENTION_MS: Final = 600_000
+
+
+def segment(number: int, base: int, end: int) -> RemoteSegment:
+    name = f"segments/t-{TOPIC_ID}/0/{base:020d}-0000000000-a-{number}.parquet"
+    return RemoteSegment(name, base, end, end - base, 100, 100, 0, 9, 0)
+
+
+def file_of(each: RemoteSegment) -> TableFile:
+    return TableFile(each.name, 0, each.base_offset, each.end_offset - 1, 0, 9, each.record_count, 100, (4,))
+
+
+A, B, MERGED = segment(1, 0, 10), segment(2, 10, 20), segment(3, 0, 20)
+
+
+def manifest(
+    *segments: RemoteSegment, unreferenced: Iterable[RemoteSegment] = (), start: int = 0
+) -> Manifest:
+    names = tuple(each.name for each in unreferenced)
+    end = max((each.end_offset for each in segments), default=start)
+    return Manifest("t", TOPIC_ID, 0, 1, 0, start, end, segments, (), None, names, 0)
+
+
+class Play:
+    """A machine, driven by answers; time passes with each."""
+
+    def __init__(self, *, retention: Retention = Retention.TOPIC) -> None:
+        settings = TableSettings(INTERVAL_MS, RETENTION_MS, retention, PartitionedBy.NONE)
+        self.machine = TopicTable(TableIdentity("t", TOPIC_ID, "topics.t"), 1, "me", settings, 1)
+        self.now_ms = 0
+        self.snapshots: tuple[TableSnapshot, ...] = ()
+
+    def gets(self, event: TableEvent, after_ms: int = 0) -> object:
+        self.now_ms += after_ms
+        return self.machine.handle(event, self.now_ms, self.now_ms)
+
+    def committed(self, effect: object) -> Committed:
+        assert isinstance(effect, Commit)
+        number = len(self.snapshots) + 1
+        snapshot = TableSnapshot(
+            number * 100, number, self.now_ms, TOPIC_ID, 1, "me", dict(effect.end_offsets)
+        )
+        self.snapshots = (*self.snapshots, snapshot)
+        return Committed(effect, snapshot)
+
+    def round(self, found: Manifest, after_ms: int = 0) -> object:
+        """Return the first effect after table and manifests were read."""
+        newest = self.snapshots[-1] if self.snapshots else None
+        known = None if newest is None else newest.snapshot_id
+        assert self.gets(Ticked(), after_ms) == ReadTable(known)
+        assert self.gets(TableRead(self.snapshots, newest, None)) == ReadManifests(1)
+        return self.gets(ManifestsRead({0: found}))
+
+    def begun(self, *segments: RemoteSegment) -> None:
+        """Bring the table to these segments, and through its first cleaning."""
+        effect = self.round(manifest(*segments))
+        assert isinstance(effect, ReadFooters)
+        commit = self.gets(FootersRead({each.name: file_of(each) for each in segments}))
+        assert self.gets(self.committed(commit)) == ListObjects()
+        assert self.gets(ObjectsListed(())) is None
+
+
+def test_first_round_adds_the_segments_of_the_manifests() -> None:
+    """All in one snapshot, whose summary has the end of each partition."""
+    play = Play()
+    windows = (Window(A, 0, 0, 10), Window(B, 0, 10, 20))
+    assert play.round(manifest(A, B)) == ReadFooters(windows)
+    commit = play.gets(FootersRead({A.name: file_of(A), B.name: file_of(B)}))
+    assert commit == Commit(None, (file_of(A), file_of(B)), (), False, ((0, 20),), 1, "me")
+    play.gets(play.committed(commit))
+    assert play.machine.status.committed == {0: 20}
+    assert play.machine.status.lag == 0
+
+
+def test_next_round_begins_after_the_commit_interval() -> None:
+    """A catalogue is spared more commits than configured."""
+    play = Play()
+    play.begun(A)
+    assert play.gets(Ticked(), INTERVAL_MS - 1) is None
+    assert play.gets(Ticked(), 1) == ReadTable(100)
+
+
+def test_merged_segment_replaces_its_parts_in_one_commit() -> None:
+    """A snapshot between both would have records twice, or lack them."""
+    play = Play()
+    play.begun(A, B)
+    play.round(manifest(MERGED, unreferenced=[A, B]), INTERVAL_MS)
+    commit = play.gets(FootersRead({MERGED.name: file_of(MERGED)}))
+    assert commit == Commit(
+        100, (file_of(MERGED),), (file_of(A).live, file_of(B).live), True, ((0, 20),), 1, "me"
+    )
+
+
+def test_parts_of_a_merged_segment_are_deleted_once_older_snapshots_have_expired() -> None:
+    """Queries on older snapshots read them."""
+    play = Play()
+    play.begun(A, B)
+    found = manifest(MERGED, unreferenced=[A, B])
+    play.round(found, INTERVAL_MS)
+    commit = play.gets(FootersRead({MERGED.name: file_of(MERGED)}))
+    assert play.gets(play.committed(commit)) is None
+    assert play.round(found, RETENTION_MS - INTERVAL_MS) is None
+    assert play.round(found, INTERVAL_MS + 1) == ExpireSnapshots((100,))
+    assert play.gets(SnapshotsExpired((100,))) == DeleteObjects((A.name, B.name))
+
+
+def test_nothing_is_deleted_while_a_tag_keeps_an_older_snapshot() -> None:
+    """The tag was made to read that snapshot later."""
+    play = Play()
+    play.begun(A, B)
+    found = manifest(MERGED, unreferenced=[A, B])
+    play.round(found, INTERVAL_MS)
+    commit = play.gets(FootersRead({MERGED.name: file_of(MERGED)}))
+    play.gets(play.committed(commit))
+    assert play.round(found, RETENTION_MS + 1) == ExpireSnapshots((100,))
+    assert play.gets(SnapshotsExpired(())) is None
+
+
+def test_commit_without_an_answer_is_looked_for_before_another_one() -> None:
+    """It may have happened: a second one beside it would have the records twice."""
+    play = Play()
+    play.round(manifest(A))
+    commit = play.gets(FootersRead({A.name: file_of(A)}))
+    landed = play.committed(commit).snapshot
+    assert play.gets(EffectFailed("timed out")) is None
+    assert play.machine.status.problem == "timed out"
+    assert play.gets(Ticked(), 1_000) == ReadTable(None)
+    assert play.gets(TableRead((landed,), landed, (file_of(A).live,))) == ReadManifests(1)
+    assert play.gets(ManifestsRead({0: manifest(A)})) == ListObjects()
+
+
+def test_nothing_is_deleted_while_a_commit_without_an_answer_can_still_succeed() -> None:
+    """It would bring a file into the table that is gone: another commit has to come between."""
+    play = Play()
+    play.round(manifest(A))
+    play.gets(FootersRead({A.name: file_of(A)}))
+    play.gets(EffectFailed("timed out"))
+    assert play.gets(Ticked(), 1_000) == ReadTable(None)
+    play.gets(TableRead((), None, ()))
+    effect = play.gets(ManifestsRead({0: manifest(unreferenced=[A], start=10)}))
+    assert effect == Commit(None, (), (), False, ((0, 10),), 1, "me")
+    assert play.gets(play.committed(effect)) == DeleteObjects((A.name,))
+
+
+def test_stale_commit_is_decided_again_from_the_table() -> None:
+    """Another driver has committed: its files are there already."""
+    play = Play()
+    play.round(manifest(A))
+    play.gets(FootersRead({A.name: file_of(A)}))
+    assert play.gets(CommitStale()) == ReadTable(None)
+
+
+def test_new_committer_claims_the_table_before_it_deletes() -> None:
+    """A former one's commit that is still under way could bring deleted files back otherwise."""
+    play = Play()
+    theirs = TableSnapshot(7, 1, 0, TOPIC_ID, 1, "former", {0: 10})
+    assert play.gets(Ticked()) == ReadTable(None)
+    play.gets(TableRead((theirs,), theirs, (file_of(A).live,)))
+    assert play.gets(ManifestsRead({0: manifest(A)})) == Commit(7, (), (), False, ((0, 10),), 1, "me")
+
+
+def test_snapshot_of_another_writer_stops_commits() -> None:
+    """Its rows are somebody's intention; the next snapshot of the topic would undo or double it."""
+    play = Play()
+    play.begun(A)
+    others = TableSnapshot(8, 2, 0, description="overwrite by spark")
+    assert play.gets(Ticked(), INTERVAL_MS) == ReadTable(100)
+    assert play.gets(TableRead((*play.snapshots, others), others, ())) is None
+    assert "another writer's (overwrite by spark)" in (play.machine.status.problem or "")
+
+
+def test_snapshot_of_a_later_application_ends_the_committer() -> None:
+    """The other one has the cluster: what this one knows of the topic is not so any more."""
+    play = Play()
+    later = TableSnapshot(9, 1, 0, TOPIC_ID, 2, "later", {})
+    play.gets(Ticked())
+    assert play.gets(TableRead((later,), later, ())) is None
+    assert play.machine.ended is not None
+    assert play.gets(Ticked(), INTERVAL_MS) is None
+
+
+def test_segment_that_counts_in_part_comes_as_a_piece() -> None:
+    """An unclean election has cut it, and its object has records that the topic has not."""
+    play = Play()
+    part = replace(A, end_offset=5)
+    window = Window(part, 0, 0, 5)
+    assert play.round(manifest(part)) == ReadFooters((window,))
+    assert play.gets(FootersRead({A.name: file_of(A)})) == WritePieces(window)
+    piece = replace(file_of(A), name="tables/piece", last_offset=4)
+    assert play.gets(PiecesWritten(window, (piece,))) == Commit(None, (piece,), (), False, ((0, 5),), 1, "me")
+
+
+def test_table_keeps_rows_that_the_topic_has_left() -> None:
+    """With retention `forever` retention of the topic is nothing to its table."""
+    for retention, removed in ((Retention.TOPIC, (file_of(A).live,)), (Retention.FOREVER, None)):
+        play = Play(retention=retention)
+        play.begun(A, B)
+        effect = play.round(manifest(B, unreferenced=[A], start=10), INTERVAL_MS)
+        assert (effect.removed if isinstance(effect, Commit) else None) == removed
+
+
+def test_rows_of_a_deleted_topic_leave_before_its_files() -> None:
+    """The last snapshot has none, and the files stay until no older one is left."""
+    play = Play()
+    play.begun(A)
+    play.machine.note(TopicDeleted())
+    assert play.gets(Ticked()) == ReadTable(100)
+    commit = play.gets(TableRead(play.snapshots, play.snapshots[-1], None))
+    assert commit == Commit(100, (), (file_of(A).live,), False, ((0, 10),), 1, "me")
+    assert play.gets(play.committed(commit)) is None
+    assert not play.machine.is_finished
+    assert play.gets(Ticked(), RETENTION_MS + 1) == ReadTable(200)
+    assert play.gets(TableRead(play.snapshots, play.snapshots[-1], None)) == ExpireSnapshots((100,))
+    assert play.gets(SnapshotsExpired((100,))) is None
+    assert play.machine.is_finished
