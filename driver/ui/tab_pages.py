@@ -127,7 +127,7 @@ class TabMaker:
         if self._pages is None:
             controller = self._controller
             questions = Questions(controller.bootstrap_servers, controller.cluster_credentials)
-            topics = TopicPages(self._config, self._health, questions)
+            topics = TopicPages(self._config, self._health, questions, lambda: controller.table_statuses)
             groups = GroupPages(questions)
             transactions = TransactionPages(controller.bootstrap_servers, questions)
             self._pages = {

@@ -1,9 +1,11 @@
 """The page of a topic, made on request: committed metadata, leaders' offsets, settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.driver.ui.asked_page import AskedPage
+from sparklog.driver.ui.machine.status import as_json
 from sparklog.driver.ui.machine.topic_health import TopicHealth, trouble_of
 from sparklog.driver.ui.machine.topic_settings import topic_settings
 from sparklog.driver.ui.pages.html import Html
@@ -75,7 +77,15 @@ _OLD_MS = 3_000
 class TopicPages:
     """Makes pages of topics; belongs to one thread."""
 
-    def __init__(self, config: BrokerConfig, health: TopicHealth, questions: Questions) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        health: TopicHealth,
+        questions: Questions,
+        tables: Callable[[], Iterable[TableStatus]] = tuple,
+    ) -> None:
+        """`tables` returns the states of the topics' tables."""
+        self._tables = tables
         self._config = config
         self._health = health
         self._questions = questions
@@ -105,6 +115,7 @@ class TopicPages:
             )
         settings = topic_settings(self._config, image, name)
         minimum = int(next(each.value for each in settings if each.name == "min.insync.replicas"))
+        iceberg = next((each for each in self._tables() if each.topic == name), None)
         html = topic_page(
             topic,
             page,
@@ -112,6 +123,7 @@ class TopicPages:
             metrics=metrics,
             settings=settings,
             remark=remark,
+            iceberg=iceberg,
         )
         return html, {
             "name": name,
@@ -120,6 +132,7 @@ class TopicPages:
             "partitions": [
                 _as_data(number, topic.partitions[number], minimum, metrics.get(number)) for number in numbers
             ],
+            "table": None if iceberg is None else as_json(iceberg),
             "settings": {each.name: each.value for each in settings},
         }
 

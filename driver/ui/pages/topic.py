@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.driver.ui.machine.topic_health import trouble_of
 from sparklog.driver.ui.machine.topic_settings import Setting
 from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
@@ -50,8 +51,12 @@ def topic_page(
     metrics: Mapping[int, PartitionMetrics],
     settings: Sequence[Setting],
     remark: str | None,
+    iceberg: TableStatus | None = None,
 ) -> Html:
-    """Return page number `page` of a topic, or the nearest one; `remark` is shown above the table."""
+    """Return page number `page` of a topic, or the nearest one; `remark` is shown above the table.
+
+    `iceberg` is the table that the topic is, if it is one.
+    """
     pages = pages_of(len(topic.partitions))
     page = min(max(1, page), pages)
     steps = paging(lambda number: log_page("topic", name=topic.name, page=number), page, pages)
@@ -68,12 +73,26 @@ def topic_page(
                 f" \N{MIDDLE DOT} {count(len(topic.partitions))} partitions \N{MIDDLE DOT} topic id ",
                 element("code", str(topic.topic_id)),
             ),
+            None if iceberg is None else _iceberg(iceberg),
             None if remark is None else element("p", remark, class_="text-secondary"),
             steps,
             table(_COLUMNS, rows, empty="It has no partitions."),
             steps,
             section("Settings", _settings(settings), id_="sl-settings"),
         ]
+    )
+
+
+def _iceberg(status: TableStatus) -> Html:
+    state = "no snapshot yet" if status.snapshot_id is None else f"snapshot {status.snapshot_id}"
+    line = element(
+        "p",
+        "Iceberg table ",
+        element("code", status.name),
+        f" \N{MIDDLE DOT} {state} \N{MIDDLE DOT} {count(status.lag)} offsets to commit",
+    )
+    return joined(
+        [line, None if status.problem is None else element("p", status.problem, class_="text-danger")]
     )
 
 
