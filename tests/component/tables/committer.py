@@ -30,7 +30,7 @@ def keep_table(directory: Path, owner_epoch: int) -> None:
 
 async def _keep(directory: Path, owner_epoch: int) -> None:
     bucket = directory / "bucket"
-    settings = TableSettings(commit_interval_ms=1, snapshot_retention_ms=300)
+    settings = TableSettings(commit_interval_ms=1, snapshot_retention_ms=1_000)
 
     def open_table() -> IcebergTable:
         return IcebergTable(

@@ -124,12 +124,24 @@ def records(partition: int, base: int, end: int) -> pa.RecordBatch:
 
 
 def offsets(catalog: Catalog) -> list[tuple[int, int]]:
-    """Return (partition, offset) of each row of the table, in order."""
-    try:
-        rows = catalog.load_table(IDENTITY.name).scan(selected_fields=("partition", "offset")).to_arrow()
-    except NoSuchTableError:
-        return []
-    return sorted(zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True))
+    """Return (partition, offset) of each row of the table, in order.
+
+    A snapshot that has expired meanwhile, since this process was slow, is given up for the newest.
+    """
+    while True:
+        try:
+            table = catalog.load_table(IDENTITY.name)
+        except NoSuchTableError:
+            return []
+        try:
+            rows = table.scan(selected_fields=("partition", "offset")).to_arrow()
+        except FileNotFoundError:
+            snapshot = table.current_snapshot()
+            if snapshot is None or newest(catalog) == snapshot.snapshot_id:
+                raise
+            continue
+        columns = (rows.column(name).to_pylist() for name in ("partition", "offset"))
+        return sorted(zip(*columns, strict=True))
 
 
 def moment(number: int, directory: Path, catalog: Catalog, randomness: random.Random) -> Callable[[], bool]:
