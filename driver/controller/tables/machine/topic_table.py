@@ -142,7 +142,7 @@ class TopicTable:
         return TableStatus(
             topic=self.identity.topic,
             name=self.identity.name,
-            snapshot_id=None if self._newest is None else self._newest.snapshot_id,
+            snapshot_id=_id_of(self._newest),
             committed=committed,
             lag=lag,
             problem=self.ended or self._problem or self._error,
@@ -228,7 +228,7 @@ class TopicTable:
 
     def _table_read(self, event: TableRead) -> None:
         newest = event.newest
-        if newest is None or self._newest is None or newest.snapshot_id != self._newest.snapshot_id:
+        if _id_of(newest) != _id_of(self._newest):
             self._is_unresolved = False
         self._problem = None
         self._snapshots, self._newest = event.snapshots, newest
@@ -243,7 +243,7 @@ class TopicTable:
         if event.files is not None or newest is None:
             self._files = {}
             self._note_files(event.files or ())
-        self._known_id = None if newest is None else newest.snapshot_id
+        self._known_id = _id_of(newest)
 
     def _note_files(self, files: Iterable[LiveFile]) -> None:
         for file in files:
@@ -345,7 +345,7 @@ class TopicTable:
         ends.update({partition: each.end_offset for partition, each in self._manifests.items()})
         ends.update(taken.end_offsets)
         return Commit(
-            parent_id=None if newest is None else newest.snapshot_id,
+            parent_id=_id_of(newest),
             added=tuple(added),
             removed=tuple(removed),
             same_rows=bool(removed) and all(map(_has_same_rows, taken.groups, parts)),
@@ -416,6 +416,10 @@ class TopicTable:
         if names:
             return DeleteObjects(names)
         return ListObjects() if self._deletions.is_listing_due(self._now_ms) else None
+
+
+def _id_of(snapshot: TableSnapshot | None) -> int | None:
+    return None if snapshot is None else snapshot.snapshot_id
 
 
 def _another_writers(name: str, snapshot: TableSnapshot) -> str:
