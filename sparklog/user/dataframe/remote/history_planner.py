@@ -9,11 +9,14 @@ Rules, by which both ways give the same rows:
 - In the log of a topic that is not compacted, and for read_committed, records below the manifest's end are
   the same in the log and in the tier. Otherwise the seam is where the leader's disk begins, below which
   brokers read the tier themselves.
+- The log start is the leader's: DeleteRecords moves it at once, and the manifest's only later. A range that
+  begins below it is read from brokers, which report the loss.
 - A manifest of a higher leader epoch than the leader's was written by another application, which has taken
   the store and goes on with a history of its own.
 
-A stream plans many batches with one planner. It keeps a history while its batches lie within, and asks no
-broker about a partition that was lately at the end of its tier. Both are forgotten after `_REMEMBERED_MS`.
+A stream plans many batches with one planner. It keeps a history while its batches lie within, for which it
+asks the leader for the log start alone, and asks no broker about a partition that was lately at the end of
+its tier. Both are forgotten after `_REMEMBERED_MS`.
 """
 
 import asyncio
@@ -31,7 +34,7 @@ from sparklog.node.remote_log.stored_manifest import read_manifest
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import Offset, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.offsets import last_tiered_offsets, local_log_start_offsets
+from sparklog.user.client.offsets import last_tiered_offsets, local_log_start_offsets, log_start_offsets
 from sparklog.user.client.topic_configs import describe_topic_configs
 from sparklog.user.client.topic_descriptions import readable_topics
 from sparklog.user.client.topics import Leader
@@ -77,7 +80,7 @@ class HistoryPlanner:
         """
         now_ms = self._now_ms()
         self._known = {each: known for each, known in self._known.items() if now_ms < known.until_ms}
-        histories: dict[TopicPartition, History] = {}
+        kept: dict[OffsetRange, History] = {}
         unknown: list[OffsetRange] = []
         for each in ranges:
             topic_id, known = topic_ids.get(each.topic_partition), self._known.get(each.topic_partition)
@@ -90,7 +93,8 @@ class HistoryPlanner:
                 if history is None or history.end_offset < each.end_offset:
                     unknown.append(each)
                 else:
-                    histories[each.topic_partition] = history
+                    kept[each] = history
+        histories = self._still_readable(cluster, kept) if kept else {}
         found = self._found(cluster, unknown, topic_ids) if unknown else {}
         for each in unknown:
             whole = found.get(each.topic_partition)
@@ -103,6 +107,22 @@ class HistoryPlanner:
                 now_ms + _REMEMBERED_MS,
             )
         return histories
+
+    def _still_readable(
+        self, cluster: ClusterClient, kept: Mapping[OffsetRange, History]
+    ) -> dict[TopicPartition, History]:
+        """Return the histories whose ranges do not begin below their log start."""
+        try:
+            leaders = {each.topic_partition: cluster.leader(each.topic_partition) for each in kept}
+            log_starts = log_start_offsets(cluster, _brokers(leaders))
+        except KafkaError as error:
+            logger.warning("The tier is not read, since no broker gave a log start: %s", error)
+            return {}
+        return {
+            each.topic_partition: history
+            for each, history in kept.items()
+            if log_starts.get(each.topic_partition, each.end_offset) <= each.start_offset
+        }
 
     def _found(
         self, cluster: ClusterClient, ranges: Sequence[OffsetRange], topic_ids: TopicIds
@@ -132,13 +152,15 @@ class HistoryPlanner:
         wanted = {each: topic_ids[each] for each in tiered if each.topic in readable}
         if not wanted:
             return {}
+        log_starts = log_start_offsets(cluster, _brokers({each: leaders[each] for each in wanted}))
         seams = self._seams(cluster, {each: leaders[each] for each in wanted})
         store = opened(self._location)
         histories = {}
         for each, manifest in store.run(_manifests(store.store, wanted)).items():
-            if not _is_of_another_application(cluster, each, manifest):
+            if each in log_starts and not _is_of_another_application(cluster, each, manifest):
                 whole = history_of(manifest)
-                history = whole.within(whole.start_offset, seams.get(each, whole.end_offset))
+                start = max(whole.start_offset, log_starts[each])
+                history = whole.within(start, seams.get(each, whole.end_offset))
                 if history is not None:
                     histories[each] = history
         return histories

@@ -40,7 +40,7 @@ from sparklog.user.dataframe.resolution import resolve_partitions
 from sparklog.user.dataframe.schemas import record_schema
 from sparklog.user.dataframe.stream_reader import SparklogStreamReader
 from tests.unit.executor.brokers import Brokers, until
-from tests.unit.executor.requests import batch, produce
+from tests.unit.executor.requests import batch, delete_records, produce
 from tests.unit.executor.requests import rows as answered
 from tests.unit.executor.tiering.tiered_brokers import bucket_of, manifest_of, tiered_brokers
 from tests.unit.sparklog.user.dataframe.reading import end, options_of, write
@@ -344,25 +344,51 @@ async def test_query_reads_all_through_brokers_if_the_store_does_not_answer(
         assert "read through brokers" in caplog.text
 
 
+def planned_seams(
+    cluster: Cluster, now_ms: Callable[[], int] = lambda: 0
+) -> Callable[[int, int], Coroutine[Any, Any, int | None]]:
+    """Return a function that plans ranges with one planner, and returns the end of each one's history."""
+    given = ReadOptions.parse(cluster.remote(), None)
+    assert given.store is not None
+    planner = HistoryPlanner(given.store, read_committed=True, now_ms=now_ms)
+    partition = TopicPartition("t", 0)
+
+    def seam(start: int, end: int) -> int | None:
+        with ClusterClient(given.client) as client:
+            topic_ids = resolve_partitions(client, given.topics)
+            found = planner.plan(client, [OffsetRange(partition, start, end)], topic_ids).get(partition)
+        return None if found is None else found.end_offset
+
+    return lambda start, end: asyncio.to_thread(seam, start, end)
+
+
+@in_a_loop
+async def test_planner_reads_no_deleted_record_from_the_store(tmp_path: Path) -> None:
+    """A history that is kept, and a manifest that lags, have what DeleteRecords has deleted."""
+    async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
+        await cluster.produce(batch(10))
+        await cluster.until_copied(is_cut=False)
+        manifest = cluster.bucket / manifest_name(cluster.topic_id, 0)
+        before = manifest.read_bytes()
+        kept, planned_later = planned_seams(cluster), planned_seams(cluster)
+        assert await kept(0, 10) == 10
+        channel = await cluster.brokers.connect(0)
+        (row,) = answered(await channel.request(delete_records("t", 5)))
+        assert row.error_code is ErrorCode.none
+        assert await kept(0, 10) is None
+        assert await kept(5, 10) == 10
+        await until(lambda: manifest.read_bytes() != before, "the manifest has the log start")
+        manifest.write_bytes(before)
+        assert await planned_later(5, 10) == 10
+        assert await planned_later(4, 10) is None
+
+
 @in_a_loop
 async def test_planner_of_a_stream_asks_again_only_after_a_while(tmp_path: Path) -> None:
     """At the tip a micro-batch costs no request of the store; behind it one manifest serves many."""
     now_ms = 0
     async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
-        given = ReadOptions.parse(cluster.remote(), None)
-        assert given.store is not None
-        planner = HistoryPlanner(given.store, read_committed=True, now_ms=lambda: now_ms)
-
-        def planned_seam(start: int, end: int) -> int | None:
-            partition = TopicPartition("t", 0)
-            with ClusterClient(given.client) as client:
-                topic_ids = resolve_partitions(client, given.topics)
-                found = planner.plan(client, [OffsetRange(partition, start, end)], topic_ids).get(partition)
-            return None if found is None else found.end_offset
-
-        async def seam(start: int, end: int) -> int | None:
-            return await asyncio.to_thread(planned_seam, start, end)
-
+        seam = planned_seams(cluster, lambda: now_ms)
         assert await seam(0, 10) is None
         await cluster.produce(batch(10))
         await cluster.until_copied(is_cut=False)
