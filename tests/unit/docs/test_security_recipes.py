@@ -34,6 +34,10 @@ from tests.unit.sparklog.node.serving.serving import heartbeat, heartbeat_respon
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 SECRET = ApplicationSecret.new()
 ADMIN = Principal("User", "admin")
+SECRETS_OF_STORES = (
+    *("access_key_id", "aws_access_key_id", "secret_access_key", "session_token", "sse_customer_key_base64"),
+    *("service_account", "service_account_key", "account_key", "azure_storage_master_key", "sas_key"),
+)
 
 
 class Recipe(NamedTuple):
@@ -227,3 +231,28 @@ def test_listener_of_brokers_alone_lets_in_the_application_s_sessions_and_the_ot
         return of_application + of_users
 
     assert run(scenario()) == [SESSION, Principal("User", "CN=admin")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("kafka.ssl.keystore.key", "kafka.ssl.truststore.password", "kafka.sasl.jaas.config"),
+        *(f"sparklog.remote.option.{name}" for name in SECRETS_OF_STORES),
+        *(f"sparklog.table.catalog.{name}" for name in ("uri", "credential", "s3.access-key-id")),
+    ],
+)
+def test_redaction_of_the_page_hides_the_key(key: str) -> None:
+    """Spark shows options of views and tables in plans, which more people read than may know a secret."""
+    expressions = {
+        *re.findall(r"^    spark\.redaction\.regex +(\S+)$", PAGE.read_text(), re.MULTILINE),
+        *re.findall(r"^`(\(\?i\)[^`]+)`", PAGE.read_text(), re.MULTILINE),
+    }
+    (expression,) = expressions
+    assert re.search(expression, key)
+
+
+def test_redaction_of_the_page_shows_what_is_no_secret() -> None:
+    """A plan without its options would not tell how a topic is read."""
+    (expression,) = re.findall(r"^    spark\.redaction\.regex +(\S+)$", PAGE.read_text(), re.MULTILINE)
+    for key in ("subscribe", "sparklog.remote.uri", "sparklog.remote.option.region", "keepEmptyKeys"):
+        assert not re.search(expression, key)
