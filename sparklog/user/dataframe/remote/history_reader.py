@@ -62,7 +62,7 @@ def history_rows(
 def _decoded(loaded: _Loaded, *, check_crcs: bool) -> HistoryRows:
     piece, footer, chunks, columns, data = loaded
     groups = [footer.row_groups[number] for number in chunks.row_groups]
-    next_offset = min(groups[-1].last_offset + 1, piece.end_offset)
+    next_offset = _next_offset(loaded)
     if not columns:
         return HistoryRows(pa.table({}), sum(each.record_count for each in groups), next_offset)
     rows = read_rows(footer, chunks, data, columns, check_crcs=check_crcs)
@@ -71,6 +71,14 @@ def _decoded(loaded: _Loaded, *, check_crcs: bool) -> HistoryRows:
         first, end = offsets.searchsorted([piece.start_offset, piece.end_offset])
         rows = rows.slice(first, end - first)
     return HistoryRows(rows, rows.num_rows, next_offset)
+
+
+def _next_offset(loaded: _Loaded) -> Offset:
+    """Return the end of a unit: of a piece's last one that of the piece, where markers may follow records."""
+    number = loaded.chunks.row_groups[-1]
+    groups, end_offset = loaded.footer.row_groups, loaded.piece.end_offset
+    is_last = number + 1 == len(groups) or groups[number + 1].first_offset >= end_offset
+    return end_offset if is_last else groups[number].last_offset + 1
 
 
 class _Reads:

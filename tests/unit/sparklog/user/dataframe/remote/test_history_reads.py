@@ -108,6 +108,17 @@ def test_merged_segments_are_read_on_from_the_new_object(tier: Tier) -> None:
     assert found[-1]["key"] == b"merged"
 
 
+def test_merge_behind_a_segment_that_ends_with_a_marker_is_followed(tier: Tier) -> None:
+    """Markers are no rows: the task is at the end of the object that it has read, not at its last row."""
+    first = replace(tier.write("a", range(8)), end_offset=10)
+    tier.name(first, tier.write("b", range(10, 20)), tier.write("c", range(20, 30)))
+    reads = tier.reads(tier.history())
+    tier.name(first, tier.write("merged", range(10, 30)))
+    for name in ("b", "c"):
+        (tier.directory / name).unlink()
+    assert offsets_of(reads) == [*range(8), *range(10, 30)]
+
+
 @pytest.mark.parametrize("names_it", [True, False])
 def test_read_of_an_object_that_cannot_be_had_ends_at_the_position_for_brokers(
     tier: Tier, names_it: bool
