@@ -16,7 +16,7 @@ Rules, by which both ways give the same rows:
 
 A stream plans many batches with one planner. It keeps a history while its batches lie within, for which it
 asks the leader for the log start alone, and asks no broker about a partition that was lately at the end of
-its tier. Both are forgotten after `_REMEMBERED_MS`.
+its tier. Both are forgotten after `_REMEMBERED_MS`, and a failure much sooner.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 _CLEANUP_POLICY: Final = "cleanup.policy"
 _MANIFESTS_AT_A_TIME: Final = 16
 _REMEMBERED_MS: Final = 30_000
+_FAILURE_REMEMBERED_MS: Final = 1_000
+"""So that a stream does not ask for a manifest with each small batch that cannot be had."""
 
 TopicIds = Mapping[TopicPartition, UUID | None]
 
@@ -104,7 +106,7 @@ class HistoryPlanner:
             self._known[each.topic_partition] = _Known(
                 topic_ids[each.topic_partition],
                 None if history is None else whole,
-                now_ms + _REMEMBERED_MS,
+                now_ms + (_REMEMBERED_MS if each.topic_partition in found else _FAILURE_REMEMBERED_MS),
             )
         return histories
 
@@ -126,43 +128,44 @@ class HistoryPlanner:
 
     def _found(
         self, cluster: ClusterClient, ranges: Sequence[OffsetRange], topic_ids: TopicIds
-    ) -> Mapping[TopicPartition, History]:
+    ) -> Mapping[TopicPartition, History | None]:
+        """Return the history of each partition, None if it has none; those that failed are missing."""
         try:
             return self._asked(cluster, {each.topic_partition: each for each in ranges}, topic_ids)
         except KafkaError as error:
             logger.warning("The tier is not read, since no broker described it: %s", error)
-        except (StoreError, ManifestFormatError) as error:
-            warn_once(
-                f"Records of the tier are read through brokers, since the store cannot be read: {error}"
-            )
         return {}
 
     def _asked(
         self, cluster: ClusterClient, ranges: Mapping[TopicPartition, OffsetRange], topic_ids: TopicIds
-    ) -> dict[TopicPartition, History]:
+    ) -> dict[TopicPartition, History | None]:
         """Return the histories of partitions whose range begins in the tier, up to their seams.
 
         Raises:
-            KafkaError, StoreError, ManifestFormatError, RemoteUriError: an answer or a manifest is missing.
+            KafkaError: an answer is missing.
+            RemoteUriError: the store's URI or an option is not usable.
         """
         leaders = {each: cluster.leader(each) for each in ranges}
         last_tiered = last_tiered_offsets(cluster, _brokers(leaders))
         tiered = [each for each, last in last_tiered.items() if ranges[each].start_offset <= last]
         readable = readable_topics(cluster, {each.topic for each in tiered}) if tiered else frozenset()
         wanted = {each: topic_ids[each] for each in tiered if each.topic in readable}
+        histories: dict[TopicPartition, History | None] = dict.fromkeys(ranges)
         if not wanted:
-            return {}
+            return histories
         log_starts = log_start_offsets(cluster, _brokers({each: leaders[each] for each in wanted}))
         seams = self._seams(cluster, {each: leaders[each] for each in wanted})
         store = opened(self._location)
-        histories = {}
-        for each, manifest in store.run(_manifests(store.store, wanted)).items():
-            if each in log_starts and not _is_of_another_application(cluster, each, manifest):
+        manifests = store.run(_manifests(store.store, wanted))
+        for each in wanted:
+            if each not in manifests or each not in log_starts:
+                del histories[each]
+                continue
+            manifest = manifests[each]
+            if manifest is not None and not _is_of_another_application(cluster, each, manifest):
                 whole = history_of(manifest)
                 start = max(whole.start_offset, log_starts[each])
-                history = whole.within(start, seams.get(each, whole.end_offset))
-                if history is not None:
-                    histories[each] = history
+                histories[each] = whole.within(start, seams.get(each, whole.end_offset))
         return histories
 
     def _seams(
@@ -193,18 +196,26 @@ def _is_of_another_application(cluster: ClusterClient, each: TopicPartition, man
     return manifest.leader_epoch > cluster.leader(each).leader_epoch
 
 
-async def _manifests(store: ObjectStore, topic_ids: TopicIds) -> dict[TopicPartition, Manifest]:
-    """Return the manifests of partitions that have one: of a topic that was just deleted it is gone."""
+async def _manifests(store: ObjectStore, topic_ids: TopicIds) -> dict[TopicPartition, Manifest | None]:
+    """Return the manifests of partitions, None for one that is gone, as of a topic that was just deleted.
+
+    Partitions whose manifest cannot be read are missing, and have no effect on the others.
+    """
+    manifests: dict[TopicPartition, Manifest | None] = {}
     turns = asyncio.Semaphore(_MANIFESTS_AT_A_TIME)
 
-    async def read(each: TopicPartition, topic_id: UUID) -> tuple[TopicPartition, Manifest | None]:
+    async def read(each: TopicPartition, topic_id: UUID) -> None:
         async with turns:
             try:
-                return each, (await read_manifest(store, topic_id, each.partition)).manifest
+                manifests[each] = (await read_manifest(store, topic_id, each.partition)).manifest
             except ObjectMissingError:
-                return each, None
+                manifests[each] = None
+            except (StoreError, ManifestFormatError) as error:
+                warn_once(
+                    f"Records of the tier are read through brokers, since the store cannot be read: {error}"
+                )
 
-    found = await asyncio.gather(
+    await asyncio.gather(
         *(read(each, topic_id) for each, topic_id in topic_ids.items() if topic_id is not None)
     )
-    return {each: manifest for each, manifest in found if manifest is not None}
+    return manifests

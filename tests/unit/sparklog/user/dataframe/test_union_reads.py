@@ -399,3 +399,27 @@ async def test_planner_of_a_stream_asks_again_only_after_a_while(tmp_path: Path)
         assert await seam(4, 10) == 10, "the manifest that was read before has it"
         now_ms += 60_000
         assert await seam(4, 10) is None
+
+
+@in_a_loop
+async def test_manifest_that_cannot_be_read_leaves_the_other_partitions_in_the_store(tmp_path: Path) -> None:
+    """One damaged object must not make a whole query slow, nor a stream for longer than it is damaged."""
+    now_ms = 0
+    async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
+        other = cluster._replace(topic_id=await cluster.brokers.create_topic("u", [(0,)], SHORT))
+        for each in (cluster, other):
+            await each.produce(batch(10))
+            await each.until_copied(is_cut=False)
+        manifest = cluster.bucket / manifest_name(cluster.topic_id, 0)
+        encoded = manifest.read_bytes()
+        manifest.write_bytes(b"damaged")
+        _, tasks = await asyncio.to_thread(plan, cluster.remote(subscribe="t,u"))
+        assert {task.offset_range.topic_partition.topic: task.history is not None for task in tasks} == {
+            "t": False,
+            "u": True,
+        }
+        seam = planned_seams(cluster, lambda: now_ms)
+        assert await seam(0, 10) is None
+        manifest.write_bytes(encoded)
+        now_ms += 1_001
+        assert await seam(0, 10) == 10
