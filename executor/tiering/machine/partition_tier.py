@@ -229,6 +229,7 @@ class PartitionTier:
         reason = reason_to_end(manifest, self.owner_epoch, self.leader_epoch)
         if reason is not None:
             self.ended = EndTier(reason, manifest.owner_epoch, manifest.leader_epoch)
+            self.may_serve = self.may_serve and reason is not EndReason.LEADER_REPLACED
             if reason is EndReason.OWNER_REPLACED and self._log.stands_alone:
                 # Clients of this application read what it has on its disks until it is stopped.
                 self.may_serve = True
@@ -427,8 +428,7 @@ class PartitionTier:
             return []
         if self._manifest is None or not self._is_claimed or self._now_ms < self._next_listing_ms:
             return []
-        topic, topic_id, partition = self.identity
-        prefixes = segments_prefix(topic, topic_id, partition), producers_prefix(topic_id, partition)
+        prefixes = segments_prefix(*self.identity), producers_prefix(*self.identity[1:])
         effect = self._deletions.effect = ListObjects(prefixes)
         return [effect]
 

@@ -231,6 +231,17 @@ def test_higher_epoch_in_the_manifest_ends_the_machine_for_good(
     assert driven.tier.tiered_end_offset is None
 
 
+def test_leader_that_reads_of_its_successor_serves_no_longer() -> None:
+    """The successor may have accepted and dropped records since; a lease may last until then."""
+    driven = Driven(leader_epoch=3, is_whole=True)
+    driven.tick()
+    assert driven.tier.may_serve
+    driven.handle(ManifestRead(manifest_of(4, 20), "v9"))
+    assert not driven.tier.may_serve
+    driven.tick(600_000)
+    assert not driven.tier.may_serve
+
+
 @pytest.mark.parametrize("has_records", [True, False])
 def test_leader_of_a_deposed_application_serves_what_it_has(has_records: bool) -> None:
     """Its clients can read until it is stopped; an empty log does not know where it begins."""
