@@ -36,15 +36,13 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AssertTableUUID
-from pyiceberg.table.update.snapshot import (
-    ExpireSnapshots,
-    _MergeAppendFiles,
-)
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
+from sparklog.driver.controller.tables.commits import commit_once, commit_snapshot
+from sparklog.driver.controller.tables.expiry import SnapshotExpiry
 from sparklog.driver.controller.tables.iceberg_schema import schema_update
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
@@ -109,8 +107,7 @@ class IcebergTable:
         self._schema: Final = pyarrow_to_schema(schema)
         self._partitioned_by: Final = partitioned_by
         self._table: Table | None = None
-        self._manifests_of: dict[int, frozenset[str]] = {}
-        """The paths of manifest list and manifests by snapshots."""
+        self._expiry: Final = SnapshotExpiry()
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -215,7 +212,7 @@ class IcebergTable:
         as it is.
 
         Raises:
-            StaleTableError: nothing was committed.
+            StaleTableError: the table has to be read again.
             Exception: the catalogue's or the store's; it is not known whether the snapshot was made.
         """
         table = self._loaded
@@ -231,12 +228,7 @@ class IcebergTable:
             producer.append_data_file(self._data_file(added))
         if effect.removed and current is not None:
             producer.take_out({f"{self._uri}/{file.name}" for file in effect.removed}, current)
-        updates, requirements = producer._commit()
-        try:
-            self._commit_once(table, updates, requirements)
-        except CommitFailedException as error:
-            producer._clean_all_uncommitted()
-            raise StaleTableError from error
+        commit_snapshot(table, producer)
         newest = self.newest()
         assert newest is not None
         return newest
@@ -245,42 +237,13 @@ class IcebergTable:
         updates, requirements = schema_update(table.metadata, value_schema)
         try:
             if updates:
-                self._commit_once(table, updates, requirements)
+                commit_once(table, updates, requirements)
         except CommitFailedException as error:
             raise StaleTableError from error
 
-    def _commit_once(self, table: Table, updates: object, requirements: Iterable[object]) -> None:
-        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-        table._do_commit(updates, (*requirements, uuid))  # type: ignore[arg-type]
-
     def expire(self, snapshot_ids: Iterable[int]) -> tuple[int, ...]:
-        """Take snapshots out of the table, and delete their metadata; return those that are out.
-
-        Snapshots that a tag or a branch has stay, and so do data files.
-        """
-        table = self._loaded
-        snapshot_ids = tuple(snapshot_ids)
-        known = {each.snapshot_id: each for each in table.snapshots()}
-        protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        expired = [each for each in snapshot_ids if each in known and each not in protected]
-        if not expired:
-            return tuple(each for each in snapshot_ids if each not in known)
-        paths_of = {id: self._paths_of(snapshot) for id, snapshot in known.items()}
-        expiry = ExpireSnapshots(Transaction(table)).by_ids(expired)
-        self._commit_once(table, *expiry._commit())
-        left = {each.snapshot_id for each in table.snapshots()}
-        kept = frozenset[str]().union(*(paths for id, paths in paths_of.items() if id in left))
-        for path in frozenset[str]().union(*(paths_of[id] for id in expired)) - kept:
-            table.io.delete(path)
-        self._manifests_of = {id: paths for id, paths in paths_of.items() if id in left}
-        return tuple(each for each in snapshot_ids if each not in left)
-
-    def _paths_of(self, snapshot: Snapshot) -> frozenset[str]:
-        known = self._manifests_of.get(snapshot.snapshot_id)
-        if known is not None:
-            return known
-        manifests = (each.manifest_path for each in snapshot.manifests(self._loaded.io))
-        return frozenset((snapshot.manifest_list, *manifests))
+        """See `SnapshotExpiry.expire`."""
+        return self._expiry.expire(self._loaded, snapshot_ids)
 
     def _summary(self, effect: Commit) -> dict[str, str]:
         return {

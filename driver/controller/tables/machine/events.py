@@ -205,7 +205,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CommitStale:
-    """The table has another newest snapshot; nothing was committed."""
+    """The table is not as it was read: another newest snapshot, perhaps of this commit, or a moved tag."""
 
 
 @dataclass(frozen=True, slots=True)
