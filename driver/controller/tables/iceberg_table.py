@@ -32,18 +32,17 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
 from sparklog.driver.controller.tables.commits import commit_once, commit_snapshot
 from sparklog.driver.controller.tables.expiry import SnapshotExpiry
 from sparklog.driver.controller.tables.iceberg_schema import schema_update
+from sparklog.driver.controller.tables.known_table import KnownTable
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     PartitionedBy,
@@ -52,6 +51,12 @@ from sparklog.driver.controller.tables.machine.events import (
 )
 from sparklog.driver.controller.tables.machine.next_commit import partition_value
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
+from sparklog.driver.controller.tables.partition_spec import (
+    PARTITION_ID,
+    TIMESTAMP_ID,
+    has_partitions,
+    partition_spec,
+)
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
 
 TOPIC_ID: Final = "sparklog.topic-id"
@@ -59,10 +64,8 @@ _TOPIC: Final = "sparklog.topic"
 _OWNER_EPOCH: Final = "sparklog.owner-epoch"
 _COMMITTER: Final = "sparklog.committer"
 _END_OFFSET: Final = "sparklog.end-offset."
-_PARTITION_ID: Final = 1
 _OFFSET_ID: Final = 2
-_TIMESTAMP_ID: Final = 3
-_RECORD_IDS: Final = (_PARTITION_ID, _OFFSET_ID, _TIMESTAMP_ID)
+_RECORD_IDS: Final = (PARTITION_ID, _OFFSET_ID, TIMESTAMP_ID)
 _US_PER_MS: Final = 1000
 _TABLE_PROPERTIES: Final = {
     "comment": "The files are those of a topic; sparklog alone writes here, and stops if others do",
@@ -72,11 +75,7 @@ _TABLE_PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_TRANSFORMS: Final[Mapping[PartitionedBy, tuple[int, Transform[Any, Any], str]]] = {
-    PartitionedBy.PARTITION: (_PARTITION_ID, IdentityTransform(), "partition"),
-    PartitionedBy.DAY: (_TIMESTAMP_ID, DayTransform(), "timestamp_day"),
-    PartitionedBy.HOUR: (_TIMESTAMP_ID, HourTransform(), "timestamp_hour"),
-}
+_NONE_BEFORE: Final = KnownTable()
 
 logger = logging.getLogger(__name__)
 
@@ -111,17 +110,20 @@ class IcebergTable:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Load the table; create it if there is none.
+    def load(self, known: KnownTable = _NONE_BEFORE) -> bool:
+        """Load the table; create it if there is none. Return whether it was created.
 
         Raises:
             TableRefusedError: another table has the name, or other partitions than configured.
         """
         name = self._identity.name
+        created = False
         try:
             table = self._catalog.load_table(name)
         except NoSuchTableError:
+            known.check_may_create(name)
             table = self._create()
+            created = True
         owner = table.properties.get(TOPIC_ID)
         if owner != str(self._identity.topic_id):
             raise TableRefusedError(
@@ -129,14 +131,18 @@ class IcebergTable:
                 + (f"belongs to topic id {owner}" if owner else "was not made by sparklog")
                 + f": drop or rename it, or give topic {self._identity.topic} another sparklog.table.name"
             )
-        found = [(field.source_id, str(field.transform)) for field in table.spec().fields]
-        wanted = [(field.source_id, str(field.transform)) for field in self._spec().fields]
-        if found != wanted:
+        known.check_is(name, table.metadata.table_uuid)
+        if not has_partitions(table.spec(), self._partitioned_by):
             raise TableRefusedError(
                 f"the partitions of {name} are not those of sparklog.table.partition.by="
                 f"{self._partitioned_by.value}: put the former value back, or drop the table"
             )
         self._table = table
+        return created
+
+    @property
+    def uuid(self) -> UUID:
+        return self._loaded.metadata.table_uuid
 
     def _create(self) -> Table:
         namespace = self._identity.name.rpartition(".")[0]
@@ -149,9 +155,10 @@ class IcebergTable:
             TOPIC_ID: str(self._identity.topic_id),
         }
         location = f"{self._uri}/{self._location.rstrip('/')}"
+        spec = partition_spec(self._partitioned_by)
         try:
             table = self._catalog.create_table(
-                self._identity.name, self._schema, location, self._spec(), properties=properties
+                self._identity.name, self._schema, location, spec, properties=properties
             )
         except TableAlreadyExistsError:
             return self._catalog.load_table(self._identity.name)
@@ -161,15 +168,6 @@ class IcebergTable:
             )
         logger.info("Table %s of topic %s is created", self._identity.name, self._identity.topic)
         return table
-
-    def _spec(self) -> PartitionSpec:
-        found = _TRANSFORMS.get(self._partitioned_by)
-        if found is None:
-            return UNPARTITIONED_PARTITION_SPEC
-        source_id, transform, name = found
-        return PartitionSpec(
-            PartitionField(source_id=source_id, field_id=1000, transform=transform, name=name)
-        )
 
     def snapshots(self) -> tuple[TableSnapshot, ...]:
         """Return all snapshots, the oldest first."""
@@ -198,7 +196,7 @@ class IcebergTable:
         return self._table
 
     def _live(self, file: DataFile) -> LiveFile:
-        partition: Any = from_bytes(IntegerType(), file.lower_bounds[_PARTITION_ID])
+        partition: Any = from_bytes(IntegerType(), file.lower_bounds[PARTITION_ID])
         first: Any = from_bytes(LongType(), file.lower_bounds[_OFFSET_ID])
         last: Any = from_bytes(LongType(), file.upper_bounds[_OFFSET_ID])
         return LiveFile(file.file_path.removeprefix(f"{self._uri}/"), partition, first, last)
@@ -367,9 +365,9 @@ def _operation(effect: Commit) -> Operation:
 
 def _bounds(partition: int, offset: int, timestamp_us: int) -> dict[int, bytes]:
     return {
-        _PARTITION_ID: to_bytes(IntegerType(), partition),
+        PARTITION_ID: to_bytes(IntegerType(), partition),
         _OFFSET_ID: to_bytes(LongType(), offset),
-        _TIMESTAMP_ID: to_bytes(TimestamptzType(), timestamp_us),
+        TIMESTAMP_ID: to_bytes(TimestamptzType(), timestamp_us),
     }
 
 

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from sparklog.driver.controller.tables.catalog_threads import CatalogThreads
+from sparklog.driver.controller.tables.known_table import KnownTable
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     CommitStale,
@@ -39,7 +41,7 @@ from sparklog.driver.controller.tables.machine.table_files import TableFile, Win
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.pieces import table_file, write_pieces
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
-from sparklog.driver.controller.tables.table_marker import TableMarker, encode_marker
+from sparklog.driver.controller.tables.table_marker import TableMarker, decode_marker, encode_marker
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
@@ -76,7 +78,9 @@ class TableKeeper:
     ) -> None:
         """`open_table` blocks: it opens the catalogue. `is_owner` reads the owner of the store."""
         self._marked: TableMarker | None = None
-        """The marker in the store, as far as this keeper has written it."""
+        """The marker in the store, while the table is the one that it names."""
+        self._began_again = False
+        """Whether this keeper has created the table while there was a marker."""
         self.machine: Final = machine
         self._store: Final = store
         self._open_table: Final = open_table
@@ -121,7 +125,27 @@ class TableKeeper:
             return False
         return True
 
-    async def _mark(self) -> None:
+    async def _read_marked_table(self, known_snapshot_id: int | None) -> TableRead:
+        marked, self._marked = self._marked or await self._read_marker(), None
+        known = KnownTable(
+            None if marked is None else marked.table_uuid,
+            self.machine.settings.retention is Retention.FOREVER,
+            table_marker_name(self.machine.identity.topic_id),
+        )
+        table, created = await self._threads.call(lambda: self._load(known))
+        self._began_again |= created and marked is not None
+        self._marked = marked
+        await self._mark(table.uuid)
+        return await self._threads.call(lambda: self._read_table(known_snapshot_id))
+
+    async def _read_marker(self) -> TableMarker | None:
+        name = table_marker_name(self.machine.identity.topic_id)
+        try:
+            return decode_marker(name, (await self._store.get(name)).data)
+        except ObjectMissingError:
+            return None
+
+    async def _mark(self, table_uuid: UUID) -> None:
         """Keep the topic's objects from being deleted with the topic.
 
         Raises:
@@ -131,7 +155,13 @@ class TableKeeper:
         topic, topic_id, table = machine.identity
         settings = machine.settings
         wanted = TableMarker(
-            topic, topic_id, table, settings.retention, settings.partitioned_by.value, machine.partitions
+            topic,
+            topic_id,
+            table,
+            settings.retention,
+            settings.partitioned_by.value,
+            machine.partitions,
+            table_uuid,
         )
         if self._marked == wanted or machine.is_deleted:
             return
@@ -171,8 +201,7 @@ class TableKeeper:
     async def _carry_out(self, effect: TableEffect) -> TableEvent:
         match effect:
             case ReadTable(known):
-                await self._mark()
-                return await self._threads.call(lambda: self._read_table(known))
+                return await self._read_marked_table(known)
             case ReadManifests(partitions):
                 return ManifestsRead(await self._manifests(partitions))
             case ReadFooters(windows):
@@ -203,15 +232,19 @@ class TableKeeper:
         assert self._table is not None, "`ReadTable` comes first"
         return self._table
 
-    def _read_table(self, known: int | None) -> TableRead:
-        """Load the table; in a thread."""
+    def _load(self, known: KnownTable) -> "tuple[IcebergTable, bool]":
+        """Load the table, in a thread; return also whether it was created."""
         if self._table is None:
             self._table = self._open_table()
-        table = self._table
-        table.load()
+        return self._table, self._table.load(known)
+
+    def _read_table(self, known: int | None) -> TableRead:
+        """Read the loaded table; in a thread."""
+        table = self._opened
         newest = table.newest()
         is_known = newest is not None and newest.snapshot_id == known
-        return TableRead(table.snapshots(), newest, None if is_known else table.files())
+        files = None if is_known else table.files()
+        return TableRead(table.snapshots(), newest, files, self._began_again)
 
     async def _manifests(self, partitions: int) -> dict[int, Manifest]:
         room = asyncio.Semaphore(MOST_REQUESTS)

@@ -23,6 +23,8 @@ class TableMarker:
     retention: Retention
     partitioned_by: str
     partitions: int
+    table_uuid: UUID | None = None
+    """None in a marker of a version that did not write it."""
 
 
 def encode_marker(marker: TableMarker) -> bytes:
@@ -33,6 +35,7 @@ def encode_marker(marker: TableMarker) -> bytes:
         "retention": marker.retention.value,
         "partitioned_by": marker.partitioned_by,
         "partitions": marker.partitions,
+        "table_uuid": None if marker.table_uuid is None else str(marker.table_uuid),
     }
     return json.dumps(content).encode()
 
@@ -45,6 +48,7 @@ def decode_marker(name: str, data: bytes) -> TableMarker:
     """
     try:
         content = json.loads(data)
+        table_uuid = content.get("table_uuid")
         return TableMarker(
             content["topic"],
             UUID(content["topic_id"]),
@@ -52,6 +56,7 @@ def decode_marker(name: str, data: bytes) -> TableMarker:
             Retention(content["retention"]),
             content["partitioned_by"],
             content["partitions"],
+            None if table_uuid is None else UUID(table_uuid),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MarkerFormatError(f"{name} in the object store is no marker of a table: {error}") from error

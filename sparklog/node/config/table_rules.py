@@ -6,6 +6,7 @@ from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.keys.table_keys import (
     CATALOG_PREFIX,
     TABLE_ENABLE,
+    TABLE_NAME,
     TABLE_PARTITION_BY,
     TABLE_VALUE_SCHEMA,
 )
@@ -27,6 +28,9 @@ class TableTopic(Protocol):
 
     @property
     def sparklog_table_enable(self) -> bool: ...
+
+    @property
+    def sparklog_table_name(self) -> str: ...
 
     @property
     def sparklog_table_partition_by(self) -> str: ...
@@ -61,11 +65,16 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
             f"a compacted topic has no table (cleanup.policy={','.join(config.cleanup_policy)}): records that"
             " later ones replace would stay in it",
         )
-    if (
-        old is not None
-        and old.sparklog_table_enable
-        and old.sparklog_table_partition_by != config.sparklog_table_partition_by
-    ):
+    if old is None or not old.sparklog_table_enable:
+        return
+    if old.sparklog_table_name != config.sparklog_table_name:
+        raise ConfigError(
+            TABLE_NAME,
+            config.sparklog_table_name,
+            "the topic is a table under its present name, and files may be named by that one alone: put"
+            f" {TABLE_ENABLE}=false first",
+        )
+    if old.sparklog_table_partition_by != config.sparklog_table_partition_by:
         raise ConfigError(
             TABLE_PARTITION_BY,
             config.sparklog_table_partition_by,

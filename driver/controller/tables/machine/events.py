@@ -167,6 +167,8 @@ class TableRead:
     snapshots: tuple[TableSnapshot, ...]
     newest: TableSnapshot | None
     files: tuple[LiveFile, ...] | None
+    began_again: bool = False
+    """Whether this process has created the table, although the topic had one before."""
 
 
 @dataclass(frozen=True, slots=True)

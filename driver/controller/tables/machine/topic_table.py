@@ -126,6 +126,8 @@ class TopicTable:
         self._pieces: dict[Window, tuple[TableFile, ...]] = {}
         """Of windows that the table lacks; of those without a record as long as they are in a manifest."""
         self._deletions: Final = TableDeletions(listing_interval_ms)
+        self._began_again = False
+        """Whether an earlier table may have rows that this one lacks."""
         self.is_deleted = False
         self.is_finished = False
         """Whether the topic is deleted, and its table needs no more commits."""
@@ -232,6 +234,7 @@ class TopicTable:
             self._is_unresolved = False
         self._problem = None
         self._snapshots, self._newest = event.snapshots, newest
+        self._began_again |= event.began_again
         if newest is not None and newest.topic_id != self.identity.topic_id:
             self._problem = _another_writers(self.identity.name, newest)
             self._begin_round_in(self.settings.commit_interval_ms)
@@ -409,7 +412,7 @@ class TopicTable:
             )
             if expired:
                 return ExpireSnapshots(expired)
-        if self.is_deleted:
+        if self.is_deleted or (self._began_again and self._retention is Retention.FOREVER):
             return None
         self._deletions.note_out(self._manifests.values(), self._live_names, self._newest.sequence_number)
         names = self._deletions.due(min(each.sequence_number for each in self._snapshots))

@@ -239,6 +239,17 @@ def test_table_keeps_rows_that_the_topic_has_left() -> None:
         assert (effect.removed if isinstance(effect, Commit) else None) == removed
 
 
+def test_nothing_is_deleted_beside_a_table_that_began_again_and_keeps_rows() -> None:
+    """The table before may be the only one that names what the topic has left."""
+    for retention, deleted in ((Retention.TOPIC, DeleteObjects((A.name,))), (Retention.FOREVER, None)):
+        play = Play(retention=retention)
+        assert play.gets(Ticked()) == ReadTable(None)
+        assert play.gets(TableRead((), None, (), began_again=True)) == ReadManifests(1)
+        assert isinstance(play.gets(ManifestsRead({0: manifest(B, unreferenced=[A], start=10)})), ReadFooters)
+        commit = play.gets(FootersRead({B.name: file_of(B)}))
+        assert play.gets(play.committed(commit)) == deleted
+
+
 def test_rows_of_a_deleted_topic_leave_before_its_files() -> None:
     """The last snapshot has none, and the files stay until no older one is left."""
     play = Play()

@@ -1,0 +1,130 @@
+"""The keeper of a table whose catalogue has lost it, or has another one under its name."""
+
+import asyncio
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from sparklog.driver.controller.tables.catalog_threads import CatalogThreads
+from sparklog.driver.controller.tables.iceberg_table import IcebergTable
+from sparklog.driver.controller.tables.machine.events import (
+    PartitionedBy,
+    Retention,
+    TableIdentity,
+    TableSettings,
+)
+from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.driver.controller.tables.table_keeper import TableKeeper
+from sparklog.driver.controller.tables.table_marker import decode_marker
+from sparklog.node.remote_log.directory_store import DirectoryStore
+from sparklog.node.remote_log.machine.names import table_marker_name
+from sparklog.node.remote_log.segments.segment_format import SCHEMA
+from tests.unit.executor.brokers import until
+
+IDENTITY: Final = TableIdentity("orders", UUID(int=7), "topics.orders")
+MARKER: Final = table_marker_name(IDENTITY.topic_id)
+
+
+class Lake:
+    def __init__(self, directory: Path) -> None:
+        self.bucket: Final = directory / "bucket"
+        self.bucket.mkdir()
+        uri = f"sqlite:///{directory}/catalogue.db"
+        self.catalog: Final[Catalog] = load_catalog("test", type="sql", uri=uri, warehouse=directory.as_uri())
+
+    def keeper(self, retention: Retention) -> TableKeeper:
+        def open_table() -> IcebergTable:
+            return IcebergTable(
+                self.catalog, IDENTITY, self.bucket.as_uri(), "tables/orders", SCHEMA, PartitionedBy.NONE
+            )
+
+        async def is_owner() -> bool:
+            return True
+
+        settings = TableSettings(commit_interval_ms=10, snapshot_retention_ms=1_000, retention=retention)
+        machine = TopicTable(IDENTITY, 1, secrets.token_hex(8), settings, 1)
+        return TableKeeper(machine, DirectoryStore(self.bucket), open_table, CatalogThreads(), is_owner)
+
+    @property
+    def has_table(self) -> bool:
+        return self.catalog.table_exists(IDENTITY.name)
+
+    @property
+    def marked_uuid(self) -> UUID | None:
+        data = (self.bucket / MARKER).read_bytes()
+        return decode_marker(MARKER, data).table_uuid
+
+    async def begin(self, retention: Retention) -> None:
+        """Keep the table until its marker is written."""
+        keeping = asyncio.create_task(self.keeper(retention).run())
+        await until((self.bucket / MARKER).exists, "the marker is written")
+        await stop(keeping)
+
+    async def problem(self, retention: Retention) -> str:
+        keeper = self.keeper(retention)
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.machine.status.problem is not None, "the keeper stands still")
+        await stop(keeping)
+        return keeper.machine.status.problem or ""
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_table_that_keeps_rows_is_not_made_again_if_the_catalogue_lacks_it(lake: Lake) -> None:
+    """Kept rows are named by the old table alone: beside an empty one their files would be deleted."""
+
+    async def play() -> None:
+        await lake.begin(Retention.FOREVER)
+        uuid = lake.catalog.load_table(IDENTITY.name).metadata.table_uuid
+        assert lake.marked_uuid == uuid
+        lake.catalog.rename_table(IDENTITY.name, "topics.old")
+        problem = await lake.problem(Retention.FOREVER)
+        assert f"kept for ever in table {uuid}" in problem
+        assert f"delete {MARKER}" in problem
+        assert not lake.has_table
+        lake.catalog.rename_table("topics.old", IDENTITY.name)
+        await lake.begin(Retention.FOREVER)
+
+    asyncio.run(play())
+
+
+def test_another_table_of_the_topic_does_not_replace_one_that_keeps_rows(lake: Lake) -> None:
+    """A catalogue from a backup can have an older one."""
+
+    async def play() -> None:
+        await lake.begin(Retention.FOREVER)
+        old = lake.catalog.load_table(IDENTITY.name)
+        lake.catalog.drop_table(IDENTITY.name)
+        lake.catalog.create_table(IDENTITY.name, old.schema(), properties=old.properties)
+        assert "is another table" in await lake.problem(Retention.FOREVER)
+
+    asyncio.run(play())
+
+
+def test_table_that_has_the_topics_rows_alone_is_made_again(lake: Lake) -> None:
+    """Nothing is lost, and the marker has the new one."""
+
+    async def play() -> None:
+        await lake.begin(Retention.TOPIC)
+        old = lake.marked_uuid
+        lake.catalog.drop_table(IDENTITY.name)
+        keeping = asyncio.create_task(lake.keeper(Retention.TOPIC).run())
+        await until(lambda: lake.marked_uuid != old, "the marker has another table")
+        assert lake.marked_uuid == lake.catalog.load_table(IDENTITY.name).metadata.table_uuid
+        await stop(keeping)
+
+    asyncio.run(play())
