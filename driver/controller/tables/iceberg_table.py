@@ -114,6 +114,7 @@ class IcebergTable:
         """Load the table; create it if there is none. Return whether it was created.
 
         Raises:
+            TableGoneError: the topic is deleted, and has no table here.
             TableRefusedError: another table has the name, or other partitions than configured.
         """
         name = self._identity.name
@@ -126,6 +127,7 @@ class IcebergTable:
             created = True
         owner = table.properties.get(TOPIC_ID)
         if owner != str(self._identity.topic_id):
+            known.check_needs_table(name)
             raise TableRefusedError(
                 f"{name} exists and "
                 + (f"belongs to topic id {owner}" if owner else "was not made by sparklog")

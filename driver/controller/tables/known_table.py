@@ -8,7 +8,7 @@ empty table, beside which these files would look as if nothing had them.
 from dataclasses import dataclass
 from uuid import UUID
 
-from sparklog.driver.controller.tables.table_errors import TableRefusedError
+from sparklog.driver.controller.tables.table_errors import TableGoneError, TableRefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,18 @@ class KnownTable:
     """Whether rows stay that the topic has left."""
     marker: str = ""
     """The name of the marker in the store."""
+    is_topic_deleted: bool = False
+    """Its table is not made again."""
 
     def check_may_create(self, table: str) -> None:
         """Check that the catalogue may lack the table.
 
         Raises:
+            TableGoneError: the topic is deleted.
             TableRefusedError: rows would be lost.
         """
+        if self.is_topic_deleted:
+            raise TableGoneError(f"the catalogue has no table {table}")
         if self._must_be_found:
             raise TableRefusedError(f"the catalogue has no table {table}, {self._advice(table)}")
 
@@ -33,10 +38,21 @@ class KnownTable:
         """Check that the table under the name is the one of before.
 
         Raises:
+            TableGoneError: it is not, and the topic is deleted.
             TableRefusedError: rows would be lost.
         """
         if self._must_be_found and found != self.table_uuid:
+            self.check_needs_table(table)
             raise TableRefusedError(f"{table} is another table, {found}, {self._advice(table)}")
+
+    def check_needs_table(self, table: str) -> None:
+        """Check that the topic is not deleted; `table` is another's.
+
+        Raises:
+            TableGoneError.
+        """
+        if self.is_topic_deleted:
+            raise TableGoneError(f"{table} is another table by now")
 
     @property
     def _must_be_found(self) -> bool:

@@ -7,3 +7,7 @@ class StaleTableError(Exception):
 
 class TableRefusedError(Exception):
     """The topic cannot have its table in this catalogue; the message says why, and what helps."""
+
+
+class TableGoneError(Exception):
+    """The table of a deleted topic is gone, or never was; the message says what was found."""

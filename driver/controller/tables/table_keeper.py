@@ -5,6 +5,7 @@ import logging
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -31,6 +32,7 @@ from sparklog.driver.controller.tables.machine.events import (
     SnapshotsExpired,
     TableEffect,
     TableEvent,
+    TableGone,
     TableNews,
     TableRead,
     TableRefused,
@@ -40,8 +42,13 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, table_prefix
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.pieces import table_file, write_pieces
-from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
-from sparklog.driver.controller.tables.table_marker import TableMarker, decode_marker, encode_marker
+from sparklog.driver.controller.tables.table_errors import StaleTableError, TableGoneError, TableRefusedError
+from sparklog.driver.controller.tables.table_marker import (
+    MarkerFormatError,
+    TableMarker,
+    decode_marker,
+    encode_marker,
+)
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
@@ -111,32 +118,54 @@ class TableKeeper:
     async def _finished(self) -> bool:
         """Let the objects of a deleted topic go, unless the table keeps them; return whether that is done."""
         identity, settings = self.machine.identity, self.machine.settings
-        if settings.retention is Retention.FOREVER:
-            return True
         try:
             if not await self._is_owner():
                 return False
+            if settings.retention is Retention.FOREVER:
+                await self._mark_finished()
+                return True
             prefix = f"{table_prefix(identity.topic, identity.topic_id)}data/"
             for name in [found.name async for found in self._store.list(prefix)]:
                 await self._store.delete(name)
             await self._store.delete(table_marker_name(identity.topic_id))
-        except StoreError as error:
-            logger.info("The files of table %s are deleted later: %s", identity.name, error)
+        except (StoreError, MarkerFormatError) as error:
+            logger.info("The files of table %s are let go later: %s", identity.name, error)
             return False
         return True
 
+    async def _mark_finished(self) -> None:
+        name = table_marker_name(self.machine.identity.topic_id)
+        try:
+            found = await self._store.get(name)
+        except ObjectMissingError:
+            return
+        marker = decode_marker(name, found.data)
+        if not marker.finished:
+            await self._store.replace(name, encode_marker(replace(marker, finished=True)), found.version)
+
     async def _read_marked_table(self, known_snapshot_id: int | None) -> TableRead:
         marked, self._marked = self._marked or await self._read_marker(), None
+        is_deleted = self.machine.is_deleted
+        if marked is None:
+            self._check_needs_marker()
         known = KnownTable(
             None if marked is None else marked.table_uuid,
             self.machine.settings.retention is Retention.FOREVER,
             table_marker_name(self.machine.identity.topic_id),
+            is_deleted,
         )
         table, created = await self._threads.call(lambda: self._load(known))
         self._began_again |= created and marked is not None
+        if marked is None:
+            self._check_needs_marker()
         self._marked = marked
         await self._mark(table.uuid)
         return await self._threads.call(lambda: self._read_table(known_snapshot_id))
+
+    def _check_needs_marker(self) -> None:
+        """Check that the topic is not deleted: without a marker its objects are deleted with it."""
+        if self.machine.is_deleted:
+            raise TableGoneError("the store has no marker of it")
 
     async def _read_marker(self) -> TableMarker | None:
         name = table_marker_name(self.machine.identity.topic_id)
@@ -190,6 +219,10 @@ class TableKeeper:
             return await self._carry_out(effect)
         except TableRefusedError as error:
             return TableRefused(str(error))
+        except TableGoneError as error:
+            topic, _, table = self.machine.identity
+            logger.info("Table %s of the deleted topic %s needs nothing: %s", table, topic, error)
+            return TableGone()
         except StaleTableError:
             return CommitStale()
         except (StoreError, ManifestFormatError) as error:

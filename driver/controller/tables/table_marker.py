@@ -25,6 +25,8 @@ class TableMarker:
     partitions: int
     table_uuid: UUID | None = None
     """None in a marker of a version that did not write it."""
+    finished: bool = False
+    """Whether the topic is deleted, and its table keeps its rows without further commits."""
 
 
 def encode_marker(marker: TableMarker) -> bytes:
@@ -36,6 +38,7 @@ def encode_marker(marker: TableMarker) -> bytes:
         "partitioned_by": marker.partitioned_by,
         "partitions": marker.partitions,
         "table_uuid": None if marker.table_uuid is None else str(marker.table_uuid),
+        "finished": marker.finished,
     }
     return json.dumps(content).encode()
 
@@ -57,6 +60,7 @@ def decode_marker(name: str, data: bytes) -> TableMarker:
             content["partitioned_by"],
             content["partitions"],
             None if table_uuid is None else UUID(table_uuid),
+            content.get("finished", False),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MarkerFormatError(f"{name} in the object store is no marker of a table: {error}") from error

@@ -143,6 +143,8 @@ class TopicTables:
             except (MarkerFormatError, ObjectMissingError) as error:
                 logger.warning("A table of a deleted topic stays as it is: %s", error)
                 continue
+            if marker.finished:
+                continue
             if marker.topic_id not in self._image.topics.by_id and marker.topic_id not in self._keepers:
                 self._begin_deleted(marker)
 
@@ -195,7 +197,7 @@ class TopicTables:
         except Exception:
             logger.exception("Table %s is not kept any more", table)
             return
-        logger.info("Topic %s is deleted, and its table %s has its last snapshot", topic, table)
+        logger.info("Topic %s is deleted, and its table %s needs no more commits", topic, table)
         del self._keepers[topic_id], self._tasks[topic_id]
         self._on_finished(topic, topic_id)
 

@@ -70,7 +70,9 @@ class TableSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """Effect: load the table, and create it if there is none; answer `TableRead` or `TableRefused`.
+    """Effect: load the table, and create it if there is none.
+
+    The answer is `TableRead`, `TableRefused` or `TableGone`.
 
     The files may be left out if `known_snapshot_id` is still the newest snapshot.
     """
@@ -179,6 +181,11 @@ class TableRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class TableGone:
+    """The topic is deleted, and the catalogue has no table of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestsRead:
     """A partition without a manifest is left out."""
 
@@ -249,6 +256,7 @@ TableEvent: TypeAlias = (
     Ticked
     | TableRead
     | TableRefused
+    | TableGone
     | ManifestsRead
     | FootersRead
     | PiecesWritten

@@ -46,6 +46,7 @@ from sparklog.driver.controller.tables.machine.events import (
     SnapshotsExpired,
     TableEffect,
     TableEvent,
+    TableGone,
     TableIdentity,
     TableNews,
     TableRead,
@@ -190,6 +191,9 @@ class TopicTable:
                 return
             case TableRefused():
                 self._problem = event.problem
+                self._begin_round_in(self.settings.commit_interval_ms)
+            case TableGone():
+                self.is_finished = True
                 self._begin_round_in(self.settings.commit_interval_ms)
             case TableRead():
                 self._table_read(event)

@@ -17,6 +17,7 @@ from sparklog.driver.controller.tables.machine.events import (
     Retention,
     TableIdentity,
     TableSettings,
+    TopicDeleted,
 )
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
@@ -72,6 +73,13 @@ class Lake:
         await stop(keeping)
         return keeper.machine.status.problem or ""
 
+    async def finish(self, retention: Retention) -> None:
+        """Keep the table of the deleted topic to its end."""
+        keeper = self.keeper(retention)
+        keeper.note(TopicDeleted())
+        async with asyncio.timeout(30):
+            await keeper.run()
+
 
 async def stop(task: asyncio.Task[None]) -> None:
     task.cancel()
@@ -126,5 +134,46 @@ def test_table_that_has_the_topics_rows_alone_is_made_again(lake: Lake) -> None:
         await until(lambda: lake.marked_uuid != old, "the marker has another table")
         assert lake.marked_uuid == lake.catalog.load_table(IDENTITY.name).metadata.table_uuid
         await stop(keeping)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("retention", Retention)
+def test_table_of_a_deleted_topic_is_not_made_again(lake: Lake, retention: Retention) -> None:
+    """An operator who drops it later must not find it again after the driver's next start."""
+
+    async def play() -> None:
+        await lake.begin(retention)
+        lake.catalog.drop_table(IDENTITY.name)
+        await lake.finish(retention)
+        assert not lake.has_table
+        assert (lake.bucket / MARKER).exists() == (retention is Retention.FOREVER)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("retention", Retention)
+def test_table_of_a_deleted_topic_ends_beside_anothers(lake: Lake, retention: Retention) -> None:
+    """A new topic of the same name has it, or a job."""
+
+    async def play() -> None:
+        await lake.begin(retention)
+        schema = lake.catalog.load_table(IDENTITY.name).schema()
+        lake.catalog.drop_table(IDENTITY.name)
+        lake.catalog.create_table(IDENTITY.name, schema)
+        await lake.finish(retention)
+        assert lake.catalog.load_table(IDENTITY.name).current_snapshot() is None
+
+    asyncio.run(play())
+
+
+def test_marker_says_that_a_table_with_kept_rows_is_finished(lake: Lake) -> None:
+    """Later drivers need not look at the table."""
+
+    async def play() -> None:
+        await lake.begin(Retention.FOREVER)
+        await lake.finish(Retention.FOREVER)
+        assert decode_marker(MARKER, (lake.bucket / MARKER).read_bytes()).finished
+        assert lake.has_table
 
     asyncio.run(play())
