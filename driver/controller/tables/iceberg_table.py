@@ -11,12 +11,12 @@ that the caller has seen, so the snapshot is made by a producer of its own and c
 import logging
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -43,6 +43,7 @@ from sparklog.driver.controller.tables.commits import commit_once, commit_snapsh
 from sparklog.driver.controller.tables.expiry import SnapshotExpiry
 from sparklog.driver.controller.tables.iceberg_schema import schema_update
 from sparklog.driver.controller.tables.known_table import KnownTable
+from sparklog.driver.controller.tables.live_files import OFFSET_ID, PARTITION_ID, live_file
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     PartitionedBy,
@@ -52,7 +53,6 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.next_commit import partition_value
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
 from sparklog.driver.controller.tables.partition_spec import (
-    PARTITION_ID,
     TIMESTAMP_ID,
     has_partitions,
     partition_spec,
@@ -64,8 +64,7 @@ _TOPIC: Final = "sparklog.topic"
 _OWNER_EPOCH: Final = "sparklog.owner-epoch"
 _COMMITTER: Final = "sparklog.committer"
 _END_OFFSET: Final = "sparklog.end-offset."
-_OFFSET_ID: Final = 2
-_RECORD_IDS: Final = (PARTITION_ID, _OFFSET_ID, TIMESTAMP_ID)
+_RECORD_IDS: Final = (PARTITION_ID, OFFSET_ID, TIMESTAMP_ID)
 _US_PER_MS: Final = 1000
 _TABLE_PROPERTIES: Final = {
     "comment": "The files are those of a topic; sparklog alone writes here, and stops if others do",
@@ -187,7 +186,7 @@ class IcebergTable:
         if snapshot is None:
             return ()
         return tuple(
-            self._live(entry.data_file)
+            live_file(entry.data_file, self._uri)
             for manifest in snapshot.manifests(table.io)
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         )
@@ -196,12 +195,6 @@ class IcebergTable:
     def _loaded(self) -> Table:
         assert self._table is not None, "`load` comes first"
         return self._table
-
-    def _live(self, file: DataFile) -> LiveFile:
-        partition: Any = from_bytes(IntegerType(), file.lower_bounds[PARTITION_ID])
-        first: Any = from_bytes(LongType(), file.lower_bounds[_OFFSET_ID])
-        last: Any = from_bytes(LongType(), file.upper_bounds[_OFFSET_ID])
-        return LiveFile(file.file_path.removeprefix(f"{self._uri}/"), partition, first, last)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -368,7 +361,7 @@ def _operation(effect: Commit) -> Operation:
 def _bounds(partition: int, offset: int, timestamp_us: int) -> dict[int, bytes]:
     return {
         PARTITION_ID: to_bytes(IntegerType(), partition),
-        _OFFSET_ID: to_bytes(LongType(), offset),
+        OFFSET_ID: to_bytes(LongType(), offset),
         TIMESTAMP_ID: to_bytes(TimestamptzType(), timestamp_us),
     }
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 
+from sparklog.driver.controller.tables.live_files import PARTITION_ID
 from sparklog.driver.controller.tables.machine.events import PartitionedBy
 
-PARTITION_ID: Final = 1
 TIMESTAMP_ID: Final = 3
 _TRANSFORMS: Final[Mapping[PartitionedBy, tuple[int, Transform[Any, Any], str]]] = {
     PartitionedBy.PARTITION: (PARTITION_ID, IdentityTransform(), "partition"),

@@ -11,6 +11,7 @@ from pyiceberg.catalog import load_catalog
 from sparklog.driver.controller.tables.iceberg_table import IcebergTable
 from sparklog.driver.controller.tables.machine.events import Commit, PartitionedBy, TableIdentity
 from sparklog.driver.controller.tables.pieces import table_file
+from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
 from sparklog.node.remote_log.segments.segment_writer import write_segment
@@ -30,6 +31,10 @@ class Lake:
         self.table = IcebergTable(self._catalog, IDENTITY, uri, "tables/orders", SCHEMA, PartitionedBy.NONE)
         self.table.load()
         self._end_offset = 0
+
+    def table_at(self, uri: str) -> IcebergTable:
+        """Return the same table for a store that is called so."""
+        return IcebergTable(self._catalog, IDENTITY, uri, "tables/orders", SCHEMA, PartitionedBy.NONE)
 
     def commit(self, value_schema: str | None, *values: object, written_with: str | None = None) -> None:
         """Commit a file of values; it has the columns of the same schema, if no other one is given."""
@@ -166,3 +171,12 @@ def test_readers_skip_files_by_typed_columns(lake: Lake) -> None:
     wider = schema.replace("INT,", "BIGINT,", 1)
     lake.commit(wider, {"id": 2**40})
     assert [lake.files_of("id = 5"), lake.files_of("id > 5000000000")] == [["0.parquet"], ["4.parquet"]]
+
+
+def test_file_outside_of_the_store_is_refused(lake: Lake) -> None:
+    """Under another spelling of the store's address all files would look as if the topic had left them."""
+    lake.commit("", {})
+    other = lake.table_at("s3a://bucket")
+    other.load()
+    with pytest.raises(TableRefusedError, match=r"file:.*0\.parquet.*s3a://bucket/"):
+        other.files()
