@@ -24,6 +24,8 @@ class SimulatedCatalogue:
     """That have not expired, the oldest first."""
     late: list[Commit] = field(default_factory=list)
     """Commits without an answer that may land yet."""
+    superseded: list[tuple[int, Stored]] = field(default_factory=list)
+    """Snapshots of the topic that were the newest, and until when."""
     commits: int = 0
     now_ms: int = 0
 
@@ -60,9 +62,14 @@ class SimulatedCatalogue:
             dict(effect.end_offsets),
         )
         stored = Stored(snapshot, files)
+        self._supersede()
         self.snapshots.append(stored)
         self.on_commit(stored)
         return snapshot
+
+    def _supersede(self) -> None:
+        if self.newest is not None and self.newest.snapshot.topic_id is not None:
+            self.superseded.append((self.now_ms, self.newest))
 
     def land_one_late(self) -> None:
         if self.late:
@@ -83,6 +90,7 @@ class SimulatedCatalogue:
         snapshot = TableSnapshot(
             self.randomness.getrandbits(62), self.commits, self.now_ms, description="overwrite by spark"
         )
+        self._supersede()
         self.snapshots.append(Stored(snapshot, dict(newest.files)))
 
     def roll_back(self) -> None:

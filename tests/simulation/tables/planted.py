@@ -6,6 +6,7 @@ from typing import Any, Final
 from sparklog.driver.controller.tables.machine import next_commit, topic_table
 from sparklog.driver.controller.tables.machine.deletions import TableDeletions
 from sparklog.driver.controller.tables.machine.next_commit import Group
+from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
@@ -23,6 +24,15 @@ def _claim_skipped() -> Sequence[Replacement]:
 def _deleted_under_readers() -> Sequence[Replacement]:
     due = TableDeletions.due
     return [Replacement(TableDeletions, "due", lambda self, _: due(self, 1 << 60))]
+
+
+def _expired_by_their_making() -> Sequence[Replacement]:
+    def expired(_: SnapshotAges, snapshots: Any, newest: Any, before_ms: int) -> tuple[int, ...]:
+        return tuple(
+            each.snapshot_id for each in snapshots if each.timestamp_ms < before_ms and each != newest
+        )
+
+    return [Replacement(SnapshotAges, "expired", expired)]
 
 
 def _others_ignored() -> Sequence[Replacement]:
@@ -95,6 +105,9 @@ PLANTED: Final = {
     ),
     "deleted-under-readers": PlantedBug(
         "a file goes while older snapshots have it", _deleted_under_readers, SEEDS
+    ),
+    "expired-by-their-making": PlantedBug(
+        "a snapshot goes that was the newest a moment ago", _expired_by_their_making, SEEDS
     ),
     "others-ignored": PlantedBug("commits go on top of another writer's", _others_ignored, SEEDS),
     "higher-owner-ignored": PlantedBug("a deposed application goes on", _higher_owner_ignored, SEEDS),

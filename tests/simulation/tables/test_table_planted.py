@@ -9,6 +9,7 @@ SEEDS_TRIED = 24
 FOUND = {
     "claim-skipped": (95, "FilesAreThere"),
     "deleted-under-readers": (0, "FilesAreThere"),
+    "expired-by-their-making": (0, "ReadersKeepTheirs"),
     "others-ignored": (3, "OthersAreRespected"),
     "higher-owner-ignored": (0, "DeposedChangesNothing"),
     "files-never-read-again": (0, "CommitsFit"),

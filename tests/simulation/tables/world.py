@@ -140,6 +140,17 @@ class World:
     def _check_files(self) -> None:
         for stored in self.catalogue.snapshots:
             self._rows_of(stored)
+        self._check_readers()
+
+    def _check_readers(self) -> None:
+        """Let queries that began on the newest snapshot of their time have it until the retention ends."""
+        known = {stored.snapshot.snapshot_id for stored in self.catalogue.snapshots}
+        for until_ms, stored in reversed(self.catalogue.superseded):
+            if until_ms < self.now_ms - SNAPSHOT_RETENTION_MS:
+                return
+            if stored.snapshot.snapshot_id not in known:
+                number = stored.snapshot.sequence_number
+                raise ViolationError("ReadersKeepTheirs", f"{number} was the newest until {until_ms}")
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -270,6 +281,7 @@ class World:
                 return CommitStale() if landed is None else Committed(effect, landed)
             case ExpireSnapshots(snapshot_ids):
                 self.catalogue.expire(snapshot_ids)
+                self._check_readers()
                 left = {each.snapshot.snapshot_id for each in self.catalogue.snapshots}
                 return SnapshotsExpired(tuple(each for each in snapshot_ids if each not in left))
             case DeleteObjects(names):

@@ -67,6 +67,7 @@ from sparklog.driver.controller.tables.machine.next_commit import (
     take,
     windows,
 )
+from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
 from sparklog.driver.controller.tables.machine.table_files import TABLES, LiveFile, TableFile, Window
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.node.exponential_backoff import ExponentialBackoff
@@ -111,7 +112,7 @@ class TopicTable:
         self._next_expiry_ms = 0
         self._is_unresolved = False
         """Whether a commit may still succeed that has the newest snapshot as its parent."""
-        self._now_ms = 0
+        self._now_ms = self._wall_ms = 0
         self._effect: TableEffect | None = None
         self._snapshots: tuple[TableSnapshot, ...] = ()
         self._newest: TableSnapshot | None = None
@@ -126,6 +127,7 @@ class TopicTable:
         """Of segments that the table lacks, by names."""
         self._pieces: dict[Window, tuple[TableFile, ...]] = {}
         """Of windows that the table lacks; of those without a record as long as they are in a manifest."""
+        self._ages: Final = SnapshotAges()
         self._deletions: Final = TableDeletions(listing_interval_ms)
         self._began_again = False
         """Whether an earlier table may have rows that this one lacks."""
@@ -172,7 +174,7 @@ class TopicTable:
 
         `now_ms` is of a clock that never goes back; by `wall_ms` snapshots expire.
         """
-        self._now_ms = now_ms
+        self._now_ms, self._wall_ms = now_ms, wall_ms
         if not isinstance(event, Ticked):
             answered, self._effect = self._effect, None
             assert answered is not None, f"{event} answers no effect"
@@ -180,7 +182,7 @@ class TopicTable:
                 self._handle(event, answered)
         if self.ended is not None or self._effect is not None:
             return None
-        self._effect = self._next_effect(wall_ms)
+        self._effect = self._next_effect()
         return self._effect
 
     def _handle(self, event: TableEvent, effect: TableEffect) -> None:
@@ -236,6 +238,8 @@ class TopicTable:
         newest = event.newest
         if _id_of(newest) != _id_of(self._newest):
             self._is_unresolved = False
+            self._ages.superseded(self._newest, self._wall_ms)
+        self._ages.keep(event.snapshots)
         self._problem = None
         self._snapshots, self._newest = event.snapshots, newest
         self._began_again |= event.began_again
@@ -280,6 +284,7 @@ class TopicTable:
             del self._files[file.partition][file.name]
         self._note_files(file.live for file in effect.added)
         self._snapshots = (*self._snapshots, snapshot)
+        self._ages.superseded(self._newest, self._wall_ms)
         self._newest = snapshot
         self._known_id = snapshot.snapshot_id
         added = {file.name for file in effect.added}
@@ -322,14 +327,14 @@ class TopicTable:
     def _live_names(self) -> set[str]:
         return {name for files in self._files.values() for name in files}
 
-    def _next_effect(self, wall_ms: TimestampMs) -> TableEffect | None:
+    def _next_effect(self) -> TableEffect | None:
         if self._now_ms < self._next_ms:
             return None
         if not self._has_read_table:
             return ReadTable(self._known_id)
         if not self._has_read_manifests and not self._gives_all_up:
             return ReadManifests(self.partitions)
-        effect = self._next_commit() or self._next_cleaning(wall_ms)
+        effect = self._next_commit() or self._next_cleaning()
         if effect is None:
             self.is_finished = self.is_deleted and (not self._gives_all_up or len(self._snapshots) <= 1)
             self._begin_round_in(self.settings.commit_interval_ms)
@@ -401,19 +406,15 @@ class TopicTable:
             files += [self._footers[window.segment.name]] if pieces is None else pieces
         return files
 
-    def _next_cleaning(self, wall_ms: TimestampMs) -> TableEffect | None:
+    def _next_cleaning(self) -> TableEffect | None:
         if not self._is_claimed or self._is_unresolved:
             return None
         assert self._newest is not None
         if self._now_ms >= self._next_expiry_ms:
             pause_ms = self.settings.snapshot_retention_ms // EXPIRIES
             self._next_expiry_ms = self._now_ms + pause_ms
-            expired_ms = wall_ms - self.settings.snapshot_retention_ms
-            expired = tuple(
-                each.snapshot_id
-                for each in self._snapshots
-                if each.timestamp_ms < expired_ms and each != self._newest
-            )
+            before_ms = self._wall_ms - self.settings.snapshot_retention_ms
+            expired = self._ages.expired(self._snapshots, self._newest, before_ms)
             if expired:
                 return ExpireSnapshots(expired)
         if self.is_deleted or (self._began_again and self._retention is Retention.FOREVER):

@@ -139,9 +139,37 @@ def test_parts_of_a_merged_segment_are_deleted_once_older_snapshots_have_expired
     play.round(found, INTERVAL_MS)
     commit = play.gets(FootersRead({MERGED.name: file_of(MERGED)}))
     assert play.gets(play.committed(commit)) is None
-    assert play.round(found, RETENTION_MS - INTERVAL_MS) is None
-    assert play.round(found, INTERVAL_MS + 1) == ExpireSnapshots((100,))
+    assert play.round(found, RETENTION_MS) is None
+    assert play.round(found, INTERVAL_MS) == ExpireSnapshots((100,))
     assert play.gets(SnapshotsExpired((100,))) == DeleteObjects((A.name, B.name))
+
+
+def test_snapshot_that_was_the_newest_for_long_expires_its_retention_after_the_next_one() -> None:
+    """A query that began a second before the next commit reads it, however old it is by then."""
+    play = Play()
+    play.begun(A)
+    play.round(manifest(A, B), 10 * RETENTION_MS)
+    commit = play.gets(FootersRead({B.name: file_of(B)}))
+    assert play.gets(play.committed(commit)) is None
+    assert play.round(manifest(A, B), RETENTION_MS) is None
+    assert play.round(manifest(A, B), INTERVAL_MS) == ExpireSnapshots((100,))
+
+
+def test_snapshot_that_was_the_newest_again_expires_its_retention_after_that() -> None:
+    """After a rollback queries read it again; the snapshot that was rolled back is no successor."""
+    play = Play()
+    play.begun(A)
+    others = TableSnapshot(150, 2, 0, description="overwrite by spark")
+    ours = play.snapshots[0]
+    play.gets(Ticked(), 10 * RETENTION_MS)
+    assert play.gets(TableRead((ours, others), ours, None)) == ReadManifests(1)
+    assert play.gets(ManifestsRead({0: manifest(A, B)})) == ReadFooters((Window(B, 0, 10, 20),))
+    commit = play.gets(FootersRead({B.name: file_of(B)}))
+    play.snapshots = (ours, others)
+    effect = play.gets(play.committed(commit))
+    assert effect is None
+    assert play.round(manifest(A, B), RETENTION_MS) is None
+    assert play.round(manifest(A, B), INTERVAL_MS) == ExpireSnapshots((100, 150))
 
 
 def test_nothing_is_deleted_while_a_tag_keeps_an_older_snapshot() -> None:
