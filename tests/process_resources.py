@@ -37,11 +37,14 @@ OF_A_CLIENT: Final = "connection of a client"
 MEMORY_FILES: Final = "/memfd"
 """Row groups of the tier in memory, bounded by sparklog.remote.cache.bytes."""
 MOST_MEMORY_FILES: Final = 16
+TO_A_DECODER: Final = "socket"
+"""Of a broker: to the process that decodes the tier's row groups, from the first read of the tier on."""
 BOUNDS: Final = {
     MEMBERS: MOST_MEMBER_CONNECTIONS,
     TO_A_MEMBER: 1,
     OF_A_CLIENT: 1,
     MEMORY_FILES: MOST_MEMORY_FILES,
+    TO_A_DECODER: 1,
 }
 """What may be there after a test even if it was not before; the one is the controller's."""
 EXECUTOR_THREADS: Final = (os.cpu_count() or 1) + 4
@@ -186,7 +189,7 @@ class _Members:
         """Return what to count a descriptor as; None if it is a file of a partition that there is."""
         if target.startswith("socket:"):
             ports = self._connections.get(target)
-            return "socket" if ports is None else self._name_of_connection(process, *ports)
+            return TO_A_DECODER if ports is None else self._name_of_connection(process, *ports)
         if target.startswith(("pipe:", "anon_inode:")):
             return target.partition("[")[0] if target.startswith("pipe:") else target
         return None if self._is_a_partitions(target) else target

@@ -2,7 +2,7 @@
 
 
 class StaleTableError(Exception):
-    """The table has another newest snapshot than the commit's parent; nothing was committed."""
+    """The table has another newest snapshot than the commit's parent, which may be the commit's own."""
 
 
 class TableRefusedError(Exception):

@@ -29,7 +29,7 @@ def _key(group: str, type_: str, name: str | None, attribute: str) -> _Key:
     return _Key(group, type_, name, attribute if name is None else None)
 
 
-def _metrics_of(module: ModuleType) -> Iterator[Metric]:
+def metrics_of(module: ModuleType) -> Iterator[Metric]:
     """Yield the metrics that a module defines: as constants, in tuples, and as the values of mappings."""
     for value in vars(module).values():
         if isinstance(value, Metric):
@@ -40,7 +40,7 @@ def _metrics_of(module: ModuleType) -> Iterator[Metric]:
 
 
 _MODULES: Final = (network, server, storage, remote_log, quotas, coordinators, controller, process)
-CATALOGUE: Final = tuple(metric for module in _MODULES for metric in _metrics_of(module))
+CATALOGUE: Final = tuple(metric for module in _MODULES for metric in metrics_of(module))
 
 _BY_KEY: Final[Mapping[_Key, Metric]] = {
     _key(metric.group, metric.type, metric.name, metric.attribute): metric for metric in CATALOGUE

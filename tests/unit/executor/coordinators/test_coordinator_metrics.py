@@ -7,6 +7,7 @@ from sparklog.executor.coordinators.groups.machine.offsets import CommittedParti
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.node.metrics import coordinators
+from sparklog.node.metrics.catalogue import metrics_of
 from sparklog.node.metrics.names import Metric
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.coordinators.groups.group_conversation import GroupConversation
@@ -42,9 +43,9 @@ async def test_broker_tells_of_its_groups_and_transactions(brokers: Brokers) -> 
     assert figure(coordinators.OFFSET_COMMITS) == figure(coordinators.NUM_OFFSETS) == 2
     assert figure(coordinators.GROUP_QUEUE_SIZE) == figure(coordinators.LOG_APPEND_RETRY_QUEUE) == 0
     assert figure(coordinators.VERIFICATION_FAILURES) == 0
-    late = set(coordinators.METRICS) - {
+    late = set(metrics_of(coordinators)) - {
         metric
-        for metric in coordinators.METRICS
+        for metric in metrics_of(coordinators)
         if any(name[:3] == metric[:3] and name.attribute == metric.of().attribute for name in told)
     }
     # There were no loads in the half minute before.

@@ -44,7 +44,7 @@ def test_partitioning_of_a_table_does_not_change_while_the_topic_is_one() -> Non
 def test_name_of_a_table_does_not_change_while_the_topic_is_one() -> None:
     """Rows that it keeps for ever would be in a table that sparklog does not look for."""
     named, renamed = ({**TABLE, "sparklog.table.name": name} for name in ("a.b", "a.c"))
-    with pytest.raises(ConfigError, match="put sparklog.table.enable=false first"):
+    with pytest.raises(ConfigError, match=r"put sparklog\.table\.enable=false first"):
         checked_topic_config(WITH_CATALOG, renamed, named)
     checked_topic_config(WITH_CATALOG, renamed, {**named, "sparklog.table.enable": "false"})
     checked_topic_config(WITH_CATALOG, named, named)
