@@ -26,7 +26,7 @@ def partition_spec(partitioned_by: PartitionedBy) -> PartitionSpec:
 
 
 def has_partitions(found: PartitionSpec, partitioned_by: PartitionedBy) -> bool:
-    """Return whether a table is divided in this way, whatever its partitions are called."""
+    """Return whether a table is divided in this way; the names of its partitions may differ."""
     wanted = partition_spec(partitioned_by)
     return [(each.source_id, str(each.transform)) for each in found.fields] == [
         (each.source_id, str(each.transform)) for each in wanted.fields
