@@ -37,8 +37,10 @@ OF_A_CLIENT: Final = "connection of a client"
 MEMORY_FILES: Final = "/memfd"
 """Row groups of the tier in memory, bounded by sparklog.remote.cache.bytes."""
 MOST_MEMORY_FILES: Final = 16
-TO_A_DECODER: Final = "socket"
+TO_A_DECODER: Final = "connection to a decoder"
 """Of a broker: to the process that decodes the tier's row groups, from the first read of the tier on."""
+SEQUENCED_PACKETS: Final = "0005"
+"""The type of such sockets in /proc/net/unix; nothing else here has them."""
 BOUNDS: Final = {
     MEMBERS: MOST_MEMBER_CONNECTIONS,
     TO_A_MEMBER: 1,
@@ -153,6 +155,12 @@ def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> l
     return lines
 
 
+def _sockets_of_packets() -> frozenset[str]:
+    """Return the sockets by which brokers speak with their decoders, as descriptors name them."""
+    rows = (line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:])
+    return frozenset(f"socket:[{row[6]}]" for row in rows if row[4] == SEQUENCED_PACKETS)
+
+
 class _Members:
     """Which files and connections clusters have for themselves."""
 
@@ -165,6 +173,7 @@ class _Members:
     ) -> None:
         self._listening = listening
         self._connections = connections
+        self._to_decoders = _sockets_of_packets()
         self._broker_ports = {
             connections[target][0]
             for process, targets in descriptors.items()
@@ -189,7 +198,9 @@ class _Members:
         """Return what to count a descriptor as; None if it is a file of a partition that there is."""
         if target.startswith("socket:"):
             ports = self._connections.get(target)
-            return TO_A_DECODER if ports is None else self._name_of_connection(process, *ports)
+            if target in self._to_decoders:
+                return TO_A_DECODER
+            return "socket" if ports is None else self._name_of_connection(process, *ports)
         if target.startswith(("pipe:", "anon_inode:")):
             return target.partition("[")[0] if target.startswith("pipe:") else target
         return None if self._is_a_partitions(target) else target
