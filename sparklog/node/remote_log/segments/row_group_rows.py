@@ -3,7 +3,6 @@
 A slice has a fraction of the row group's records, so that memory is bounded by its bytes and little more.
 """
 
-import io
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError
+from sparklog.node.remote_log.segments.file_ranges import ByteRange, FileRanges
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 from sparklog.node.remote_log.segments.segment_format import COLUMNS
 from sparklog.protocol.records.numpy_arrays import numbers_of
@@ -43,7 +43,7 @@ def row_group_rows(
     slice_rows = max(1, _SLICE_BYTES // record_bytes)
     try:
         file = pq.ParquetFile(
-            pa.PythonFile(_Piece(data, group.start), mode="r"),
+            pa.PythonFile(FileRanges([ByteRange(group.start, group.end)], [data]), mode="r"),
             metadata=footer.metadata,
             page_checksum_verification=True,
         )
@@ -55,39 +55,3 @@ def row_group_rows(
                 yield rows.slice(start, end - start)
     except (pa.ArrowException, OSError) as error:
         raise CorruptSegmentError(f"{footer.name}: row group {index} cannot be read: {error}") from error
-
-
-class _Piece(io.RawIOBase):
-    """Bytes of a file from a position on, read by their positions in the file."""
-
-    def __init__(self, data: bytes | memoryview, start: int) -> None:
-        self._data: Final = memoryview(data)
-        self._start: Final = start
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        match whence:
-            case io.SEEK_SET:
-                self._position = offset
-            case io.SEEK_CUR:
-                self._position += offset
-            case _:
-                self._position = self._start + len(self._data) + offset
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._position - self._start
-        if start < 0:
-            raise OSError(f"byte {self._position} is before the row group, which begins at {self._start}")
-        piece = bytes(self._data[start:] if size < 0 else self._data[start : start + size])
-        self._position += len(piece)
-        return piece

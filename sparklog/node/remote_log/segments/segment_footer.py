@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError, ObjectStore
+from sparklog.node.remote_log.segments.file_ranges import range_of
 from sparklog.node.remote_log.segments.segment_format import (
     COLUMNS,
     RECORD_LEAVES,
@@ -172,10 +173,7 @@ async def open_segment(store: ObjectStore, name: str, size_bytes: int) -> Opened
 def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:
     # Typed columns stand behind these.
     columns = [metadata.column(number) for number in range(RECORD_LEAVES)]
-    starts = [
-        column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-        for column in columns
-    ]
+    ranges = [range_of(column) for column in columns]
     offsets = columns[COLUMNS.index("offset")].statistics
     timestamps = columns[COLUMNS.index("timestamp")].statistics
     if not (offsets and timestamps and offsets.has_min_max and timestamps.has_min_max):
@@ -185,8 +183,8 @@ def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:
         last_offset=offsets.max_raw,
         first_timestamp_ms=timestamps.min_raw // _US_PER_MS,
         max_timestamp_ms=timestamps.max_raw // _US_PER_MS,
-        start=min(starts),
-        end=max(start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)),
+        start=min(each.start for each in ranges),
+        end=max(each.end for each in ranges),
         record_count=metadata.num_rows,
         raw_bytes=sum(column.total_uncompressed_size for column in columns),
     )

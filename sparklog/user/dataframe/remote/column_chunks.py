@@ -3,7 +3,6 @@
 A query that needs one column reads its bytes alone. Chunks that lie close together are read by one request.
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError
+from sparklog.node.remote_log.segments.file_ranges import ByteRange, FileRanges, range_of
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
 
 _GAP_BYTES: Final = 256 * 1024
@@ -18,11 +18,6 @@ _GAP_BYTES: Final = 256 * 1024
 _UNIT_BYTES: Final = 4 * 1024 * 1024
 """Of the columns of consecutive row groups that are read together, uncompressed."""
 _UNIT_ROWS: Final = 256 * 1024
-
-
-class ByteRange(NamedTuple):
-    start: int
-    end: int
 
 
 class ColumnChunks(NamedTuple):
@@ -45,8 +40,7 @@ def chunks_of(
         for index in range(group.num_columns):
             chunk = group.column(index)
             if chunk.path_in_schema.split(".", 1)[0] in columns:
-                start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-                ranges.append(ByteRange(start, start + chunk.total_compressed_size))
+                ranges.append(range_of(chunk))
                 raw_bytes += chunk.total_uncompressed_size
         numbers.append(number)
         rows += group.num_rows
@@ -82,7 +76,7 @@ def read_rows(
     """
     try:
         file = pq.ParquetFile(
-            pa.PythonFile(_Chunks(chunks.ranges, data), mode="r"),
+            pa.PythonFile(FileRanges(chunks.ranges, data), mode="r"),
             metadata=footer.metadata,
             page_checksum_verification=check_crcs,
         )
@@ -92,40 +86,3 @@ def read_rows(
             f"{footer.name}: row groups {chunks.row_groups[0]} to {chunks.row_groups[-1]} cannot be read: "
             f"{error}"
         ) from error
-
-
-class _Chunks(io.RawIOBase):
-    """Ranges of a file, read by their positions in the file."""
-
-    def __init__(self, ranges: Sequence[ByteRange], data: Sequence[bytes]) -> None:
-        self._ranges: Final = ranges
-        self._data: Final = data
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        match whence:
-            case io.SEEK_SET:
-                self._position = offset
-            case io.SEEK_CUR:
-                self._position += offset
-            case _:
-                self._position = (self._ranges[-1].end if self._ranges else 0) + offset
-        return self._position
-
-    def read(self, size: int = -1) -> memoryview:
-        for (start, end), data in zip(self._ranges, self._data, strict=True):
-            if start <= self._position < end:
-                first = self._position - start
-                piece = memoryview(data)[first : len(data) if size < 0 else first + size]
-                self._position += len(piece)
-                return piece
-        raise OSError(f"byte {self._position} is in none of the ranges that were read")

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparklog.node.remote_log.object_store import ObjectStore
+from sparklog.node.remote_log.segments.file_ranges import ByteRange
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, open_segment
 from sparklog.protocol.types import Offset
-from sparklog.user.dataframe.remote.column_chunks import ByteRange, ColumnChunks, chunks_of, read_rows
+from sparklog.user.dataframe.remote.column_chunks import ColumnChunks, chunks_of, read_rows
 from sparklog.user.dataframe.remote.history import History, RemotePiece
 from sparklog.user.dataframe.remote.store_thread import StoreThread
 
