@@ -120,9 +120,11 @@ class SegmentTail(NamedTuple):
 
     def row_group(self, group: RowGroup) -> bytes | None:
         """Return the bytes of a row group; None if not all are here."""
-        if group.start < self.start:
-            return None
-        return self.data[group.start - self.start : group.end - self.start]
+        return self.part(group.start, group.end)
+
+    def part(self, start: int, end: int) -> bytes | None:
+        """Return the bytes [start, end) of the object; None if not all are here."""
+        return None if start < self.start else self.data[start - self.start : end - self.start]
 
 
 async def read_tail(store: ObjectStore, name: str, size_bytes: int) -> SegmentTail:
@@ -160,8 +162,12 @@ class OpenedSegment(NamedTuple):
             ObjectMissingError, StoreRefusedError, StoreUnavailableError: as the store raises them.
         """
         group = self.footer.row_groups[index]
-        data = self.tail.row_group(group)
-        return data or await self.store.get_range(self.footer.name, group.start, group.end)
+        return await self.part(group.start, group.end)
+
+    async def part(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of the object; raise as `row_group`."""
+        data = self.tail.part(start, end)
+        return data or await self.store.get_range(self.footer.name, start, end)
 
 
 async def open_segment(store: ObjectStore, name: str, size_bytes: int) -> OpenedSegment:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.file_ranges import ByteRange
-from sparklog.node.remote_log.segments.segment_footer import SegmentFooter, open_segment
+from sparklog.node.remote_log.segments.segment_footer import OpenedSegment, SegmentFooter, open_segment
 from sparklog.protocol.types import Offset
 from sparklog.user.dataframe.remote.column_chunks import ColumnChunks, chunks_of, read_rows
 from sparklog.user.dataframe.remote.history import History, RemotePiece
@@ -119,12 +119,14 @@ class _Reads:
 
     async def _produce(self, units: "asyncio.Queue[asyncio.Future[_Loaded] | None]") -> None:
         try:
-            footers = [self._begin(self._footer(each)) for each in self._pieces[:1]]
+            segments = [self._begin(self._opened(each)) for each in self._pieces[:1]]
             for number, piece in enumerate(self._pieces):
-                footers += [self._begin(self._footer(each)) for each in self._pieces[number + 1 : number + 2]]
-                footer = await footers.pop(0)
-                for columns, chunks in self._chunks(footer, piece):
-                    await units.put(self._begin(self._load(piece, footer, columns, chunks)))
+                segments += [
+                    self._begin(self._opened(each)) for each in self._pieces[number + 1 : number + 2]
+                ]
+                segment = await segments.pop(0)
+                for columns, chunks in self._chunks(segment.footer, piece):
+                    await units.put(self._begin(self._load(piece, segment, columns, chunks)))
             await units.put(None)
         except Exception as error:  # of any kind: the consumer must not wait for more
             await units.put(self._begin(_failed(error)))
@@ -148,18 +150,18 @@ class _Reads:
             for chunks in chunks_of(footer, numbers, columns):
                 yield tuple(sorted(columns)), chunks
 
-    async def _footer(self, piece: RemotePiece) -> SegmentFooter:
-        return (await open_segment(self._store, piece.name, piece.size_bytes)).footer
+    async def _opened(self, piece: RemotePiece) -> OpenedSegment:
+        return await open_segment(self._store, piece.name, piece.size_bytes)
 
     async def _load(
-        self, piece: RemotePiece, footer: SegmentFooter, columns: tuple[str, ...], chunks: ColumnChunks
+        self, piece: RemotePiece, segment: OpenedSegment, columns: tuple[str, ...], chunks: ColumnChunks
     ) -> _Loaded:
-        data = await asyncio.gather(*(self._range(piece.name, each) for each in chunks.ranges))
-        return _Loaded(piece, footer, chunks, columns, data)
+        data = await asyncio.gather(*(self._range(segment, each) for each in chunks.ranges))
+        return _Loaded(piece, segment.footer, chunks, columns, data)
 
-    async def _range(self, name: str, wanted: ByteRange) -> bytes:
+    async def _range(self, segment: OpenedSegment, wanted: ByteRange) -> bytes:
         async with self._turns:
-            return await self._store.get_range(name, wanted.start, wanted.end)
+            return await segment.part(wanted.start, wanted.end)
 
 
 async def _failed(error: Exception) -> _Loaded:
