@@ -132,7 +132,7 @@ async def _write(
     pieces = []
     for value, path in paths.items():
         name = piece_name(identity.topic, identity.topic_id, window, value)
-        data = path.read_bytes()
+        data = await asyncio.to_thread(path.read_bytes)
         try:
             await opened.store.create(name, path)
         except ObjectExistsError:  # perhaps with other typed columns, and another size

@@ -34,7 +34,7 @@ from sparklog.driver.controller.tables.table_marker import (
     decode_marker,
 )
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
-from sparklog.node.config.keys.table_keys import TableConfig, table_config
+from sparklog.node.config.keys.table_keys import TABLE_ENABLE, TableConfig, table_config
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.remote_log.machine.names import TABLE_MARKERS
 from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
@@ -159,8 +159,12 @@ class TopicTables:
         self._keepers[marker.topic_id].note(TopicDeleted())
 
     def _config_of(self, image: MetadataImage, topic: str) -> TableConfig | None:
+        given = image.topic_configs(topic)
+        if TABLE_ENABLE not in given:
+            # The key has no default of the broker's. Each change of any topic asks this of all topics.
+            return None
         try:
-            return table_config(topic_config(self._config, image.topic_configs(topic)), topic)
+            return table_config(topic_config(self._config, given), topic)
         except ConfigError:  # of another version of sparklog
             return None
 
