@@ -178,6 +178,8 @@ class LogUnderThreads:
     def __init__(self, directory: Path, seed: int, ending: str) -> None:
         self.log = Log.open(directory / "t-0", CONFIG, now_ms=START_MS)
         self.random = Random(seed)
+        # Drawn before any thread runs, so that a seed's steps do not depend on the order of the threads.
+        self.randoms_beside = [Random(self.random.randrange(1 << 30)) for _ in range(LOOKING + 1)]
         self.ending = ending
         self.kinds = ["begin"]
         self.steps: list[list[State]] = [[State()]]
@@ -213,8 +215,9 @@ class LogUnderThreads:
                 self.disk_failed = True
             try:
                 states = kind(state)
-            except KafkaError as error:
-                if not (self.disk_failed and is_disk_error(error)):
+            except (KafkaError, OSError) as error:
+                # A read of a region that the log has found meets the system's own error.
+                if not (self.disk_failed and (isinstance(error, OSError) or is_disk_error(error))):
                     raise
                 # All that may be left of it in memory.
                 self.steps.append([state, state.led_in(self.leader_epoch)])
@@ -306,7 +309,7 @@ class LogUnderThreads:
 
     def look(self, number: int) -> None:
         """Ask one thing after the other until the log has ended."""
-        random = Random(self.random.randrange(1 << 30) + number)
+        random = self.randoms_beside[number]
         kinds = [self._ask_time] * 4 + [
             self._ask_max_timestamp,
             self._ask_ends,
@@ -405,7 +408,7 @@ class LogUnderThreads:
 
     def keep_up(self) -> None:
         """Do what belongs beside the loop: flush, and remove files."""
-        random = Random(self.random.randrange(1 << 30))
+        random = self.randoms_beside[LOOKING]
         log = self.log
         while not self.done:
             work = random.choice((log.flush, log.flush_rolled, lambda: log.delete_files_due(START_MS)))

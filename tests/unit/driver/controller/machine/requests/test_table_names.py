@@ -42,8 +42,11 @@ def test_topic_is_not_made_the_table_of_another_topic() -> None:
     ]
     assert alter(conversation, "a", "sparklog.table.name", "topics.orders") is ErrorCode.invalid_config
     assert alter(conversation, "a", "retention.ms", "7") is ErrorCode.none
-    assert alter(conversation, "orders", "sparklog.table.name", "n.other") is ErrorCode.none
+    assert alter(conversation, "orders", "sparklog.table.enable", "false") is ErrorCode.none
+    assert alter(conversation, "a", "sparklog.table.enable", "false") is ErrorCode.none
     assert alter(conversation, "a", "sparklog.table.name", "topics.orders") is ErrorCode.none
+    assert alter(conversation, "a", "sparklog.table.enable", "true") is ErrorCode.none
+    assert alter(conversation, "orders", "sparklog.table.enable", "true") is ErrorCode.invalid_config
 
 
 def test_topics_of_one_request_are_not_one_table() -> None:
