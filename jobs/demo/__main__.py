@@ -75,7 +75,9 @@ def spark_session() -> SparkSession:
 
 def create_topic(bootstrap_servers: str) -> None:
     """Create the topic with Kafka's own admin client."""
-    topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    # The flights are of 2013: seven days, the default, would let them go while they are read.
+    config = {"min.insync.replicas": "2", "retention.ms": "-1"}
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config=config)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([topic])[TOPIC].result(30)
 
