@@ -8,15 +8,16 @@ Pure. Order for the caller: that of `Settling`.
 Source: Kafka's DelayedProduce.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.results import AppendInfo
-from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.types import Offset, TimestampMs
+from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.protocol.records.batch import BatchHeader
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
 if TYPE_CHECKING:
     from sparklog.executor.partitions.replica import Replica
@@ -24,6 +25,20 @@ if TYPE_CHECKING:
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
+
+_WITHOUT_LOG_START_OFFSET: Final = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.message_too_large,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.record_list_too_large,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unsupported_compression_type,
+    }
+)
+"""The refusals of Kafka's `ReplicaManager.appendRecordsToLeader` that do not tell where the log starts."""
 
 
 class ProducedPartition(SettlingPart):
@@ -59,6 +74,26 @@ class ProducedPartition(SettlingPart):
         self.message = error.message
         if isinstance(error, RecordsRefusedError):
             self.record_errors = error.record_errors
+
+    def refuse(self, error: KafkaError | OSError, byte_count: int) -> None:
+        """Set and count the error of a batch of `byte_count` bytes that was not appended."""
+        failure = kafka_error(error)
+        self.fail(failure)
+        if self.replica is not None:
+            if failure.error_code not in _WITHOUT_LOG_START_OFFSET:
+                self.log_start_offset = self.replica.log.log_start_offset
+            self.replica.traffic.produce_failed(failure, byte_count)
+
+
+class WaitingBatch(NamedTuple):
+    """A valid batch that waits for the transaction's coordinator, or for a thread that looks into it."""
+
+    produced: ProducedPartition
+    replica: "Replica"
+    leader_epoch: LeaderEpoch
+    """In which it came."""
+    records: bytes | memoryview
+    header: BatchHeader
 
 
 class DelayedProduce(Settling[ProducedPartition]):

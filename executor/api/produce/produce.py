@@ -4,10 +4,14 @@ The rule of answers stands in `delayed_produce.py`; acks=0 has none. A retry of 
 producer is answered with the offsets it got the first time, under the same rule for acks=all. Versions 3 to
 13; from 13 on topics are named by id.
 
-A batch that has to be looked into by a thread (`produce_examination`), or is the first of a transaction whose
-coordinator is asked (`transactional_appends`), is appended afterwards if this broker still leads in the same
-leader epoch. Nothing more is read from its connection until then, so that no later batch of the same producer
-overtakes it; and as a connection has one such request, those that wait are bounded by the connections.
+The order of the questions in `ProduceHandler._append` is the order of the errors: whether the topic takes
+records of clients, whether this broker leads, whether enough replicas are in sync, what the header says
+(`validate_produced`), what the records say (`examine`), whether the producer's sequence goes on.
+
+A batch that a thread has to look into (`Examination`), or whose transaction the coordinator has to verify
+(`transactional_appends`), is appended afterwards if this broker still leads in the same leader epoch. Nothing
+more is read from its connection until then, so that no later batch of the same producer overtakes it; and as
+a connection has one such request, those that wait are bounded by the connections.
 """
 
 import datetime
@@ -17,20 +21,20 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ACKS_NONE, DelayedProduce
-from sparklog.executor.api.produce.partition_appends import (
-    TransactionalBatch,
-    append_failed,
-    append_in_epoch,
-    append_produced,
-    append_verified,
+from sparklog.executor.api.produce.delayed_produce import (
+    ACKS_ALL,
+    ACKS_NONE,
+    DelayedProduce,
+    ProducedPartition,
+    WaitingBatch,
 )
-from sparklog.executor.api.produce.produce_examination import Examination
 from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
 from sparklog.executor.api.produce.transactional_appends import TransactionalProducers, verified_batches
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.executor.records.examination import Demands, examine
+from sparklog.executor.records.walk import CostlyWalkError
 from sparklog.executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.serving.requests import NO_RESPONSE, Handler, Request, Response
@@ -38,12 +42,23 @@ from sparklog.node.serving.turns import held
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
+from sparklog.protocol.records.codecs import DecompressionLimitError
 from sparklog.protocol.types import TimestampMs
 
 _NONE: Final = ErrorCode.none
 _FIRST_VERSION_BY_ID: Final = 13
 _PARTITIONS_AT_ONCE: Final = 16
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+_AT_ONCE_BYTES: Final = 64 * 1024
+"""How many bytes of compressed batches one request may have examined at once,"""
+_PLAIN_AT_ONCE_BYTES: Final = 1024 * 1024
+"""how many of others,"""
+_AT_ONCE_RECORDS: Final = 4_000
+"""how many records,"""
+_EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
+"""and to how much each batch may expand there: of one that is larger a thread begins from the start."""
 
 
 def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
@@ -95,61 +110,58 @@ class ProduceHandler:
             producers.look(records)
         produce.refusal = produce.refusal or producers.refusal
         for (topic, partition), records in parts.items():
-            append_produced(produce.add(topic, partition), records, self._table, examination)
+            self._append(produce.add(topic, partition), records, examination)
         return self._answer(body, produce, examination)
 
-    async def _append_many(self, body: Any, produce: DelayedProduce, examination: Examination) -> Response:
-        parts = await self._looked_through(body, produce)
-        for (topic, partition), records in parts.items():
-            append_produced(produce.add(topic, partition), records, self._table, examination)
-            await turn()
-        return self._answer(body, produce, examination)
+    def _append(
+        self,
+        produced: ProducedPartition,
+        records: bytes | memoryview | None,
+        examination: "Examination",
+        transactional: list[WaitingBatch] | None = None,
+    ) -> None:
+        """Append the batch of a partition, leave it to `examination`, or set its error.
 
-    async def _append_transactional(
-        self, body: Any, produce: DelayedProduce, examination: Examination
-    ) -> Response:
-        batches: list[TransactionalBatch] = []
-        parts = await self._looked_through(body, produce)
-        for (topic, partition), records in parts.items():
-            produced = produce.add(topic, partition)
-            append_produced(produced, records, self._table, examination, batches)
-            await turn()
-        verified = await verified_batches(body.transactional_id, produce.version, batches, self._verifier)
-        for batch in verified:
-            append_verified(batch, examination, self._delayed.now_ms(), self._wall_ms())
-            await turn()
-        return self._answer(body, produce, examination)
+        A batch of a transaction goes into `transactional`; None, where the request has no transactional id.
+        """
+        produce = produced.settling
+        try:
+            if produce.refusal is not None:
+                raise produce.refusal
+            produced.replica = replica = self._table.find(produced.topic, produced.partition)
+            if records is None:
+                raise KafkaError(ErrorCode.invalid_record, "there are no records")
+            if replica.is_internal:
+                raise KafkaError(
+                    ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
+                )
+            leader = replica.require_leader()
+            if produce.acks == ACKS_ALL:
+                replica.require_min_isr()
+            header = validate_produced(
+                records,
+                max_message_bytes=replica.settings.log.max_message_bytes,
+                produce_version=produce.version,
+            )
+            if (
+                header.attributes & TRANSACTIONAL_BIT
+                and transactional is not None
+                and header.producer_id >= 0
+            ):
+                transactional.append(WaitingBatch(produced, replica, leader.leader_epoch, records, header))
+                return
+            demands = replica.settings.demands(produce.wall_ms, self._max_decompressed_bytes)
+            examined = examination.examined(records, header, demands)
+            if examined is None:
+                batch = WaitingBatch(produced, replica, leader.leader_epoch, bytes(records), header)
+                examination.later.append((batch, demands))
+                return
+            waiting = produced if produce.acks == ACKS_ALL else None
+            produced.appended = replica.append(*examined, produce.now_ms, produce.wall_ms, waiting)
+        except (KafkaError, OSError) as error:
+            produced.refuse(error, 0 if records is None else len(records))
 
-    async def _looked_through(
-        self, body: Any, produce: DelayedProduce
-    ) -> dict[tuple[UUID | str | None, int], bytes | memoryview | None]:
-        """Return the records of each partition, having looked for a reason to refuse the whole request."""
-        parts = _records_of_partitions(body, produce.version)
-        producers = TransactionalProducers(body.transactional_id)
-        for records in parts.values():
-            producers.look(records)
-            await turn()
-        produce.refusal = produce.refusal or producers.refusal
-        return parts
-
-    async def _append_examined(
-        self, body: Any, produce: DelayedProduce, examination: Examination
-    ) -> Response:
-        """Append the batches that a thread has examined, if they still may be appended, and answer."""
-        examined = await held(self._delayed.run_in_executor(self._examiners, examination.run))
-        now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
-        for (produced, replica, leader_epoch, records, *_), result in zip(
-            examination.later, examined, strict=True
-        ):
-            try:
-                if isinstance(result, KafkaError):
-                    raise result
-                append_in_epoch(produced, replica, leader_epoch, *result, now_ms, wall_ms)
-            except (KafkaError, OSError) as error:
-                append_failed(produced, error, len(records))
-        return self._answer(body, produce, None)
-
-    def _answer(self, body: Any, produce: DelayedProduce, examination: Examination | None) -> Any:
+    def _answer(self, body: Any, produce: DelayedProduce, examination: "Examination | None") -> Any:
         if examination is not None and examination.later:
             return self._append_examined(body, produce, examination)
         if produce.acks == ACKS_ALL:
@@ -184,6 +196,64 @@ class ProduceHandler:
         finally:
             produce.parts.clear()
 
+    # --- requests that take turns, or wait before they append -----------------------------------
+
+    async def _append_many(self, body: Any, produce: DelayedProduce, examination: "Examination") -> Response:
+        parts = await self._looked_through(body, produce)
+        for (topic, partition), records in parts.items():
+            self._append(produce.add(topic, partition), records, examination)
+            await turn()
+        return self._answer(body, produce, examination)
+
+    async def _append_transactional(
+        self, body: Any, produce: DelayedProduce, examination: "Examination"
+    ) -> Response:
+        batches: list[WaitingBatch] = []
+        parts = await self._looked_through(body, produce)
+        for (topic, partition), records in parts.items():
+            self._append(produce.add(topic, partition), records, examination, batches)
+            await turn()
+        for batch in await verified_batches(body.transactional_id, produce.version, batches, self._verifier):
+            produced, replica, _, records, header = batch
+            try:
+                demands = replica.settings.demands(produce.wall_ms, self._max_decompressed_bytes)
+                examined = examination.examined(records, header, demands)
+                if examined is None:
+                    examination.later.append((batch._replace(records=bytes(records)), demands))
+                else:
+                    _append_waiting(batch, *examined, self._delayed.now_ms(), self._wall_ms())
+            except (KafkaError, OSError) as error:
+                produced.refuse(error, len(records))
+            await turn()
+        return self._answer(body, produce, examination)
+
+    async def _looked_through(
+        self, body: Any, produce: DelayedProduce
+    ) -> dict[tuple[UUID | str | None, int], bytes | memoryview | None]:
+        """Return the records of each partition, having looked for a reason to refuse the whole request."""
+        parts = _records_of_partitions(body, produce.version)
+        producers = TransactionalProducers(body.transactional_id)
+        for records in parts.values():
+            producers.look(records)
+            await turn()
+        produce.refusal = produce.refusal or producers.refusal
+        return parts
+
+    async def _append_examined(
+        self, body: Any, produce: DelayedProduce, examination: "Examination"
+    ) -> Response:
+        """Append the batches that a thread has examined, if they still may be appended, and answer."""
+        results = await held(self._delayed.run_in_executor(self._examiners, examination.run))
+        now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
+        for (batch, _), result in zip(examination.later, results, strict=True):
+            try:
+                if isinstance(result, KafkaError):
+                    raise result
+                _append_waiting(batch, *result, now_ms, wall_ms)
+            except (KafkaError, OSError) as error:
+                batch.produced.refuse(error, len(batch.records))
+        return self._answer(body, produce, None)
+
 
 def _records_of_partitions(
     body: Any, version: int
@@ -195,3 +265,79 @@ def _records_of_partitions(
         for topic in body.topic_data
         for data in topic.partition_data
     }
+
+
+def _append_waiting(
+    batch: WaitingBatch,
+    records: bytes | memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    wall_ms: TimestampMs,
+) -> None:
+    """Append a batch that had to wait, if this broker still leads in the batch's epoch.
+
+    Raises:
+        KafkaError: not_leader_or_follower, or what `Replica.append` raises.
+    """
+    produced, replica = batch.produced, batch.replica
+    if replica.require_leader().leader_epoch != batch.leader_epoch:
+        raise KafkaError(
+            ErrorCode.not_leader_or_follower,
+            f"{replica.topic_partition} got another leader epoch while its records were looked into",
+        )
+    waiting = produced if produced.settling.acks == ACKS_ALL else None
+    produced.appended = replica.append(records, header, now_ms, wall_ms, waiting, produced.verification)
+
+
+class Examination:
+    """The examination of a request's batches, on the loop or in a thread (`examine`).
+
+    The way to a thread and back takes several times what it takes to walk over the records of a small batch,
+    so these are looked into at once: of each request as much as takes about a millisecond.
+    """
+
+    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_plain_bytes_left", "_records_left", "later")
+
+    def __init__(self, max_decompressed_bytes: int) -> None:
+        self.later: list[tuple[WaitingBatch, Demands]] = []
+        """The batches for a thread, with records of their own."""
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._bytes_left = _AT_ONCE_BYTES
+        self._plain_bytes_left = _PLAIN_AT_ONCE_BYTES
+        self._records_left = _AT_ONCE_RECORDS
+
+    def examined(
+        self, records: bytes | memoryview, header: BatchHeader, demands: Demands
+    ) -> tuple[bytes | memoryview, BatchHeader] | None:
+        """Return a good batch in the form in which it is stored, and its header; None: a thread has to look.
+
+        Raises:
+            KafkaError: what `examine` raises.
+        """
+        self._records_left -= header.record_count
+        codec = header.attributes & CODEC_BITS
+        if demands.codec is not None and demands.codec != codec:
+            return None
+        if codec:
+            self._bytes_left -= len(records)
+            max_bytes = min(self._max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
+            small_demands = demands._replace(max_decompressed_bytes=max_bytes, is_hasty=True)
+        else:
+            self._plain_bytes_left -= len(records)
+            small_demands = demands._replace(is_hasty=True)
+        if self._bytes_left < 0 or self._plain_bytes_left < 0 or self._records_left < 0:
+            return None
+        try:
+            return examine(records, header, small_demands)
+        except (DecompressionLimitError, CostlyWalkError):
+            return None  # it may expand to more, or have many headers, but not here
+
+    def run(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
+        """Examine the remaining batches, on a thread; return the stored form or the error of each."""
+        results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
+        for batch, demands in self.later:
+            try:
+                results.append(examine(batch.records, batch.header, demands))
+            except KafkaError as error:
+                results.append(error)
+        return results

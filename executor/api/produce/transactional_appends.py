@@ -9,7 +9,7 @@ producers know that their last transaction may still be on its way to its end (C
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.executor.api.produce.partition_appends import TransactionalBatch, append_failed
+from sparklog.executor.api.produce.delayed_produce import WaitingBatch
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import (
     BatchToVerify,
@@ -65,9 +65,9 @@ class TransactionalProducers:
 async def verified_batches(
     transactional_id: str,
     produce_version: int,
-    batches: Sequence[TransactionalBatch],
+    batches: Sequence[WaitingBatch],
     verifier: TransactionVerifier,
-) -> Sequence[TransactionalBatch]:
+) -> Sequence[WaitingBatch]:
     """Return the transactional batches that may be appended, once verified.
 
     The others get their error. All are of one producer (`TransactionalProducers`).
@@ -87,7 +87,7 @@ async def verified_batches(
             batch.produced.verification = outcome.verification
             verified.append(batch)
         else:
-            append_failed(batch.produced, _for_producer(outcome.refusal, operation), len(batch.records))
+            batch.produced.refuse(_for_producer(outcome.refusal, operation), len(batch.records))
     return verified
 
 
