@@ -27,8 +27,7 @@ from sparklog.node.limits.request_memory import MemoryClaim, RequestMemory
 from sparklog.node.serving.authentication import Authentication
 from sparklog.node.serving.buffers import KEEP_SMALL_BYTES, BufferPool, ReceiveBuffer
 from sparklog.node.serving.closing_on_error import closing_on_error
-from sparklog.node.serving.dispatcher import Dispatcher
-from sparklog.node.serving.exchange import Exchange
+from sparklog.node.serving.dispatcher import Dispatcher, Exchange
 from sparklog.node.serving.machine.authenticator import Authenticator
 from sparklog.node.serving.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.node.serving.turns import SHARE_S, FairQueue

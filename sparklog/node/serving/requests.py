@@ -3,7 +3,7 @@
 A handler is called on the loop's thread, once for each request, in the order a connection sent them. One that
 can answer at once is a function that returns the response: an entity of any version; a `RawResponse` or
 `EncodedBody`; `NO_RESPONSE`; any of these as `Throttled`. Any other is a coroutine that returns it, or that
-returns another awaitable of it, as a `Deferred`. The listener drives coroutines itself (`fair_queue`), and
+returns another awaitable of it, as a `Deferred`. The listener drives coroutines itself (`turns`), and
 not as tasks: code that needs one, like `asyncio.timeout`, is awaited by `in_task`. When the connection is
 lost they are closed. Answers leave each connection in the order of its requests, however they are made.
 
@@ -182,7 +182,7 @@ class Request:
         """The kio entity, of the version that was received."""
         self.frame = frame
         """Header and body as received, without the length. Valid until the handler returns a response, or
-        waits without holding the connection (`fair_queue`)."""
+        waits without holding the connection (`turns`)."""
         self.connection = connection
         self.listener_name = listener_name
         self.principal = ANONYMOUS
