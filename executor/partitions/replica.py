@@ -1,29 +1,34 @@
 # Long because a replica is the one meeting point of log, roles, listeners and requests.
 """One replica: a log, its role in the partition, and the listeners of that role.
 
-It decides nothing: the machines do, with `Leading` and `Following` between them and the log. It knows no loop
-and no socket, so that a simulator can run it over a log of its own.
+It decides nothing: `PartitionLeader` says what is committed and which replicas are in sync, and its effects
+are carried out here; `Following` has what a follower does with the log. It knows no loop and no socket, so
+that a simulator can run it over a log of its own.
 
 A replica whose log raised an I/O error is offline for the rest of the process: it leads and follows
 nothing and answers KAFKA_STORAGE_ERROR.
 """
 
 import logging
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 from sparklog.executor.partitions.following import FetcherAdvice, Following
 from sparklog.executor.partitions.future_replica import FutureReplica
-from sparklog.executor.partitions.leading import Leading
 from sparklog.executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
 from sparklog.executor.partitions.machine.events import (
+    AdvanceHighWatermark,
+    Appended,
     BrokersChanged,
+    FailWaitingAppends,
     IsrProposalAnswered,
+    LeaderEffect,
     LeaderEvent,
     LogRestarted,
     MinInsyncReplicasChanged,
+    PartitionChanged,
+    ProposeIsr,
     RegisteredBroker,
     Ticked,
 )
@@ -78,6 +83,8 @@ class Replica:
         self.log = log
         self.settings = settings
         self.progress: Final = PartitionProgress(_within(log, high_watermark))
+        self.leadership: PartitionLeader | None = None
+        """The machine that leads, None if this replica does not."""
         self.follower_state: Following | None = None
         self.leader_id: BrokerId | None = None
         self.leader_epoch: LeaderEpoch | None = None
@@ -99,15 +106,8 @@ class Replica:
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
         self.traffic: Final = host.traffic.of(log.topic_partition.topic)
-        self._leader_log: Leading | None = None
-        """The log as its leader writes it, if this replica leads."""
         self._host = host
         self._listeners = host.listeners
-
-    @property
-    def leadership(self) -> PartitionLeader | None:
-        """The machine that leads, None if this replica does not."""
-        return None if self._leader_log is None else self._leader_log.machine
 
     @property
     def high_watermark(self) -> Offset:
@@ -131,17 +131,39 @@ class Replica:
         now_ms = self._host.now_ms()
         self._adopt(settings)
         self.is_reassigning = registration.is_reassigning
-        if self._leader_log is not None and self.leader_epoch == registration.leader_epoch:
-            self._leader_log.partition_changed(registration, settings, now_ms)
+        if self.leadership is not None and self.leader_epoch == registration.leader_epoch:
+            self.handle(
+                PartitionChanged(
+                    registration.partition_epoch,
+                    registration.replicas,
+                    frozenset(registration.isr),
+                    settings.min_insync_replicas,
+                    now_ms,
+                    registration.directories,
+                    registration.adding_replicas,
+                )
+            )
             self.low_watermark_moved()
             self._isr_changed()
             return
         self._leave_role(registration)
-        propose_isr = partial(self._host.propose_isr, self)
-        self._leader_log = Leading(
-            self.log, self.progress, self._host, propose_isr, registration, settings, brokers, now_ms
+        self.leadership = PartitionLeader(
+            broker_id=self._host.broker_id,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
+            replicas=registration.replicas,
+            isr=frozenset(registration.isr),
+            leader_epoch_start_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=settings.min_insync_replicas,
+            replica_lag_time_max_ms=self._host.replica_lag_time_max_ms,
+            brokers=brokers,
+            own_broker_epoch=self._host.broker_epoch(),
+            started_ms=now_ms,
+            directories=registration.directories,
+            adding_replicas=registration.adding_replicas,
         )
-        self._leader_log.handle(Ticked(now_ms))
+        self.handle(Ticked(now_ms))
         for listener in self._listeners:
             listener.became_leader(self)
 
@@ -204,7 +226,7 @@ class Replica:
         self._end_role()
 
     def _end_role(self) -> None:
-        self._leader_log = self.follower_state = None
+        self.leadership = self.follower_state = None
         self.progress.turn_away(self._not_leader)
 
     # --- leading --------------------------------------------------------------------------------
@@ -215,22 +237,46 @@ class Replica:
         Raises:
             KafkaError: what `PartitionLeader.handle` raises.
         """
-        if self._leader_log is not None:
-            self._leader_log.handle(event)
+        if self.leadership is not None:
+            effects = self.leadership.handle(event)
+            if effects:
+                self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[LeaderEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceHighWatermark():
+                    self.progress.committed(effect.high_watermark)
+                case ProposeIsr():
+                    self._host.propose_isr(self, effect)
+                case FailWaitingAppends():
+                    self.progress.fail_appends(
+                        KafkaError(
+                            ErrorCode.not_enough_replicas_after_append,
+                            f"{self}: replicas in sync fell to {sorted(effect.isr)}, "
+                            f"min.insync.replicas asks for {effect.min_insync_replicas}",
+                        )
+                    )
 
     def brokers_changed(self, brokers: Mapping[BrokerId, RegisteredBroker]) -> None:
-        if self._leader_log is not None:
-            self._leader_log.handle(BrokersChanged(brokers, self._host.now_ms()))
+        if self.leadership is not None:
+            self.handle(BrokersChanged(brokers, self._host.now_ms()))
             self.low_watermark_moved()
 
     def require_min_isr(self) -> None:
-        """Check, as the leader, that acks=all can be promised.
+        """Check, as the leader that `require_leader` has just returned, that acks=all can be promised.
 
         Raises:
             KafkaError: not_enough_replicas.
         """
-        assert self._leader_log is not None, "`require_leader` says so"
-        self._leader_log.require_min_isr()
+        leader = self.leadership
+        assert leader is not None, "`require_leader` says so"
+        if leader.is_under_min_isr:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}, "
+                f"min.insync.replicas asks for {leader.effective_min_insync_replicas}",
+            )
 
     def append(
         self,
@@ -251,11 +297,22 @@ class Replica:
         Raises:
             KafkaError: not_enough_replicas, kafka_storage_error, or what is known of the producer says.
         """
-        assert self._leader_log is not None, "`require_leader` says so"
+        leader = self.leadership
+        assert leader is not None, "`require_leader` says so"
         try:
-            appended = self._leader_log.append(
-                records, header, now_ms, wall_ms, waiting, verification, marker
+            if waiting is not None:
+                self.require_min_isr()
+            appended = self.log.append_as_leader(
+                records, header, leader.leader_epoch, wall_ms, verification, marker
             )
+            end_offset = appended.last_offset + 1
+            if not appended.duplicate:
+                effects = leader.handle(Appended(end_offset, now_ms))
+                self.progress.appended()
+                if effects:
+                    self._carry_out(effects)
+            if waiting is not None:
+                self.progress.await_commit(end_offset, waiting)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
@@ -280,9 +337,9 @@ class Replica:
         Raises:
             KafkaError: not_leader_or_follower, kafka_storage_error.
         """
-        if self._leader_log is None or self.suspended or self.log.loading is not None:
+        if self.leadership is None or self.suspended or self.log.loading is not None:
             raise self._not_leader()
-        return self._leader_log.machine
+        return self.leadership
 
     def taking_part(self) -> None:
         """Return if this replica has a role, whichever, and knows what its log has.
@@ -304,10 +361,17 @@ class Replica:
         return self.require_leader()
 
     def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
-        if self._leader_log is not None:
-            self._leader_log.isr_proposal_answered(answer)
-            self.partition_epoch = self._leader_log.machine.partition_epoch
-            self._isr_changed()
+        leader = self.leadership
+        if leader is None:
+            return
+        before = leader.isr
+        self.handle(answer)
+        if answer.error_code != ErrorCode.none:
+            logger.info("%s: the controller answered an ISR proposal with %s", self, answer.error_code.name)
+        elif leader.isr != before:
+            logger.info("%s: ISR %s, was %s", self, sorted(leader.isr), sorted(before))
+        self.partition_epoch = leader.partition_epoch
+        self._isr_changed()
 
     def _isr_changed(self) -> None:
         for listener in self._listeners:
@@ -440,8 +504,6 @@ class Replica:
         """Replace the log, in the same role, by another one with the same content."""
         self.log = log
         self.future = None
-        if self._leader_log is not None:
-            self._leader_log.take_log(log)
         if self.follower_state is not None:
             self.follower_state.take_log(log)
 
