@@ -19,9 +19,9 @@ from kio.schema.delete_records.v2.response import (
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.loop.slices import SLICE_ITEMS
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
-from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
+from sparklog.executor.partitions.settling import Settling, SettlingPart
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.serving.requests import Handler, Request, Response
@@ -81,10 +81,10 @@ class _Deletions(Settling[_Deletion]):
             self._left.setdefault(deletion.replica, []).append(deletion)
             self._handler.waiting.setdefault(deletion.replica, set()).add(self)
 
-    async def until_settled(self, timeout_ms: int) -> None:
+    async def until_deleted(self, timeout_ms: int) -> None:
         """Wait until every partition is settled, at most `timeout_ms`."""
         delayed = self._handler.delayed
-        waiting = delayed.until_settled(self, delayed.now_ms() + timeout_ms)
+        waiting = self.until_settled(delayed, delayed.now_ms() + timeout_ms)
         if self._moved and self.bucket is not None:
             delayed.wake(self)
         await waiting
@@ -111,10 +111,7 @@ class _Deletions(Settling[_Deletion]):
 
     def leave(self) -> None:
         """Stop waiting, also when the client has disconnected before its timeout."""
-        self.answer = None
-        if self.bucket is not None:
-            self._handler.delayed.discard(self, self.bucket)
-            self.bucket = None
+        self.stop_waiting()
         left, self._left = self._left, {}
         for replica in left:
             self._forget(replica)
@@ -159,7 +156,7 @@ class DeleteRecordsHandler(RoleListener[Replica]):
                     self._delete(deletion, partition.offset)
                     deletions.add(deletion)
                     await turn()
-            await deletions.until_settled(body.timeout // _MILLISECOND)
+            await deletions.until_deleted(body.timeout // _MILLISECOND)
             return await _response(deletions.parts)
         finally:
             deletions.leave()

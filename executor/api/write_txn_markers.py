@@ -20,8 +20,8 @@ from kio.schema.write_txn_markers.v2.response import (
 
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
-from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
 from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.settling import Settling, SettlingPart
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -137,7 +137,7 @@ class WriteTxnMarkersHandler:
                     self._write(write, end)
                     await turn()
             await turn()
-        await self._delayed.until_settled(writes, self._delayed.now_ms() + self._timeout_ms)
+        await writes.until_settled(self._delayed, self._delayed.now_ms() + self._timeout_ms)
         try:
             return await writes.response()
         finally:

@@ -16,11 +16,7 @@ import heapq
 from asyncio import Future
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar
-
-from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
-from sparklog.node.serving.requests import Deferred
 
 Result = TypeVar("Result")
 
@@ -141,38 +137,6 @@ class DelayedOperations:
         self._deadlines.discard(operation, bucket)
         self._woken.pop(operation, None)
 
-    def until_settled(
-        self,
-        settling: Settling[SettlingPart],
-        deadline_ms: int,
-        answer: Callable[[], Any] = lambda: None,
-    ) -> Deferred:
-        """Return the `answer` to come when all parts are settled, at the latest at `deadline_ms`.
-
-        When the client disconnects, the parts are settled all the same.
-        """
-        deferred = Deferred()
-        if settling.begin(partial(self._settled, settling, deferred, answer)):
-            settling.bucket = self.add(settling, deadline_ms)
-        else:
-            deferred.complete(answer())
-        return deferred
-
-    def _settled(
-        self, settling: Settling[SettlingPart], deferred: Deferred, answer: Callable[[], Any]
-    ) -> None:
-        assert settling.bucket is not None, "it waits"
-        self.discard(settling, settling.bucket)
-        settling.bucket = None
-        if deferred.abandoned:
-            settling.parts.clear()  # they hold it and their replicas, and so the files of a deleted log
-            return
-        try:
-            response = answer()
-        except Exception as error:  # of the request; the high watermark that moved has nothing to do with it
-            response = _raised(error)
-        deferred.complete(response)
-
     def wake(self, operation: Waiting) -> None:
         """Recheck the operation after the callbacks of this turn of the loop."""
         if not self._woken:
@@ -211,10 +175,6 @@ class DelayedOperations:
             due_ms = self._deadlines.next_due_ms
             if due_ms is not None and self._timer is None:
                 self._set_timer(due_ms)
-
-
-async def _raised(error: Exception) -> Any:
-    raise error
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:

@@ -4,14 +4,14 @@ acks=1 is answered after the append, acks=all when everything appended is below 
 of at least min.insync.replicas, or when the request's timeout has passed; a partition that is not settled
 by then is REQUEST_TIMED_OUT, and its records may yet be committed.
 
-Pure. Order for the caller: that of `Settling`.
+Order for the caller: that of `Settling`.
 Source: Kafka's DelayedProduce.
 """
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from sparklog.executor.partitions.machine.settling import Settling, SettlingPart
+from sparklog.executor.partitions.settling import Settling, SettlingPart
 from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.results import AppendInfo

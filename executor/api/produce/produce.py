@@ -167,8 +167,8 @@ class ProduceHandler:
         if produce.acks == ACKS_ALL:
             for produced in produce.parts:
                 if not produced.settled:
-                    return self._delayed.until_settled(
-                        produce,
+                    return produce.until_settled(
+                        self._delayed,
                         produce.now_ms + body.timeout // _MILLISECOND,
                         partial(self._response, produce),
                     )
