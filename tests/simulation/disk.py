@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState
-from sparklog.node.storage.log.log_reads import LogReads
+from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import LeaderEpochs
 from sparklog.node.storage.machine.producer_states import Duplicate, ProducerStates
@@ -92,11 +92,11 @@ class MemoryLog:
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         log: Any = self
-        return LogReads.last_stable_offset(log, high_watermark)
+        return Log.last_stable_offset(log, high_watermark)
 
     def aborted_transactions(self, *arguments: Any, **named: Any) -> Sequence[AbortedTransaction]:
         log: Any = self
-        return LogReads.aborted_transactions(log, *arguments, **named)
+        return Log.aborted_transactions(log, *arguments, **named)
 
     @property
     def local_log_start_offset(self) -> Offset:

@@ -13,7 +13,7 @@ from sparklog.executor.coordinators.transactions.machine.outstanding_markers imp
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.verification import transaction_verifier
 from sparklog.node.storage.index.transaction_index import TransactionIndex
-from sparklog.node.storage.log.log_reads import LogReads
+from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.machine.producer_states import CompletedTransaction, ProducerStates
 from sparklog.node.storage.machine.verification import Verifications
 from sparklog.protocol.types import Offset
@@ -37,7 +37,7 @@ def _markers_unchecked() -> Sequence[Replacement]:
 
 
 def _last_stable_offset_at_high_watermark() -> Sequence[Replacement]:
-    return [Replacement(LogReads, "last_stable_offset", lambda self, high_watermark: high_watermark)]
+    return [Replacement(Log, "last_stable_offset", lambda self, high_watermark: high_watermark)]
 
 
 def _stable_before_replicated() -> Sequence[Replacement]:

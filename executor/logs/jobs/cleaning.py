@@ -32,7 +32,7 @@ from sparklog.node.metrics.registry import MetricRegistry
 from sparklog.node.storage.cleaning.request import CleaningOutcome
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.node.storage.files import NO_SPACE, is_disk_error, system_error
-from sparklog.node.storage.log.log_cleaning import CleaningLimits
+from sparklog.node.storage.log.log_cleaning import CleaningLimits, LogCleaning
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import HEADER_BYTES
 from sparklog.protocol.types import Offset
@@ -186,7 +186,7 @@ class CleaningJob:
         self, process: CleanerProcess, replica: HostedReplica, part: Cleanable
     ) -> CleaningOutcome | None:
         """Run one round and apply its outcome; None if the log has changed too much."""
-        cleaning = replica.log.cleaning
+        cleaning = LogCleaning(replica.log)
         request, truncations = cleaning.request(
             part.first_dirty_offset, part.end_offset, self._limits, wall_clock_ms()
         )
@@ -276,7 +276,7 @@ def _write_out(replica: HostedReplica) -> None:
     The next cleaning finds files by their final names. And unflushed segments must not pass for flushed ones
     because their successor, not yet in place, was flushed.
     """
-    replica.log.cleaning.rename_files()
+    LogCleaning(replica.log).rename_files()
     replica.log.flush_rolled()
 
 

@@ -22,7 +22,7 @@ from sparklog.node.storage.files import (
     storage_errors,
     sync_directory,
 )
-from sparklog.node.storage.log.log_state import LogState
+from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.machine.segment_groups import SealedSegment
 from sparklog.node.storage.segments.segment import Segment
 from sparklog.node.storage.segments.segment_list import number_of
@@ -40,8 +40,8 @@ class CleaningLimits(NamedTuple):
 
 
 class LogCleaning:
-    def __init__(self, state: LogState) -> None:
-        self._state = state
+    def __init__(self, log: Log) -> None:
+        self._log = log
 
     def request(
         self, first_dirty_offset: Offset, end_offset: Offset, limits: CleaningLimits, now_ms: TimestampMs
@@ -50,12 +50,12 @@ class LogCleaning:
 
         `end_offset` is at or below the active segment's base offset. For the thread that changes the log.
         """
-        state = self._state
-        segments = state.segments.all
+        log = self._log
+        segments = log.segments.all
         count = number_of(segments, end_offset - 1) + 1
-        config = state.config
+        config = log.config
         return CleaningRequest(
-            directory=str(state.directory),
+            directory=str(log.directory),
             segments=[
                 SealedSegment(
                     segment.base_offset,
@@ -75,7 +75,7 @@ class LogCleaning:
                 producer_id: LastBatch(
                     producer.batches[-1].last_offset if producer.batches else None, producer.producer_epoch
                 )
-                for producer_id, producer in state.producers.producers.items()
+                for producer_id, producer in log.producers.producers.items()
             },
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
@@ -87,7 +87,7 @@ class LogCleaning:
             max_bytes_a_second=limits.max_bytes_a_second,
             window_bytes=limits.window_bytes,
             max_decompressed_bytes=limits.max_decompressed_bytes,
-        ), state.truncations.begun
+        ), log.truncations.begun
 
     def open_cleaned(self, group: CleanedGroup, now_ms: TimestampMs) -> Segment:
         """Open a `.cleaned` segment; from now on recovery accepts gaps between offsets. Blocks.
@@ -95,15 +95,15 @@ class LogCleaning:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        state = self._state
-        with storage_errors(f"open the cleaned segments in {state.directory}"):
-            marker = state.directory / OFFSET_GAPS_MARKER
+        log = self._log
+        with storage_errors(f"open the cleaned segments in {log.directory}"):
+            marker = log.directory / OFFSET_GAPS_MARKER
             if not marker.exists():
                 marker.touch()
-                sync_directory(state.directory)
-            file = LogFile.open(offset_file(state.directory, group.base_offset, LOG_SUFFIX + CLEANED_SUFFIX))
+                sync_directory(log.directory)
+            file = LogFile.open(offset_file(log.directory, group.base_offset, LOG_SUFFIX + CLEANED_SUFFIX))
             segment = Segment(
-                state.directory,
+                log.directory,
                 group.base_offset,
                 file,
                 file.size_bytes(),
@@ -111,7 +111,7 @@ class LogCleaning:
                 name_suffix=CLEANED_SUFFIX,
             )
             segment.transaction_index.load()
-            if not indexes_are_sound(segment, state.config, thorough=False):
+            if not indexes_are_sound(segment, log.config, thorough=False):
                 raise KafkaError(
                     ErrorCode.kafka_storage_error, f"{file.path} has indexes that do not match it"
                 )
@@ -126,13 +126,13 @@ class LogCleaning:
 
         For the thread that changes the log; changes no file.
         """
-        state = self._state
-        if state.is_closed or state.successor is not None or state.loading is not None:
+        log = self._log
+        if log.is_closed or log.successor is not None or log.loading is not None:
             return False
-        if state.truncations.begun != truncations:
+        if log.truncations.begun != truncations:
             return False
-        state.may_have_gaps = True
-        return state.segments.replace(group.sources, cleaned, state.config, now_ms)
+        log.may_have_gaps = True
+        return log.segments.replace(group.sources, cleaned, log.config, now_ms)
 
     def rename_files(self) -> None:
         """Rename the files as `replace` changed the log. Blocks.
@@ -140,14 +140,14 @@ class LogCleaning:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        with storage_errors(f"rename the cleaned segments in {self._state.directory}"):
-            self._state.segments.rename_files_due()
+        with storage_errors(f"rename the cleaned segments in {self._log.directory}"):
+            self._log.segments.rename_files_due()
 
     def note_cleaned(self, up_to_offset: Offset, truncations: int) -> None:
         """Set the cleaned offset, unless the log was truncated meanwhile."""
-        state = self._state
-        if state.truncations.begun == truncations:
-            state.cleaned_offset = up_to_offset
+        log = self._log
+        if log.truncations.begun == truncations:
+            log.cleaned_offset = up_to_offset
 
     def remove_unwanted(self, base_offsets: Sequence[Offset]) -> None:
         """Remove the `.cleaned` files of refused groups. Blocks.
@@ -155,7 +155,7 @@ class LogCleaning:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        directory = self._state.directory
+        directory = self._log.directory
         with storage_errors(f"remove unused cleaned segments in {directory}"):
             for base_offset in base_offsets:
                 for suffix in SEGMENT_SUFFIXES:
@@ -163,5 +163,5 @@ class LogCleaning:
                     path.unlink(missing_ok=True)
 
     def is_gone(self, group: CleanedGroup) -> bool:
-        bases = {segment.base_offset for segment in self._state.segments.all}
+        bases = {segment.base_offset for segment in self._log.segments.all}
         return bases.isdisjoint(group.sources)

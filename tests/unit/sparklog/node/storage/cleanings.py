@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sparklog.node.storage.cleaning.cleaner import clean
 from sparklog.node.storage.cleaning.request import CleaningOutcome, CleaningRequest
 from sparklog.node.storage.log.log import Log
-from sparklog.node.storage.log.log_cleaning import CleaningLimits
+from sparklog.node.storage.log.log_cleaning import CleaningLimits, LogCleaning
 from sparklog.protocol.records.batch import iterate_headers
 from sparklog.protocol.records.builder import read_records
 
@@ -45,7 +45,7 @@ def clean_round(
     first_dirty_offset = max(log.cleaned_offset or 0, log.log_start_offset)
     if end_offset <= log.first_segment_base_offset or end_offset < first_dirty_offset:
         return None
-    request, truncations = log.cleaning.request(first_dirty_offset, end_offset, limits, now_ms)
+    request, truncations = LogCleaning(log).request(first_dirty_offset, end_offset, limits, now_ms)
     outcome = clean(CleaningRequest.decode(request.encode()))
     take_over(log, outcome, truncations, now_ms)
     return outcome
@@ -53,11 +53,11 @@ def clean_round(
 
 def take_over(log: Log, outcome: CleaningOutcome, truncations: int, now_ms: int) -> None:
     """Put what was cleaned in its place."""
-    opened = [log.cleaning.open_cleaned(group, now_ms) for group in outcome.groups]
+    opened = [LogCleaning(log).open_cleaned(group, now_ms) for group in outcome.groups]
     for group, segment in zip(outcome.groups, opened, strict=True):
-        assert log.cleaning.replace(group, segment, truncations, now_ms)
-    log.cleaning.rename_files()
-    log.cleaning.note_cleaned(outcome.cleaned_up_to, truncations)
+        assert LogCleaning(log).replace(group, segment, truncations, now_ms)
+    LogCleaning(log).rename_files()
+    LogCleaning(log).note_cleaned(outcome.cleaned_up_to, truncations)
 
 
 def records_from(log: Log, offset: int) -> list[Kept]:

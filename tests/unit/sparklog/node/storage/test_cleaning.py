@@ -14,8 +14,9 @@ import pytest
 from sparklog.node.storage.cleaning.cleaner import clean
 from sparklog.node.storage.cleaning.key_hashes import KeyHashes
 from sparklog.node.storage.cleaning.offset_map import OffsetMap
-from sparklog.node.storage.log import log_flushing
+from sparklog.node.storage.log import log as log_module
 from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log.log_cleaning import LogCleaning
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.node.storage.segments.batch_walk import walk_headers
@@ -240,21 +241,21 @@ def test_what_was_cleaned_is_not_taken_over_by_a_log_that_has_changed(tmp_path: 
     log = open_log(tmp_path / "t-0")
     fill(log)
     end = log.segments.active.base_offset
-    request, truncations = log.cleaning.request(0, end, LIMITS, START_MS)
+    request, truncations = LogCleaning(log).request(0, end, LIMITS, START_MS)
     outcome = clean(request)
     group = outcome.groups[0]
-    segment = log.cleaning.open_cleaned(group, START_MS)
+    segment = LogCleaning(log).open_cleaned(group, START_MS)
     match change:
         case "truncated":
             log.truncate_to(end + 1)
         case "dropped":
             log.advance_log_start_offset(end)
             log.delete_old_segments(START_MS, end)
-            assert log.cleaning.is_gone(group)
+            assert LogCleaning(log).is_gone(group)
         case "closed":
             log.close()
-    assert not log.cleaning.replace(group, segment, truncations, START_MS)
-    log.cleaning.remove_unwanted([group.base_offset for group in outcome.groups])
+    assert not LogCleaning(log).replace(group, segment, truncations, START_MS)
+    LogCleaning(log).remove_unwanted([group.base_offset for group in outcome.groups])
     assert list((tmp_path / "t-0").glob("*.cleaned")) == []
 
 
@@ -334,7 +335,7 @@ def test_swap_that_kafka_was_stopped_in_is_settled_as_kafka_does(
     log.flush()
     expected, end = state_of(records_from(log, 0)), log.log_end_offset
     bases = [segment.base_offset for segment in log.segments.all]
-    outcome = clean(log.cleaning.request(0, end, LIMITS, START_MS)[0])
+    outcome = clean(LogCleaning(log).request(0, end, LIMITS, START_MS)[0])
     group = outcome.groups[0]
     log.close(clean=False)
     for suffix in (".log", ".index", ".timeindex"):
@@ -374,7 +375,7 @@ def test_disk_that_is_full_while_cleaning_costs_the_attempt_and_nothing_else(
     fill(log)
     names = {path.name for path in (tmp_path / "t-0").iterdir()}
     before = records_from(log, 0)
-    request, truncations = log.cleaning.request(0, log.segments.active.base_offset, LIMITS, START_MS)
+    request, truncations = LogCleaning(log).request(0, log.segments.active.base_offset, LIMITS, START_MS)
     pwritev = os.pwritev
 
     def full(descriptor: int, parts: list[bytes], position: int) -> int:
@@ -399,7 +400,7 @@ def test_damaged_batch_ends_the_cleaning_and_its_log_stays(tmp_path: Path) -> No
     with path.open("r+b") as file:
         file.seek(300)
         file.write(b"\xff")
-    request, _ = log.cleaning.request(0, log.segments.active.base_offset, LIMITS, START_MS)
+    request, _ = LogCleaning(log).request(0, log.segments.active.base_offset, LIMITS, START_MS)
     with pytest.raises(KafkaError, match="CRC"):
         clean(request)
     assert list((tmp_path / "t-0").glob("*.cleaned")) == []
@@ -556,7 +557,7 @@ def test_follower_has_on_the_disk_that_its_log_has_gaps_before_it_trusts_what_is
         follower.append_as_follower(result.region.read(), START_MS)
     assert (follower.directory / "offset-gaps").exists()
     synced: list[Path] = []
-    monkeypatch.setattr(log_flushing, "sync_directory", synced.append)
+    monkeypatch.setattr(log_module, "sync_directory", synced.append)
     follower.flush()
     assert follower.directory in synced
 
