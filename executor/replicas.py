@@ -34,8 +34,7 @@ from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.executor.partitions.partition_counts import PartitionCounts
 from sparklog.executor.partitions.producer_loads import ProducerLoads
-from sparklog.executor.partitions.replica import Replica
-from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.replica import Replica, ReplicaHost
 from sparklog.executor.partitions.replication_quotas import ReplicationQuotas
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.roles import Roles

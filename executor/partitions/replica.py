@@ -10,7 +10,9 @@ nothing and answers KAFKA_STORAGE_ERROR.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 from uuid import UUID
 
@@ -36,9 +38,9 @@ from sparklog.executor.partitions.machine.follower import BuildFromTier, FetchAn
 from sparklog.executor.partitions.machine.leader import PartitionLeader
 from sparklog.executor.partitions.partition_tier_view import PartitionTierView
 from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppend
-from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.settings import PartitionSettings
-from sparklog.executor.partitions.suspension import Suspension
+from sparklog.executor.partitions.traffic import BrokerTraffic
 from sparklog.node.metadata.image import LeaderRecoveryState, PartitionRegistration
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.remote_log.machine.manifest import Manifest
@@ -53,6 +55,7 @@ from sparklog.node.storage.results import AppendInfo
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import BatchHeader, read_header
 from sparklog.protocol.types import (
+    BrokerEpoch,
     BrokerId,
     LeaderEpoch,
     Offset,
@@ -65,13 +68,46 @@ from sparklog.protocol.types import (
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaHost:
+    """The services that the replicas of one broker share: its id, its listeners, and calls to other parts."""
+
+    broker_id: BrokerId
+    broker_epoch: Callable[[], BrokerEpoch | None]
+    replica_lag_time_max_ms: int
+    now_ms: Callable[[], int]
+    """The monotonic time in milliseconds."""
+    listeners: Sequence[RoleListener["Replica"]]
+    """In the order of their calls."""
+    propose_isr: Callable[["Replica", ProposeIsr], None]
+    """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
+    load_producers: Callable[["Replica"], None]
+    """Run `replica.log.loading` in a thread; report with `Replica.producers_loaded`."""
+    log_failed: Callable[["Replica", BaseException], None]
+    log_damaged: Callable[["Replica"], None]
+    """Report that an in-sync replica with the records missing here must lead."""
+    begins_at_tiered_end: Callable[[], bool] = lambda: False
+    """follower.fetch.last.tiered.offset.enable, which may change."""
+    traffic: BrokerTraffic = field(default_factory=BrokerTraffic)
+    """The counts of records in and out."""
+
+
+class Suspension(Enum):
+    """A reason for which a leader serves nothing for now; it serves again when there is none."""
+
+    LEASE = "lease"
+    """This broker's lease has run out."""
+    TIER = "tier"
+    """The manifest of its tier has not been read in this leader epoch: the log may begin or end elsewhere."""
+
+
 class Replica:
     def __init__(
         self,
         topic_id: UUID,
         log: Log,
         settings: PartitionSettings,
-        host: ReplicaHost["Replica"],
+        host: ReplicaHost,
         *,
         high_watermark: Offset,
     ) -> None:

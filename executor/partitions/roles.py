@@ -22,8 +22,7 @@ from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.executor.partitions.machine.events import RegisteredBroker
-from sparklog.executor.partitions.replica import Replica
-from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.replica import Replica, ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings, TopicSettings
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.metadata.delta import MetadataDelta
@@ -87,7 +86,7 @@ class Roles:
 
     def __init__(
         self,
-        host: ReplicaHost[Replica],
+        host: ReplicaHost,
         table: PartitionTable,
         logs: PartitionLogs,
         settings: TopicSettings,

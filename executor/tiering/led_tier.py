@@ -13,8 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.executor.partitions.replica import Replica
-from sparklog.executor.partitions.suspension import Suspension
+from sparklog.executor.partitions.replica import Replica, Suspension
 from sparklog.executor.tiering.adoption import TierAdoption
 from sparklog.executor.tiering.bring_back_marker import read_marker
 from sparklog.executor.tiering.log_facts import FactsOfLog

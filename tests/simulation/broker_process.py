@@ -28,8 +28,7 @@ from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.log_end import position_of
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.executor.partitions.machine.events import Ticked
-from sparklog.executor.partitions.replica import Replica
-from sparklog.executor.partitions.replica_host import ReplicaHost
+from sparklog.executor.partitions.replica import Replica, ReplicaHost
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.roles import Roles
 from sparklog.executor.partitions.settings import TopicSettings

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from sparklog.executor.partitions.machine.damage import Damage
-from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.replica import Replica, Suspension
 from sparklog.executor.partitions.role_listener import RoleListener
-from sparklog.executor.partitions.suspension import Suspension
 from sparklog.node.metadata.schemas import PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.brokers import Brokers, until, with_brokers
