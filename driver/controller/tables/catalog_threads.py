@@ -1,48 +1,127 @@
 """Threads for calls of a catalogue, which block for as long as it likes.
 
-They are daemons: a catalogue that does not answer holds up neither the loop nor the end of the process.
+They are daemons: a catalogue that does not answer holds up neither the loop nor the end of the process. A
+call without progress for `SILENCE_S` is given up. Its thread cannot be stopped, so
+- its late answer is dropped: a commit may have landed by then, as after any lost answer;
+- `CatalogCall.proceed` raises in it, so that it begins nothing new, such as a table of a deleted topic;
+- it may still use the connections of its catalogue: the caller opens the table again, with a new catalogue;
+- `SilentCalls` bounds how many such threads there are.
 """
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final, TypeVar
+
+from sparklog.driver.controller.tables.machine.silent_calls import SilentCalls
+from sparklog.driver.controller.tables.table_errors import CallGivenUpError, CatalogSilentError
+from sparklog.node.clocks import monotonic_ms
 
 T = TypeVar("T")
 
 MOST_CALLS: Final = 4
-"""At once."""
+"""At once, without those that were given up."""
+SILENCE_S: Final = 120.0
+
+logger = logging.getLogger(__name__)
+
+
+class CatalogCall:
+    """One call, for its own thread."""
+
+    def __init__(self) -> None:
+        self._is_given_up = False
+        self._proceeded_s = time.monotonic()
+
+    def proceed(self) -> None:
+        """Note that the call makes progress.
+
+        Raises:
+            CallGivenUpError: nothing waits for it any more, and it must change nothing further.
+        """
+        if self._is_given_up:
+            raise CallGivenUpError
+        self._proceeded_s = time.monotonic()
+
+    def give_up(self) -> None:
+        self._is_given_up = True
+
+    @property
+    def silence_s(self) -> float:
+        return time.monotonic() - self._proceeded_s
 
 
 class CatalogThreads:
     """Belongs to a loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence_s: float = SILENCE_S) -> None:
+        self._silence_s: Final = silence_s
+        self._silent: Final = SilentCalls()
         self._room: Final = asyncio.Semaphore(MOST_CALLS)
+        self.given_up = 0
+        """So many calls; a catalogue that was opened before the last one may still be in use by it."""
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Return the result of a call in a thread; a cancelled caller leaves the call to itself."""
+    async def call(self, caller: Hashable, function: Callable[[CatalogCall], T]) -> T:
+        """Return the result of a call in a thread; a cancelled caller gives the call up.
+
+        Raises:
+            CatalogSilentError: there is no result; the call may still have an effect.
+        """
         async with self._room:
+            if not self._silent.may_begin(caller, monotonic_ms()):
+                raise self._silence()
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[T] = loop.create_future()
+            call = CatalogCall()
             threading.Thread(
-                target=_run, args=(function, loop, answer), name="sparklog table", daemon=True
+                target=_run, args=(function, call, loop, answer), name="sparklog table", daemon=True
             ).start()
-            return await answer
+            try:
+                while not answer.done():
+                    left_s = self._silence_s - call.silence_s
+                    if left_s <= 0:
+                        raise self._silence()
+                    await asyncio.wait([answer], timeout=left_s)
+                return answer.result()
+            finally:
+                if not answer.done():
+                    self._give_up(caller, call, answer)
+
+    def _silence(self) -> CatalogSilentError:
+        # One text for a call that was given up and for those that are not begun: one state, logged once.
+        return CatalogSilentError(
+            f"the catalogue does not answer: a call was given up after {self._silence_s:g} s"
+        )
+
+    def _give_up(self, caller: Hashable, call: CatalogCall, answer: asyncio.Future[T]) -> None:
+        call.give_up()
+        self.given_up += 1
+        self._silent.given_up(caller)
+
+        def ended(late: asyncio.Future[T]) -> None:
+            self._silent.ended(caller)
+            logger.debug("A call that was given up has ended: %r", late.exception())
+
+        answer.add_done_callback(ended)
 
 
-def _run(function: Callable[[], T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
+def _run(
+    function: Callable[[CatalogCall], T],
+    call: CatalogCall,
+    loop: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[T],
+) -> None:
     def settle(result: T | None, error: Exception | None) -> None:
-        if answer.cancelled():
-            return
         if error is None:
             answer.set_result(result)  # type: ignore[arg-type]
         else:
             answer.set_exception(error)
 
     try:
-        settled = (function(), None)
+        settled = (function(call), None)
     except Exception as error:
         settled = (None, error)  # type: ignore[assignment]
     with suppress(RuntimeError):  # The loop has ended, and nothing waits.

@@ -9,7 +9,7 @@ that the caller has seen, so the snapshot is made by a producer of its own and c
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -85,6 +85,10 @@ def open_catalog(properties: Mapping[str, str]) -> Catalog:
     return load_catalog(options.pop("name", "sparklog"), **options)
 
 
+def _unheeded() -> None:
+    """Let a call go on for as long as it likes."""
+
+
 class IcebergTable:
     """The table of one topic in a catalogue."""
 
@@ -109,8 +113,10 @@ class IcebergTable:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def load(self, known: KnownTable = _NONE_BEFORE) -> bool:
+    def load(self, known: KnownTable = _NONE_BEFORE, proceed: Callable[[], None] = _unheeded) -> bool:
         """Load the table; create it if there is none. Return whether it was created.
+
+        `proceed`: see `CatalogCall.proceed`, here and below.
 
         Raises:
             TableGoneError: the topic is deleted, and has no table here.
@@ -122,7 +128,7 @@ class IcebergTable:
             table = self._catalog.load_table(name)
         except NoSuchTableError:
             known.check_may_create(name)
-            table = self._create()
+            table = self._create(proceed)
             created = True
         owner = table.properties.get(TOPIC_ID)
         if owner != str(self._identity.topic_id):
@@ -145,8 +151,9 @@ class IcebergTable:
     def uuid(self) -> UUID:
         return self._loaded.metadata.table_uuid
 
-    def _create(self) -> Table:
+    def _create(self, proceed: Callable[[], None]) -> Table:
         namespace = self._identity.name.rpartition(".")[0]
+        proceed()
         with suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(namespace)
         properties = {
@@ -157,6 +164,7 @@ class IcebergTable:
         }
         location = f"{self._uri}/{self._location.rstrip('/')}"
         spec = partition_spec(self._partitioned_by)
+        proceed()
         try:
             table = self._catalog.create_table(
                 self._identity.name, self._schema, location, spec, properties=properties
@@ -179,17 +187,16 @@ class IcebergTable:
         snapshot = self._loaded.current_snapshot()
         return None if snapshot is None else _described(snapshot)
 
-    def files(self) -> tuple[LiveFile, ...]:
+    def files(self, proceed: Callable[[], None] = _unheeded) -> tuple[LiveFile, ...]:
         """Return the files of the newest snapshot."""
         table = self._loaded
         snapshot = table.current_snapshot()
-        if snapshot is None:
-            return ()
-        return tuple(
-            live_file(entry.data_file, self._uri)
-            for manifest in snapshot.manifests(table.io)
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-        )
+        found: list[LiveFile] = []
+        for manifest in () if snapshot is None else snapshot.manifests(table.io):
+            proceed()
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            found += (live_file(entry.data_file, self._uri) for entry in entries)
+        return tuple(found)
 
     @property
     def _loaded(self) -> Table:
@@ -198,7 +205,9 @@ class IcebergTable:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def commit(self, effect: Commit, value_schema: str | None) -> TableSnapshot:
+    def commit(
+        self, effect: Commit, value_schema: str | None, proceed: Callable[[], None] = _unheeded
+    ) -> TableSnapshot:
         """Make a snapshot on top of the one that `load` has found.
 
         Before it the table gets the columns of `value_schema`, which is as new as the files; `None` leaves it
@@ -220,7 +229,9 @@ class IcebergTable:
         for added in effect.added:
             producer.append_data_file(self._data_file(added))
         if effect.removed and current is not None:
-            producer.take_out({f"{self._uri}/{file.name}" for file in effect.removed}, current)
+            paths = {f"{self._uri}/{file.name}" for file in effect.removed}
+            producer.take_out(paths, current, proceed)
+        proceed()
         commit_snapshot(table, producer)
         newest = self.newest()
         assert newest is not None
@@ -287,7 +298,7 @@ class _TopicSnapshot(_MergeAppendFiles):
     _touched: dict[str, list[ManifestEntry]]
     """The entries of manifests that have a removed file, by the manifests' paths."""
 
-    def take_out(self, paths: Set[str], parent: Snapshot) -> None:
+    def take_out(self, paths: Set[str], parent: Snapshot, proceed: Callable[[], None]) -> None:
         """Let the snapshot lack these files of its parent.
 
         Raises:
@@ -295,6 +306,7 @@ class _TopicSnapshot(_MergeAppendFiles):
         """
         self._touched = {}
         for manifest in parent.manifests(self._io):
+            proceed()
             entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
             removed = [entry.data_file for entry in entries if entry.data_file.file_path in paths]
             if removed:

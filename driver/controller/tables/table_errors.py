@@ -11,3 +11,11 @@ class TableRefusedError(Exception):
 
 class TableGoneError(Exception):
     """The table of a deleted topic is gone, or never was; the message says what was found."""
+
+
+class CatalogSilentError(Exception):
+    """The catalogue has not answered in time, and may still do what it was asked for."""
+
+
+class CallGivenUpError(Exception):
+    """Raised in the thread of a call that was given up."""

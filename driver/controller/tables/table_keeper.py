@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from sparklog.driver.controller.tables.catalog_threads import CatalogThreads
+from sparklog.driver.controller.tables.catalog_threads import CatalogCall, CatalogThreads
 from sparklog.driver.controller.tables.known_table import KnownTable
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
@@ -42,7 +42,12 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, table_prefix
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.pieces import table_file, write_pieces
-from sparklog.driver.controller.tables.table_errors import StaleTableError, TableGoneError, TableRefusedError
+from sparklog.driver.controller.tables.table_errors import (
+    CatalogSilentError,
+    StaleTableError,
+    TableGoneError,
+    TableRefusedError,
+)
 from sparklog.driver.controller.tables.table_marker import (
     MarkerFormatError,
     TableMarker,
@@ -64,6 +69,8 @@ from sparklog.node.remote_log.stored_manifest import read_manifest
 
 if TYPE_CHECKING:
     from sparklog.driver.controller.tables.iceberg_table import IcebergTable
+
+T = TypeVar("T")
 
 TICK_S: Final = 1.0
 MOST_REQUESTS: Final = 16
@@ -154,13 +161,14 @@ class TableKeeper:
             table_marker_name(self.machine.identity.topic_id),
             is_deleted,
         )
-        table, created = await self._threads.call(lambda: self._load(known))
+        table, created = await self._call(lambda call: self._load(known, call))
+        self._table = table
         self._began_again |= created and marked is not None
         if marked is None:
             self._check_needs_marker()
         self._marked = marked
         await self._mark(table.uuid)
-        return await self._threads.call(lambda: self._read_table(known_snapshot_id))
+        return await self._call(lambda call: self._read_table(table, known_snapshot_id, call))
 
     def _check_needs_marker(self) -> None:
         """Check that the topic is not deleted: without a marker its objects are deleted with it."""
@@ -225,7 +233,7 @@ class TableKeeper:
             return TableGone()
         except StaleTableError:
             return CommitStale()
-        except (StoreError, ManifestFormatError) as error:
+        except (StoreError, ManifestFormatError, CatalogSilentError) as error:
             return EffectFailed(str(error))
         except Exception as error:  # of catalogues there are many kinds
             logger.debug("%s failed", type(effect).__name__, exc_info=True)
@@ -245,10 +253,12 @@ class TableKeeper:
                 table = self._opened
                 # A marker says nothing of the columns of a deleted topic's table.
                 schema = None if self.machine.is_deleted else self.machine.settings.value_schema
-                return Committed(effect, await self._threads.call(lambda: table.commit(effect, schema)))
+                return Committed(
+                    effect, await self._call(lambda call: table.commit(effect, schema, call.proceed))
+                )
             case ExpireSnapshots(snapshot_ids):
                 table = self._opened
-                return SnapshotsExpired(await self._threads.call(lambda: table.expire(snapshot_ids)))
+                return SnapshotsExpired(await self._call(lambda _: table.expire(snapshot_ids)))
             case DeleteObjects(names):
                 return await self._delete(names)
             case ListObjects():
@@ -265,18 +275,23 @@ class TableKeeper:
         assert self._table is not None, "`ReadTable` comes first"
         return self._table
 
-    def _load(self, known: KnownTable) -> "tuple[IcebergTable, bool]":
-        """Load the table, in a thread; return also whether it was created."""
-        if self._table is None:
-            self._table = self._open_table()
-        return self._table, self._table.load(known)
+    async def _call(self, function: Callable[[CatalogCall], T]) -> T:
+        try:
+            return await self._threads.call(self.machine.identity.topic_id, function)
+        except CatalogSilentError:
+            self._table = None  # A thread is left that may still use it.
+            raise
 
-    def _read_table(self, known: int | None) -> TableRead:
+    def _load(self, known: KnownTable, call: CatalogCall) -> "tuple[IcebergTable, bool]":
+        """Load the table, in a thread; return also whether it was created."""
+        table = self._table or self._open_table()
+        return table, table.load(known, call.proceed)
+
+    def _read_table(self, table: "IcebergTable", known: int | None, call: CatalogCall) -> TableRead:
         """Read the loaded table; in a thread."""
-        table = self._opened
         newest = table.newest()
         is_known = newest is not None and newest.snapshot_id == known
-        files = None if is_known else table.files()
+        files = None if is_known else table.files(call.proceed)
         return TableRead(table.snapshots(), newest, files, self._began_again)
 
     async def _manifests(self, partitions: int) -> dict[int, Manifest]:

@@ -82,6 +82,8 @@ class TopicTables:
         self._is_owner: Final = is_owner
         self._threads: Final = CatalogThreads()
         self._catalog: Catalog | None = None
+        self._catalog_opened_after = 0
+        """So many calls that were given up: an older catalogue may still be in use by their threads."""
         self._keepers: Final[dict[UUID, TableKeeper]] = {}
         self._wanted: Final[dict[UUID, _Wanted]] = {}
         self._tasks: Final[dict[UUID, asyncio.Task[None]]] = {}
@@ -228,11 +230,13 @@ class TopicTables:
             ) from error
         uri, options = self._config.remote_uri, self._config.remote_options
         assert uri is not None, "tables are made of files in a store"
-        if self._catalog is None:
+        catalog, given_up = self._catalog, self._threads.given_up
+        if catalog is None or self._catalog_opened_after != given_up:
             properties = store_properties(uri, options) | dict(self._config.table_catalog)
-            self._catalog = iceberg.open_catalog(properties)
+            catalog = iceberg.open_catalog(properties)
+            self._catalog, self._catalog_opened_after = catalog, given_up
         table: IcebergTable = iceberg.IcebergTable(
-            self._catalog,
+            catalog,
             identity,
             table_uri(uri, options),
             table_prefix(identity.topic, identity.topic_id),

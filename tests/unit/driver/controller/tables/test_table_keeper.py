@@ -1,7 +1,9 @@
-"""The keeper of a table whose catalogue has lost it, or has another one under its name."""
+"""The keeper of a table whose catalogue has lost it, has another one under its name, or is silent."""
 
 import asyncio
 import secrets
+import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -10,7 +12,7 @@ from uuid import UUID
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
-from sparklog.driver.controller.tables.catalog_threads import CatalogThreads
+from sparklog.driver.controller.tables.catalog_threads import SILENCE_S, CatalogThreads
 from sparklog.driver.controller.tables.iceberg_table import IcebergTable
 from sparklog.driver.controller.tables.machine.events import (
     PartitionedBy,
@@ -38,10 +40,16 @@ class Lake:
         uri = f"sqlite:///{directory}/catalogue.db"
         self.catalog: Final[Catalog] = load_catalog("test", type="sql", uri=uri, warehouse=directory.as_uri())
 
-    def keeper(self, retention: Retention) -> TableKeeper:
+    def keeper(
+        self, retention: Retention, silence_s: float = SILENCE_S, first_catalogs: Sequence[str] = ()
+    ) -> TableKeeper:
+        """`first_catalogs` are the addresses of REST catalogues that are opened before the lake's."""
+        uris = list(first_catalogs)
+
         def open_table() -> IcebergTable:
+            catalog = load_catalog("test", type="rest", uri=uris.pop(0)) if uris else self.catalog
             return IcebergTable(
-                self.catalog, IDENTITY, self.bucket.as_uri(), "tables/orders", SCHEMA, PartitionedBy.NONE
+                catalog, IDENTITY, self.bucket.as_uri(), "tables/orders", SCHEMA, PartitionedBy.NONE
             )
 
         async def is_owner() -> bool:
@@ -49,7 +57,8 @@ class Lake:
 
         settings = TableSettings(commit_interval_ms=10, snapshot_retention_ms=1_000, retention=retention)
         machine = TopicTable(IDENTITY, 1, secrets.token_hex(8), settings, 1)
-        return TableKeeper(machine, DirectoryStore(self.bucket), open_table, CatalogThreads(), is_owner)
+        threads = CatalogThreads(silence_s)
+        return TableKeeper(machine, DirectoryStore(self.bucket), open_table, threads, is_owner)
 
     @property
     def has_table(self) -> bool:
@@ -175,5 +184,24 @@ def test_marker_says_that_a_table_with_kept_rows_is_finished(lake: Lake) -> None
         await lake.finish(Retention.FOREVER)
         assert decode_marker(MARKER, (lake.bucket / MARKER).read_bytes()).finished
         assert lake.has_table
+
+    asyncio.run(play())
+
+
+def test_table_goes_on_after_a_catalogue_that_accepted_and_never_answered(lake: Lake) -> None:
+    """The address of a proxy whose server is gone takes connections, and says nothing for ever."""
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            keeper = lake.keeper(Retention.TOPIC, silence_s=5.0, first_catalogs=[uri])
+            keeping = asyncio.create_task(keeper.run())
+            await until(lambda: keeper.machine.status.problem is not None, "the call is given up")
+            assert keeper.machine.status.problem == (
+                "the catalogue does not answer: a call was given up after 5 s"
+            )
+            await until((lake.bucket / MARKER).exists, "the table goes on")
+            await until(lambda: keeper.machine.status.problem is None, "nothing is left of it")
+            await stop(keeping)
 
     asyncio.run(play())
