@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import tempfile
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -65,7 +66,7 @@ from sparklog.node.remote_log.object_store import (
     StoreError,
 )
 from sparklog.node.remote_log.segments.segment_footer import open_segment
-from sparklog.node.remote_log.stored_manifest import read_manifest
+from sparklog.node.remote_log.stored_manifest import StoredManifest, read_manifest
 
 if TYPE_CHECKING:
     from sparklog.driver.controller.tables.iceberg_table import IcebergTable
@@ -101,26 +102,37 @@ class TableKeeper:
         self._threads: Final = threads
         self._is_owner: Final = is_owner
         self._table: IcebergTable | None = None
+        self._manifests: Final[dict[int, StoredManifest]] = {}
+        """As last read: one that has not changed is not decoded again, nor compared."""
+        self._news: Final[deque[TableNews]] = deque()
+        """That the machine has not taken yet; it may be at work in a thread."""
         self._woken: Final = asyncio.Event()
         self._reported: str | None = None
 
     def note(self, event: TableNews) -> None:
         """Pass news that answer no effect."""
-        self.machine.note(event)
+        self._news.append(event)
         self._woken.set()
 
     async def run(self) -> None:
         """Keep the table, until cancelled, or until its topic is deleted and needs it no more."""
         while not self.machine.is_finished or not await self._finished():
-            effect = self.machine.handle(Ticked(), monotonic_ms(), wall_clock_ms())
+            effect = self._handle(Ticked())
             while effect is not None:
                 event = await self._answer(effect)
-                effect = self.machine.handle(event, monotonic_ms(), wall_clock_ms())
+                # Off the loop: of 100,000 files a comparison takes hundreds of milliseconds.
+                effect = await asyncio.to_thread(self._handle, event)
                 self._report()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
             self._woken.clear()
+
+    def _handle(self, event: TableEvent) -> TableEffect | None:
+        """Handle an event after the news; in any thread, one at a time."""
+        while self._news:
+            self.machine.note(self._news.popleft())
+        return self.machine.handle(event, monotonic_ms(), wall_clock_ms())
 
     async def _finished(self) -> bool:
         """Let the objects of a deleted topic go, unless the table keeps them; return whether that is done."""
@@ -244,7 +256,7 @@ class TableKeeper:
             case ReadTable(known):
                 return await self._read_marked_table(known)
             case ReadManifests(partitions):
-                return ManifestsRead(await self._manifests(partitions))
+                return ManifestsRead(await self._read_manifests(partitions))
             case ReadFooters(windows):
                 return FootersRead(await self._footers(windows))
             case WritePieces(window):
@@ -294,19 +306,21 @@ class TableKeeper:
         files = None if is_known else table.files(call.proceed)
         return TableRead(table.snapshots(), newest, files, self._began_again)
 
-    async def _manifests(self, partitions: int) -> dict[int, Manifest]:
+    async def _read_manifests(self, partitions: int) -> dict[int, Manifest]:
         room = asyncio.Semaphore(MOST_REQUESTS)
 
-        async def read(partition: int) -> Manifest | None:
+        async def read(partition: int) -> StoredManifest | None:
+            known = self._manifests.get(partition)
             async with room:
                 try:
-                    found = await read_manifest(self._store, self.machine.identity.topic_id, partition)
+                    return await read_manifest(self._store, self.machine.identity.topic_id, partition, known)
                 except ObjectMissingError:
                     return None
-                return found.manifest
 
         read_ones = await asyncio.gather(*map(read, range(partitions)))
-        return {each.partition: each for each in read_ones if each is not None}
+        self._manifests.clear()
+        self._manifests.update({each.manifest.partition: each for each in read_ones if each is not None})
+        return {partition: each.manifest for partition, each in self._manifests.items()}
 
     async def _footers(self, windows: tuple[Window, ...]) -> dict[str, TableFile]:
         room = asyncio.Semaphore(MOST_REQUESTS)

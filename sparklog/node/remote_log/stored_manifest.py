@@ -15,8 +15,10 @@ class StoredManifest(NamedTuple):
     version: Version
 
 
-async def read_manifest(store: ObjectStore, topic_id: UUID, partition: int) -> StoredManifest:
-    """Return the newest manifest of a partition.
+async def read_manifest(
+    store: ObjectStore, topic_id: UUID, partition: int, known: StoredManifest | None = None
+) -> StoredManifest:
+    """Return the newest manifest of a partition: `known` itself if that is the newest.
 
     Raises:
         ManifestFormatError: the object is damaged, or of an unknown format.
@@ -24,5 +26,7 @@ async def read_manifest(store: ObjectStore, topic_id: UUID, partition: int) -> S
     """
     name = manifest_name(topic_id, partition)
     found = await store.get(name)
+    if known is not None and found.version == known.version:
+        return known
     # Off the loop: one of 10,000 segments takes hundreds of milliseconds.
     return StoredManifest(await asyncio.to_thread(decode_manifest, name, found.data), found.version)

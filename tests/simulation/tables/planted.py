@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sparklog.driver.controller.tables.machine import next_commit, topic_table
+from sparklog.driver.controller.tables.machine import next_commit, table_difference, topic_table
 from sparklog.driver.controller.tables.machine.deletions import TableDeletions
 from sparklog.driver.controller.tables.machine.next_commit import Group
 from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
+from sparklog.driver.controller.tables.machine.table_difference import TableDifference
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
@@ -54,13 +55,39 @@ def _higher_owner_ignored() -> Sequence[Replacement]:
 
 
 def _files_never_read_again() -> Sequence[Replacement]:
-    note = TopicTable._note_files
+    read = TableDifference.files_read
 
-    def noted(self: TopicTable, files: Iterable[Any]) -> None:
-        if not any(self._files.values()):
-            note(self, files)
+    def read_once(self: TableDifference, files: Iterable[Any]) -> None:
+        if not self.live_names:
+            read(self, files)
 
-    return [Replacement(TopicTable, "_note_files", noted)]
+    return [Replacement(TableDifference, "files_read", read_once)]
+
+
+def _comparison_kept() -> Sequence[Replacement]:
+    read = TableDifference.files_read
+
+    def compared_once(self: TableDifference, files: Iterable[Any]) -> None:
+        changes = dict(self._changes)
+        read(self, files)
+        self._changes.update(changes)
+
+    return [Replacement(TableDifference, "files_read", compared_once)]
+
+
+def _manifests_compared_once() -> Sequence[Replacement]:
+    read = TableDifference.manifests_read
+
+    def compared_once(self: TableDifference, manifests: Any) -> None:
+        changes = dict(self._changes)
+        read(self, manifests)
+        self._changes.update(changes)
+
+    return [Replacement(TableDifference, "manifests_read", compared_once)]
+
+
+def _groups_committed_twice() -> Sequence[Replacement]:
+    return [Replacement(TableDifference, "_replace", lambda *_: None)]
 
 
 def _parts_of_segments_taken_whole() -> Sequence[Replacement]:
@@ -68,12 +95,12 @@ def _parts_of_segments_taken_whole() -> Sequence[Replacement]:
 
 
 def _log_start_ignored() -> Sequence[Replacement]:
-    make = topic_table.windows
+    make = table_difference.windows
 
     def from_zero(manifest: Any, _: Any) -> Any:
         return make(manifest, next_commit.Retention.FOREVER)
 
-    return [Replacement(next_commit, "windows", from_zero), Replacement(topic_table, "windows", from_zero)]
+    return [Replacement(table_difference, "windows", from_zero)]
 
 
 def _overlaps_apart() -> Sequence[Replacement]:
@@ -113,6 +140,15 @@ PLANTED: Final = {
     "higher-owner-ignored": PlantedBug("a deposed application goes on", _higher_owner_ignored, SEEDS),
     "files-never-read-again": PlantedBug(
         "a commit that was not answered is made again", _files_never_read_again, SEEDS
+    ),
+    "comparison-kept": PlantedBug(
+        "files that were read again are not compared again", _comparison_kept, SEEDS
+    ),
+    "manifests-compared-once": PlantedBug(
+        "a partition is not compared with its next manifest", _manifests_compared_once, SEEDS
+    ),
+    "groups-committed-twice": PlantedBug(
+        "a comparison keeps what a commit has taken of it", _groups_committed_twice, SEEDS
     ),
     "parts-taken-whole": PlantedBug(
         "a segment counts as a whole though a part of it was cut", _parts_of_segments_taken_whole, SEEDS

@@ -5,12 +5,12 @@ that no snapshot has a record twice or lacks one that an earlier snapshot had fo
 retention. A commit takes at most `MOST_FILES` files, unless one group has more.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sparklog.driver.controller.tables.machine.events import PartitionedBy, Retention
-from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile, Window
+from sparklog.driver.controller.tables.machine.table_files import TABLES, LiveFile, TableFile, Window
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.protocol.types import Offset, TimestampMs
 
@@ -88,44 +88,70 @@ class PartitionChange:
 
 
 def partition_change(
-    manifest: Manifest, files: Iterable[LiveFile], retention: Retention, empty: Container[Window] = ()
+    manifest: Manifest,
+    files: Iterable[LiveFile],
+    retention: Retention,
+    wanted: Mapping[str, Window],
+    empty: Mapping[str, Window],
 ) -> PartitionChange | None:
     """Return what the table lacks or has too much of one partition; None for nothing.
 
-    `files` are those of the partition in the newest snapshot; `empty` windows have no record.
+    `files` are those of the partition in the newest snapshot. `wanted` are the manifest's windows in their
+    order, and `empty` windows have no record; both by their segments.
     """
-    wanted = windows(manifest, retention)
-    by_name = {window.segment.name: window for window in wanted}
-    by_stem = {window.piece_stem: window for window in wanted}
-    found: set[Window] = set()
+    by_stem: dict[str, Window] | None = None
+    first_offset = next((window.start_offset for window in wanted.values()), None)
+    found: set[str] = set()
     removed: list[LiveFile] = []
     for file in files:
-        window = _window_of(file, by_name, by_stem)
+        window = wanted.get(file.name)
         if window is not None:
-            found.add(window)
-        elif not _is_kept(file, manifest, wanted, retention):
+            if not _is_inside(file, window):
+                window = None
+        elif file.name.startswith(TABLES):
+            by_stem = by_stem or {each.piece_stem: each for each in wanted.values()}
+            window = _window_of_piece(file, by_stem)
+        if window is not None:
+            found.add(window.segment.name)
+        elif not _is_kept(file, manifest, first_offset, retention):
             removed.append(file)
-    missing = [window for window in wanted if window not in found and window not in empty]
+    missing = [
+        window
+        for name, window in wanted.items()
+        if name not in found and (name not in empty or empty[name] != window)
+    ]
     if not missing and not removed:
         return None
     return PartitionChange(manifest.partition, manifest.end_offset, tuple(_groups(missing, removed)))
 
 
-def _window_of(file: LiveFile, by_name: Mapping[str, Window], by_stem: Mapping[str, Window]) -> Window | None:
-    window = by_name.get(file.name)
-    if window is not None:
-        is_inside = window.start_offset <= file.first_offset and file.last_offset < window.end_offset
-        return window if is_inside else None
+def without(groups: tuple[Group, ...], window: Window) -> tuple[Group, ...]:
+    """Return the groups without a missing window, which has no record."""
+    for index, group in enumerate(groups):
+        if window in group.missing:
+            missing = [each for each in group.missing if each != window]
+            return (*groups[:index], *_groups(missing, list(group.removed)), *groups[index + 1 :])
+    return groups
+
+
+def _is_inside(file: LiveFile, window: Window) -> bool:
+    return window.start_offset <= file.first_offset and file.last_offset < window.end_offset
+
+
+def _window_of_piece(file: LiveFile, by_stem: Mapping[str, Window]) -> Window | None:
     stem, dash, _ = file.name.rpartition("/")[2].rpartition("-")
     # The value of a piece may be negative: its dash is then the second one.
     return by_stem.get(stem + dash) or by_stem.get(stem)
 
 
-def _is_kept(file: LiveFile, manifest: Manifest, wanted: list[Window], retention: Retention) -> bool:
-    """Return whether a file whose segment the manifest lacks stays: the topic alone has left it."""
+def _is_kept(file: LiveFile, manifest: Manifest, first_offset: Offset | None, retention: Retention) -> bool:
+    """Return whether a file whose segment the manifest lacks stays: the topic alone has left it.
+
+    `first_offset` is that of the first window; None without one.
+    """
     if retention is not Retention.FOREVER or file.last_offset >= manifest.log_start_offset:
         return False
-    return not wanted or file.last_offset < wanted[0].start_offset
+    return first_offset is None or file.last_offset < first_offset
 
 
 def _groups(missing: list[Window], removed: list[LiveFile]) -> Iterable[Group]:
@@ -161,6 +187,8 @@ class Taken(NamedTuple):
     """The groups that the next commit takes, and the ends of what the table has after it."""
 
     groups: tuple[Group, ...]
+    counts: dict[int, int]
+    """How many of them, from its first on, are of each partition."""
     end_offsets: dict[int, Offset]
     is_all: bool
 
@@ -168,6 +196,7 @@ class Taken(NamedTuple):
 def take(changes: Iterable[PartitionChange], most_files: int) -> Taken:
     """Return the part of the changes that fits into one commit, in the order of partitions and offsets."""
     taken: list[Group] = []
+    counts: dict[int, int] = {}
     end_offsets: dict[int, Offset] = {}
     count = 0
     is_all = True
@@ -180,6 +209,7 @@ def take(changes: Iterable[PartitionChange], most_files: int) -> Taken:
                 is_all = False
                 break
             taken.append(group)
+            counts[change.partition] = counts.get(change.partition, 0) + 1
             count += size
         end_offsets[change.partition] = end_offset
-    return Taken(tuple(taken), end_offsets, is_all)
+    return Taken(tuple(taken), counts, end_offsets, is_all)

@@ -63,12 +63,11 @@ from sparklog.driver.controller.tables.machine.next_commit import (
     PartitionChange,
     Taken,
     is_whole,
-    partition_change,
     take,
-    windows,
 )
 from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
-from sparklog.driver.controller.tables.machine.table_files import TABLES, LiveFile, TableFile, Window
+from sparklog.driver.controller.tables.machine.table_difference import TableDifference
+from sparklog.driver.controller.tables.machine.table_files import TABLES, TableFile, Window
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.remote_log.machine.manifest import Manifest
@@ -116,10 +115,11 @@ class TopicTable:
         self._effect: TableEffect | None = None
         self._snapshots: tuple[TableSnapshot, ...] = ()
         self._newest: TableSnapshot | None = None
-        self._files: dict[int, dict[str, LiveFile]] = {}
-        """Of the newest snapshot, by partitions and names."""
+        self._difference: Final = TableDifference()
         self._known_id: int | None = None
-        """The snapshot whose files are in `_files`."""
+        """The snapshot whose files are in `_difference`."""
+        self._taken: Taken | None = None
+        """Of the commit under way."""
         self._manifests: Mapping[int, Manifest] = {}
         self._has_read_table = self._has_read_manifests = False
         """In this round."""
@@ -211,6 +211,8 @@ class TopicTable:
                     return
             case PiecesWritten():
                 self._pieces[event.window] = event.pieces
+                if not event.pieces:
+                    self._difference.is_empty(event.window)
             case Committed():
                 self._committed(event.effect, event.snapshot)
             case CommitStale():
@@ -252,13 +254,8 @@ class TopicTable:
             return
         self._has_read_table = True
         if event.files is not None or newest is None:
-            self._files = {}
-            self._note_files(event.files or ())
+            self._difference.files_read(event.files or ())
         self._known_id = _id_of(newest)
-
-    def _note_files(self, files: Iterable[LiveFile]) -> None:
-        for file in files:
-            self._files.setdefault(file.partition, {})[file.name] = file
 
     def _end(self, owner_epoch: int) -> None:
         self.ended = (
@@ -273,16 +270,21 @@ class TopicTable:
             return
         self._has_read_manifests = True
         self._manifests = manifests
-        named = {segment.name for each in manifests.values() for segment in each.segments}
-        self._footers = {name: file for name, file in self._footers.items() if name in named}
-        wanted = {each for manifest in manifests.values() for each in windows(manifest, self._retention)}
-        self._pieces = {window: pieces for window, pieces in self._pieces.items() if window in wanted}
+        difference, retention = self._difference, self._retention
+        difference.manifests_read(manifests)
+        self._footers = {
+            name: file for name, file in self._footers.items() if difference.is_named(file, retention)
+        }
+        self._pieces = {
+            window: pieces
+            for window, pieces in self._pieces.items()
+            if difference.is_wanted(window, retention)
+        }
 
     def _committed(self, effect: Commit, snapshot: TableSnapshot) -> None:
         self._is_unresolved = False
-        for file in effect.removed:
-            del self._files[file.partition][file.name]
-        self._note_files(file.live for file in effect.added)
+        assert self._taken is not None, "a commit was under way"
+        self._difference.committed(effect, self._taken)
         self._snapshots = (*self._snapshots, snapshot)
         self._ages.superseded(self._newest, self._wall_ms)
         self._newest = snapshot
@@ -325,7 +327,7 @@ class TopicTable:
 
     @property
     def _live_names(self) -> set[str]:
-        return {name for files in self._files.values() for name in files}
+        return self._difference.live_names
 
     def _next_effect(self) -> TableEffect | None:
         if self._now_ms < self._next_ms:
@@ -348,6 +350,7 @@ class TopicTable:
         may_be_others = self._newest is not None and not self._is_claimed
         if not taken.groups and not may_be_others and not self._is_unresolved:
             return None
+        self._taken = taken
         parts = [self._added(group) for group in taken.groups]
         removed = [file for group in taken.groups for file in group.removed]
         added = [file for files in parts for file in files]
@@ -373,18 +376,9 @@ class TopicTable:
 
     def _changes(self) -> list[PartitionChange]:
         if self._gives_all_up:
-            ends = {} if self._newest is None else self._newest.end_offsets
-            return [
-                PartitionChange(partition, ends.get(partition, 0), (Group(0, (), tuple(files.values())),))
-                for partition, files in sorted(self._files.items())
-                if files
-            ]
-        empty = {window for window, pieces in self._pieces.items() if not pieces}
-        changes = (
-            partition_change(manifest, self._files.get(partition, {}).values(), self._retention, empty)
-            for partition, manifest in sorted(self._manifests.items())
-        )
-        return [change for change in changes if change is not None]
+            return self._difference.all_out({} if self._newest is None else self._newest.end_offsets)
+        empty = (window for window, pieces in self._pieces.items() if not pieces)
+        return self._difference.changes(self._retention, empty)
 
     def _next_preparation(self, taken: Taken) -> ReadFooters | WritePieces | None:
         """Return the effect by which the files of these groups become known; None if they are."""

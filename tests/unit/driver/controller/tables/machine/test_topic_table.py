@@ -1,5 +1,6 @@
 """One round of a table's committer after the other, effect by effect."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -33,7 +34,7 @@ from sparklog.driver.controller.tables.machine.events import (
     WritePieces,
 )
 from sparklog.driver.controller.tables.machine.table_files import TableFile, Window
-from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.driver.controller.tables.machine.topic_table import MOST_FOOTERS, TopicTable
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 
 TOPIC_ID: Final = UUID(int=3)
@@ -292,3 +293,35 @@ def test_rows_of_a_deleted_topic_leave_before_its_files() -> None:
     assert play.gets(TableRead(play.snapshots, play.snapshots[-1], None)) == ExpireSnapshots((100,))
     assert play.gets(SnapshotsExpired((100,))) is None
     assert play.machine.is_finished
+
+
+def test_steps_of_a_commit_touch_no_other_files() -> None:
+    """A catalogue of years has 100,000 files: to go through them after every effect takes minutes a round."""
+    segments = [segment(number, 10 * number, 10 * number + 10) for number in range(30_000)]
+    missing = segments[-300:]
+    play = Play()
+    play.begun(A)
+    newest = play.snapshots[-1]
+    files = tuple(file_of(each).live for each in segments[:-300])
+    assert play.gets(Ticked(), INTERVAL_MS) == ReadTable(newest.snapshot_id)
+    assert play.gets(TableRead(play.snapshots, newest, files)) == ReadManifests(1)
+    found = {0: manifest(*segments)}
+
+    def seconds_of(event: TableEvent) -> tuple[object, float]:
+        begun_s = time.thread_time()
+        return play.gets(event), time.thread_time() - begun_s
+
+    effect, compared_s = seconds_of(ManifestsRead(found))
+    steps_s = 0.0
+    for start in range(0, 300, MOST_FOOTERS):
+        assert isinstance(effect, ReadFooters)
+        some = missing[start : start + MOST_FOOTERS]
+        effect, step_s = seconds_of(FootersRead({each.name: file_of(each) for each in some}))
+        steps_s += step_s
+    effect, step_s = seconds_of(play.committed(effect))
+    assert effect is None
+    play.gets(Ticked(), INTERVAL_MS)
+    assert play.gets(TableRead(play.snapshots, play.snapshots[-1], None)) == ReadManifests(1)
+    effect, unchanged_s = seconds_of(ManifestsRead(found))
+    assert effect is None
+    assert steps_s + step_s + unchanged_s < compared_s
