@@ -6,7 +6,6 @@ loop that it shares with the controller.
 """
 
 import asyncio
-import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
+from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.loop.loop_lag import TurnSelector
 from sparklog.node.remote_log.directory_store import DirectoryStore
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
@@ -44,7 +44,7 @@ FILES: Final = 10_000
 """Of each partition."""
 MISSING: Final = 400
 IDENTITY: Final = TableIdentity("orders", UUID(int=7), "topics.orders")
-ROUNDS_S: Final = 20.0
+ROUNDS_S: Final = 10.0
 
 
 def segment(partition: int, number: int) -> RemoteSegment:
@@ -188,10 +188,9 @@ def measure_loop() -> None:
         asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner,
     ):
         runner.run(store_manifests(Path(directory), found))
-        gc.collect()
-        gc.freeze()  # as the controller's process does
-        selector.take_longest()
-        runner.run(keep_rounds(Path(directory), table))
+        with freezing_survivors():  # as in the controller's process
+            selector.take_longest()
+            runner.run(keep_rounds(Path(directory), table))
         longest = selector.take_longest()
     stop_ms = 1_000 * (longest.ended_s - longest.began_s)
     print(f"| the loop's longest stop in {table.rounds} rounds | {stop_ms:.0f} ms |")

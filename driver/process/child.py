@@ -6,7 +6,6 @@ not end it (except SIGKILL): a Ctrl-C in a terminal is for the driver, and a ser
 whole application by SIGTERM ends it through its driver, in order.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -51,6 +50,7 @@ from sparklog.driver.process.messages import (
 )
 from sparklog.driver.process.outgoing import LogRelay, Outgoing
 from sparklog.node.config import BrokerConfig
+from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.metadata.framing import decode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.security.application_secret import ApplicationSecret
@@ -80,12 +80,11 @@ def main(descriptor: int, parent: int) -> None:
     outgoing = Outgoing(connection)
     relay = LogRelay(outgoing)
     logging.getLogger().addHandler(relay)
-    # Modules are permanent: the collector need not scan them.
-    gc.freeze()
     child = _Child(connection, parent, outgoing)
     status = 1
     try:
-        status = child.run()
+        with freezing_survivors():
+            status = child.run()
     except BaseException as error:
         logger.critical("The controller's process ends", exc_info=error)
     finally:

@@ -25,11 +25,11 @@ from sparklog.executor.broker import Broker
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState, RegistrationRefusedError
 from sparklog.executor.loop.concurrency import end
 from sparklog.executor.process.barrier_socket import strangers_of_socket
-from sparklog.executor.process.garbage import freezing_survivors
 from sparklog.executor.process.watched import watched
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.node.config import BrokerConfig, ConfigError
 from sparklog.node.log_lines import written_aside
+from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.loop.loop_lag import run_watched
 from sparklog.node.storage import DirectoryLockedError, ForeignDirectoryError
 from sparklog.node.storage.private_directories import make_own_directory

@@ -1,17 +1,18 @@
-"""Garbage collection in a broker's process: no collection scans all of the broker's logs.
+"""Garbage collection in the process of a broker or the controller: no collection scans all of its state.
 
 A full collection of Python scans every object, and the event loop stands still for it: a few hundred
-milliseconds at 10,000 partitions, again and again while they are opened. But the objects of a partition last,
-and go with their last reference when the partition goes; they are in no cycle that only a collection could
-find. So the survivors of a full collection are frozen (`gc.freeze`) once they are many: the next one scans
-new objects only. A few survivors are not frozen, so that cycles among short-lived objects are found.
+milliseconds at 10,000 partitions, or at tables of 100,000 files, again and again while they are opened. But
+the objects of a partition last, and go with their last reference when the partition goes; they are in no
+cycle that only a collection could find. So the survivors of a full collection are frozen (`gc.freeze`) once
+they are many: the next one scans new objects only. A few survivors are not frozen, so that cycles among
+short-lived objects are found.
 
 Short-lived objects may be many, too: requests that wait for thousands of partitions, thousands of
 connections. Those alive at a full collection are frozen with the rest, and leak if they become a cycle later.
 So once as many objects have been frozen as were known to last, everything is scanned again: by then the
 process has doubled, or holds as much garbage. Python itself scans after growth by a quarter.
 
-It is for a process that runs nothing but a broker: all other objects would be frozen too.
+It is for a process that runs nothing else: all other objects would be frozen too.
 """
 
 import gc

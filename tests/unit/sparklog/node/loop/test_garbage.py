@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from sparklog.executor.process.garbage import MUCH_OBJECTS, freezing_survivors
+from sparklog.node.loop.garbage import MUCH_OBJECTS, freezing_survivors
 
 
 class Node:
