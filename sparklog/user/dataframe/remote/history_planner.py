@@ -16,7 +16,7 @@ Rules, by which both ways give the same rows:
 
 A stream plans many batches with one planner. It keeps a history while its batches lie within, for which it
 asks the leader for the log start alone, and asks no broker about a partition that was lately at the end of
-its tier. Both are forgotten after `_REMEMBERED_MS`, and a failure much sooner.
+its tier. Both are forgotten after `_REMEMBERED_MS` or in a new leader epoch, and a failure much sooner.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStor
 from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.remote_log.stored_manifest import read_manifest
 from sparklog.protocol.errors import KafkaError
-from sparklog.protocol.types import Offset, TopicPartition
+from sparklog.protocol.types import LeaderEpoch, Offset, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.offsets import last_tiered_offsets, local_log_start_offsets, log_start_offsets
 from sparklog.user.client.topic_configs import describe_topic_configs
@@ -58,6 +58,8 @@ class _Known(NamedTuple):
     """The findings of an earlier plan about a partition."""
 
     topic_id: UUID | None
+    leader_epoch: LeaderEpoch | None
+    """None if the leader was not known."""
     history: History | None
     """None if the tier had nothing of the range."""
     until_ms: int
@@ -88,7 +90,7 @@ class HistoryPlanner:
             topic_id, known = topic_ids.get(each.topic_partition), self._known.get(each.topic_partition)
             if not each.size or topic_id is None:
                 continue
-            if known is None or known.topic_id != topic_id:
+            if known is None or (known.topic_id, known.leader_epoch) != (topic_id, _epoch(cluster, each)):
                 unknown.append(each)
             elif known.history is not None:
                 history = known.history.within(each.start_offset, each.end_offset)
@@ -105,6 +107,7 @@ class HistoryPlanner:
                 histories[each.topic_partition] = history
             self._known[each.topic_partition] = _Known(
                 topic_ids[each.topic_partition],
+                _epoch(cluster, each),
                 None if history is None else whole,
                 now_ms + (_REMEMBERED_MS if each.topic_partition in found else _FAILURE_REMEMBERED_MS),
             )
@@ -183,6 +186,13 @@ class HistoryPlanner:
             return {}
         disk_starts = local_log_start_offsets(cluster, _brokers(differing))
         return {each: disk_starts.get(each, 0) for each in differing}
+
+
+def _epoch(cluster: ClusterClient, wanted: OffsetRange) -> LeaderEpoch | None:
+    try:
+        return cluster.leader(wanted.topic_partition).leader_epoch
+    except KafkaError:
+        return None
 
 
 def _brokers(leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, int]:

@@ -423,3 +423,17 @@ async def test_manifest_that_cannot_be_read_leaves_the_other_partitions_in_the_s
         manifest.write_bytes(encoded)
         now_ms += 1_001
         assert await seam(0, 10) == 10
+
+
+@in_a_loop
+async def test_planner_asks_again_in_a_new_leader_epoch(tmp_path: Path) -> None:
+    """What one leader said of its tier is not what the next one says: it may have known no manifest yet."""
+    async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
+        seam = planned_seams(cluster)
+        assert await seam(0, 10) is None
+        await cluster.produce(batch(10))
+        await cluster.until_copied(is_cut=False)
+        assert await seam(0, 10) is None
+        await cluster.brokers.elect(cluster.topic_id, 0, leader=0, isr=[0])
+        await cluster.until_copied(is_cut=False)
+        assert await seam(0, 10) == 10
