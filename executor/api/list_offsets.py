@@ -286,8 +286,16 @@ def _latest_tiered(replica: Replica, *, is_follower: bool) -> _Found:
 
     A follower deletes what is below the answer from its disk, so it gets nothing while the leader itself may
     not delete: another leader or application may have replaced the manifest.
+
+    Raises:
+        KafkaError: offset_not_available to a client while the leader does not know its tier yet. Kafka's
+            leader answers -1 then, by which a query would be planned as if there were no tier.
     """
     if replica.tier is None:
+        if replica.awaits_tier and not is_follower:
+            raise KafkaError(
+                ErrorCode.offset_not_available, f"{replica}: the manifest of its tier is not read yet"
+            )
         return _Found()
     end = replica.tier.tiered_end_offset if is_follower else replica.tier.manifest.end_offset
     return _Found(end - 1, None, replica.log.epochs.epoch_at(end - 1)) if end else _Found()

@@ -139,6 +139,8 @@ class Replica:
         """Set from when a leader found its log damaged until it follows another one."""
         self.tier: PartitionTierView | None = None
         """The part of the log that lies in the object store; None without one, or before it is known."""
+        self.awaits_tier = False
+        """Whether it leads without knowing yet what its tier has; it may serve before."""
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
         self.traffic: Final = host.traffic.of(log.topic_partition.topic)

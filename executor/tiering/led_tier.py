@@ -124,7 +124,8 @@ class LedTier:
 
     @property
     def awaits_manifest(self) -> bool:
-        return not self._is_ended and not self._machine.may_serve
+        """Whether it is not known yet what the tier has; the replica may serve before."""
+        return not self._is_ended and self._machine.awaits_manifest
 
     @property
     def error(self) -> TierError | None:
@@ -182,6 +183,7 @@ class LedTier:
             task.cancel()
         if self.replica.tier is self:
             self.replica.tier = None
+        self.replica.awaits_tier = False
         self.replica.resume(Suspension.TIER)
 
     async def ended(self) -> None:
@@ -197,6 +199,7 @@ class LedTier:
         effects = self._machine.handle(event, facts, now_ms=monotonic_ms(), wall_ms=wall_clock_ms())
         # None again while the log and a manifest that was just read have different histories.
         self.replica.tier = self if self._machine.manifest is not None else None
+        self.replica.awaits_tier = self.awaits_manifest
         for effect in effects:
             self._carry_out(effect)
         # Last, since an adopted log begins elsewhere: coordinators load it when the replica resumes.

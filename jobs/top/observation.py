@@ -132,7 +132,8 @@ class ClusterWatch:
         }
         brokers = [broker.node_id for broker in metadata.brokers]
         last_tiered = last_tiered_offsets(self._client, leaders)
-        look = _Look(monotonic_ms(), high_watermarks(self._client, leaders), last_tiered)
+        known = {each: last for each, last in last_tiered.items() if last is not None}
+        look = _Look(monotonic_ms(), high_watermarks(self._client, leaders), known)
         directories = describe_log_dirs(self._client, brokers, None)
         groups = self._groups.look(self._client, brokers, leaders, look.high_watermarks)
         overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders, groups)

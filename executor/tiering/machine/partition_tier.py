@@ -144,6 +144,11 @@ class PartitionTier:
         return self._manifest if self._lineage is Lineage.CONTINUED else None
 
     @property
+    def awaits_manifest(self) -> bool:
+        """Return whether it is not known yet what the tier has, or the log has not adopted it."""
+        return self.ended is None and self._lineage is not Lineage.CONTINUED
+
+    @property
     def tiered_end_offset(self) -> Offset | None:
         """Return the offset below which the local log may drop records, or clean them; None for no offset."""
         if self.manifest is None or not self._is_claimed or self._is_stale or self.ended is not None:

@@ -70,7 +70,8 @@ READER_TIME: Final = metric(
 AWAITING_MANIFEST: Final = metric(
     "sparklog:type=RemoteLogManager,name=PartitionsAwaitingManifest",
     Kind.GAUGE,
-    "Led partitions that serve nothing, because the store has not told where their logs begin.",
+    "Led partitions whose manifest is not read yet: nothing is copied, and logs that may lack records "
+    "serve nothing.",
 )
 COPY_LAG_TIME: Final = metric(
     "sparklog:type=RemoteLogManager,name=CopyLagMs",

@@ -76,12 +76,18 @@ def log_start_offsets(
 
 def last_tiered_offsets(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
-) -> dict[TopicPartition, Offset]:
+) -> dict[TopicPartition, Offset | None]:
     """Ask presumed leaders for the last offsets in the tier, as `high_watermarks` does.
 
-    Partitions without any are missing, and those of brokers older than Kafka 3.9, which refuse the question.
+    None is the answer of a leader that does not know its tier yet. Partitions without any are missing, and
+    those of brokers older than Kafka 3.9, which refuse the question.
     """
-    return _ask_once(cluster, leaders, SpecialOffset.LATEST_TIERED)
+    return {
+        each: None if answer.error_code is ErrorCode.offset_not_available else answer.offset
+        for each, answer in _answers(cluster, leaders, SpecialOffset.LATEST_TIERED).items()
+        if answer.error_code is ErrorCode.offset_not_available
+        or (answer.error_code is ErrorCode.none and answer.offset >= 0)
+    }
 
 
 def local_log_start_offsets(
@@ -94,6 +100,16 @@ def local_log_start_offsets(
 def _ask_once(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
 ) -> dict[TopicPartition, Offset]:
+    return {
+        each: answer.offset
+        for each, answer in _answers(cluster, leaders, query).items()
+        if answer.error_code is ErrorCode.none and answer.offset >= 0
+    }
+
+
+def _answers(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
+) -> dict[TopicPartition, Any]:
     schema = _schema_of(query)
     wanted: defaultdict[BrokerId, list[AskedOffset]] = defaultdict(list)
     for partition, leader in leaders.items():
@@ -103,11 +119,10 @@ def _ask_once(
         {broker_id: list_offsets_request(asked, schema=schema) for broker_id, asked in wanted.items()},
     )
     return {
-        TopicPartition(topic.name, each.partition_index): each.offset
+        TopicPartition(topic.name, each.partition_index): each
         for response in answers.responses.values()
         for topic in response.topics
         for each in topic.partitions
-        if each.error_code is ErrorCode.none and each.offset >= 0
     }
 
 

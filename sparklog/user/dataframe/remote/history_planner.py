@@ -11,6 +11,8 @@ Rules, by which both ways give the same rows:
   brokers read the tier themselves.
 - The log start is the leader's: DeleteRecords moves it at once, and the manifest's only later. A range that
   begins below it is read from brokers, which report the loss.
+- A leader that does not know its tier yet, as for a moment after its election, is asked again for
+  `_PATIENCE_S`, since one query through brokers may cost more than all others of a day.
 - A manifest of a higher leader epoch than the leader's was written by another application, which has taken
   the store and goes on with a history of its own.
 
@@ -21,6 +23,7 @@ its tier. Both are forgotten after `_REMEMBERED_MS` or in a new leader epoch, an
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -51,6 +54,9 @@ _REMEMBERED_MS: Final = 30_000
 _FAILURE_REMEMBERED_MS: Final = 1_000
 """So that a stream does not ask for a manifest with each small batch that cannot be had."""
 
+_PATIENCE_S: Final = (0.1, 0.2, 0.4, 0.8)
+"""The pauses between questions to a leader that does not know its tier yet."""
+
 TopicIds = Mapping[TopicPartition, UUID | None]
 
 
@@ -73,6 +79,8 @@ class HistoryPlanner:
         self._read_committed: Final = read_committed
         self._now_ms: Final = now_ms
         self._known: dict[TopicPartition, _Known] = {}
+        self._impatient_until_ms: int | None = None
+        """Leaders that do not know their tiers are not waited for before: a stream goes on meanwhile."""
 
     def plan(
         self, cluster: ClusterClient, ranges: Sequence[OffsetRange], topic_ids: TopicIds
@@ -149,11 +157,14 @@ class HistoryPlanner:
             RemoteUriError: the store's URI or an option is not usable.
         """
         leaders = {each: cluster.leader(each) for each in ranges}
-        last_tiered = last_tiered_offsets(cluster, _brokers(leaders))
-        tiered = [each for each, last in last_tiered.items() if ranges[each].start_offset <= last]
+        last_tiered = self._last_tiered(cluster, leaders)
+        known = {each: last for each, last in last_tiered.items() if last is not None}
+        tiered = [each for each, last in known.items() if ranges[each].start_offset <= last]
         readable = readable_topics(cluster, {each.topic for each in tiered}) if tiered else frozenset()
         wanted = {each: topic_ids[each] for each in tiered if each.topic in readable}
-        histories: dict[TopicPartition, History | None] = dict.fromkeys(ranges)
+        histories: dict[TopicPartition, History | None] = dict.fromkeys(
+            each for each in ranges if each in known or each not in last_tiered
+        )
         if not wanted:
             return histories
         log_starts = log_start_offsets(cluster, _brokers({each: leaders[each] for each in wanted}))
@@ -170,6 +181,29 @@ class HistoryPlanner:
                 start = max(whole.start_offset, log_starts[each])
                 histories[each] = whole.within(start, seams.get(each, whole.end_offset))
         return histories
+
+    def _last_tiered(
+        self, cluster: ClusterClient, leaders: Mapping[TopicPartition, Leader]
+    ) -> dict[TopicPartition, Offset | None]:
+        """Return the leaders' last tiered offsets, None for a tier that its leader does not know yet.
+
+        Raises:
+            KafkaError: a leader is not known.
+        """
+        last_tiered = last_tiered_offsets(cluster, _brokers(leaders))
+        is_patient = self._impatient_until_ms is None or self._now_ms() >= self._impatient_until_ms
+        for pause_s in _PATIENCE_S if is_patient else ():
+            unknown = [each for each, last in last_tiered.items() if last is None]
+            if not unknown:
+                break
+            time.sleep(pause_s)
+            again = {each: cluster.leader(each) for each in unknown}
+            for each in unknown:
+                del last_tiered[each]
+            last_tiered |= last_tiered_offsets(cluster, _brokers(again))
+        if None in last_tiered.values():
+            self._impatient_until_ms = self._now_ms() + _REMEMBERED_MS
+        return last_tiered
 
     def _seams(
         self, cluster: ClusterClient, leaders: Mapping[TopicPartition, Leader]

@@ -99,6 +99,18 @@ async def test_follower_gets_no_tiered_end_while_its_leader_may_not_delete_local
 
 
 @with_brokers(config=REMOTE)
+async def test_last_tiered_offset_of_a_leader_that_has_not_read_its_manifest_is_not_available(
+    brokers: Brokers,
+) -> None:
+    """A query would be planned as if there were no tier; a follower is to keep what it has."""
+    tiered = await Tiered.create(brokers, [segment(range(12))])
+    tiered.replica.tier, tiered.replica.awaits_tier = None, True
+    channel = await brokers.connect(0)
+    assert await refused(channel, LATEST_TIERED) == "offset_not_available"
+    assert await listed(channel, LATEST_TIERED, replica_id=1) == (-1, -1, -1)
+
+
+@with_brokers(config=REMOTE)
 async def test_time_is_looked_up_in_the_tier_before_the_local_log(brokers: Brokers) -> None:
     """The first record that is not earlier, wherever it lies; only row groups that may have it are read."""
     times = {offset: 1_000 + offset * 10 for offset in range(20)}

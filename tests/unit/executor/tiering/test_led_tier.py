@@ -66,6 +66,11 @@ def is_copied(brokers: Brokers, topic_id: UUID, end_offset: int) -> bool:
     return manifest is not None and manifest.end_offset == end_offset
 
 
+def awaiting_manifest(brokers: Brokers, broker_id: int) -> float:
+    """Return the gauge by which operators see that brokers do not reach the store."""
+    return brokers.brokers[broker_id].replicas.metrics.snapshot(0)[remote_log.AWAITING_MANIFEST.of()]
+
+
 async def lead_again(brokers: Brokers, topic_id: UUID, config: Mapping[str, str] = SEGMENTS) -> Replica:
     """Have broker 0 lead an earlier application's partition, of which it has nothing."""
     await brokers.commit(
@@ -373,9 +378,13 @@ def test_new_leader_serves_at_once_in_an_outage_of_the_store_after_a_clean_elect
             )
             assert serves(replica) == is_clean
             assert replica.tier is None
+            assert replica.awaits_tier
+            assert awaiting_manifest(brokers, 1) == 1
             (tmp_path / "away").rename(bucket_of(tmp_path))
             await until(lambda: manifest_of(brokers, 1, topic_id) is not None, "the manifest is read")
             assert serves(replica)
+            assert not replica.awaits_tier
+            assert awaiting_manifest(brokers, 1) == 0
 
     asyncio.run(play())
 

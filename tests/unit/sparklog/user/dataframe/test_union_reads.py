@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from sparklog.executor.api.describe import DescribeHandlers
+from sparklog.executor.tiering.remote_log_manager import REQUESTS_AT_A_TIME
 from sparklog.node.apis.table import CLIENT_VERSIONS
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import BrokerEndpoint, ConfigRecord, RegisterBrokerRecord, ResourceType
@@ -82,6 +83,22 @@ class Cluster(NamedTuple):
             return is_copied and (log.local_log_start_offset > 0 or not is_cut)
 
         await until(is_done, "the log is copied")
+
+    async def elect_without_its_manifest(self) -> Callable[[], None]:
+        """Let the leader begin a leader epoch; return the function that lets it read its manifest."""
+        tier = self.brokers.brokers[0].replicas.remote_log
+        assert tier is not None
+        requests = tier._services.requests
+        for _ in range(REQUESTS_AT_A_TIME):
+            await requests.acquire()
+        await self.brokers.elect(self.topic_id, 0, leader=0, isr=[0])
+        assert self.brokers.replica(0, self.topic_id).awaits_tier
+
+        def let_it_read() -> None:
+            for _ in range(REQUESTS_AT_A_TIME):
+                requests.release()
+
+        return let_it_read
 
     async def keep_what_is_on_the_disk(self) -> None:
         """Let no more go: readers of uncommitted records see on the disk what the store does not have."""
@@ -421,6 +438,35 @@ async def test_manifest_that_cannot_be_read_leaves_the_other_partitions_in_the_s
         seam = planned_seams(cluster, lambda: now_ms)
         assert await seam(0, 10) is None
         manifest.write_bytes(encoded)
+        now_ms += 1_001
+        assert await seam(0, 10) == 10
+
+
+@in_a_loop
+async def test_planner_waits_for_a_leader_that_does_not_know_its_tier_yet(tmp_path: Path) -> None:
+    """A query that is planned just after an election would be read through brokers as a whole."""
+    async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
+        await cluster.produce(batch(10))
+        await cluster.until_copied(is_cut=False)
+        let_it_read = await cluster.elect_without_its_manifest()
+        asyncio.get_running_loop().call_later(0.3, let_it_read)
+        assert await planned_seams(cluster)(0, 10) == 10
+
+
+@in_a_loop
+async def test_planner_of_a_stream_waits_once_for_a_leader_that_does_not_know_its_tier(
+    tmp_path: Path,
+) -> None:
+    """In an outage of the store batches go on through brokers, and come back to the store after it."""
+    now_ms = 0
+    async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
+        await cluster.produce(batch(10))
+        await cluster.until_copied(is_cut=False)
+        let_it_read = await cluster.elect_without_its_manifest()
+        seam = planned_seams(cluster, lambda: now_ms)
+        assert await seam(0, 10) is None
+        let_it_read()
+        await cluster.until_copied(is_cut=False)
         now_ms += 1_001
         assert await seam(0, 10) == 10
 
