@@ -4,8 +4,9 @@ Loading it, with the schemas (`loaded_broker.py`), takes longer than all else th
 and tests start hundreds. Brokers are forked by multiprocessing's own server; it ends with the process that
 started it.
 
-A broker ends like a broker task: SIGTERM and SIGHUP begin a controlled shutdown, and so does the end of who
-started it, so that a test run that is killed leaves nothing running.
+A broker ends like a broker task: SIGTERM and SIGHUP begin a controlled shutdown, and so does the end of the
+test run, so that one that is killed leaves nothing running. The broker's parent says nothing of that: it is
+the server, which lives as long as any broker has the descriptor by which it sees its own end.
 """
 
 import asyncio
@@ -28,7 +29,6 @@ from tests.hindrance import hinder
 
 TELL_STACKS: Final = signal.SIGUSR1
 """Has a broker write to its log what each of its threads is at, also when none of them gets on."""
-PARENT_POLL_S: Final = 0.5
 REPOSITORY: Final = Path(__file__).parents[1]
 
 
@@ -110,18 +110,17 @@ async def _serve(arguments: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(leave_signal, broker.life.stop, leave_signal.name)
-    beside = [
-        asyncio.create_task(_leave_with_parent(broker, os.getppid())),
-        asyncio.create_task(hinder(broker.node_id)),
-    ]
+    test_run = multiprocessing.parent_process()
+    assert test_run is not None, "a child of multiprocessing"
+    loop.add_reader(test_run.sentinel, _leave, broker, test_run.sentinel)
+    hindrance = asyncio.create_task(hinder(broker.node_id))
     try:
         await broker.run()
     finally:
-        for task in beside:
-            task.cancel()
+        hindrance.cancel()
+        loop.remove_reader(test_run.sentinel)
 
 
-async def _leave_with_parent(broker: Broker, parent: int) -> None:
-    while os.getppid() == parent:  # noqa: ASYNC110 - the kernel has no event for it
-        await asyncio.sleep(PARENT_POLL_S)
+def _leave(broker: Broker, sentinel: int) -> None:
+    asyncio.get_running_loop().remove_reader(sentinel)
     broker.life.stop("the test run is gone")
