@@ -1,4 +1,4 @@
-"""Flushes logs: closed segments, and those that flush.messages and flush.ms call for.
+"""Flushes logs: closed segments, new logs, and those that flush.messages and flush.ms call for.
 
 A closed segment is fsynced soon after the roll, so that recovery begins at the active one: a start after a
 crash reads that much of a log, and not all of it (Kafka's "flush-log", UnifiedLog.roll, and
@@ -57,6 +57,8 @@ class FlushJob:
 
     def _due(self, replica: HostedReplica, now_ms: int, *, by_time: bool) -> Callable[[], None] | None:
         log, flush_ms = replica.log, replica.settings.flush_ms
+        if log.is_new:
+            return log.flush_rolled
         if log.recovery_point >= log.log_end_offset:
             return None
         if log.flush_due:

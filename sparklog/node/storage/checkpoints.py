@@ -143,12 +143,17 @@ def write_leader_epochs(path: Path, entries: Iterable[EpochEntry], *, sync: bool
 def read_topic_id(path: Path) -> UUID | None:
     """Return the topic id in `partition.metadata`, or None when there is no such file.
 
+    Nor is there one with nothing in it, which a power cut leaves of a file that was never fsynced.
+
     Raises:
         CorruptCheckpointError: the file is malformed.
         OSError: it cannot be read.
     """
     try:
-        lines = path.read_bytes().decode().splitlines()
+        content = path.read_bytes()
+        if not content.strip(b"\0"):
+            return None
+        lines = content.decode().splitlines()
         fields = dict(line.split(": ", 1) for line in lines if line)
         if int(fields["version"]) < 0:
             raise CorruptCheckpointError(path, f"version {fields['version']}")
@@ -163,8 +168,10 @@ def read_topic_id(path: Path) -> UUID | None:
     return topic_id
 
 
-def write_topic_id(path: Path, topic_id: UUID) -> None:
-    """Write `partition.metadata`; it is on the disk when this returns."""
+def write_topic_id(path: Path, topic_id: UUID, *, sync: bool = True) -> None:
+    """Write `partition.metadata`; with `sync` it is on the disk when this returns."""
     content = f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
     with storage_errors(f"write {path}"):
-        replace_file(path, content + b"\n%s: %s" % (_TOPIC_ID_CHECKSUM.encode(), _checksum(content)))
+        replace_file(
+            path, content + b"\n%s: %s" % (_TOPIC_ID_CHECKSUM.encode(), _checksum(content)), sync=sync
+        )

@@ -179,8 +179,8 @@ class Log:
         """The data directory; it does not change with the log's own name."""
         self.topic_id = topic_id
         """From partition.metadata; None without that file."""
-        self._is_new = is_new
-        """Whether the directory's entry in its parent may not be fsynced yet."""
+        self.is_new = is_new
+        """Whether its directory and its topic id may not be on the disk yet: call `flush_rolled`."""
         self._failure: KafkaError | None = None
         self._given_up = False
         self._flushing = Lock()
@@ -202,7 +202,7 @@ class Log:
         """Open or create the log in `directory`; recover what is above `recovery_point` unless it was closed.
 
         Blocking; off the loop. The offsets are the last that were checkpointed (None: there is no entry).
-        `topic_id` is written to `partition.metadata` when that is missing.
+        `topic_id` is written to `partition.metadata` when that is missing, and is on the disk after a flush.
 
         Raises:
             ValueError: the directory's name is not `<topic>-<partition>`.
@@ -215,7 +215,9 @@ class Log:
             metadata = directory / PARTITION_METADATA
             stored_id = read_topic_id(metadata)
             if stored_id is None and topic_id is not None:
-                write_topic_id(metadata, topic_id)
+                # The first flush puts it on the disk: a broker makes thousands of logs at a time.
+                write_topic_id(metadata, topic_id, sync=False)
+                is_new = True
             elif topic_id is not None and stored_id != topic_id:
                 raise KafkaError(
                     ErrorCode.inconsistent_topic_id,
@@ -967,7 +969,7 @@ class Log:
             segments = self.segments.all
         if not with_active:
             end_offset = min(end_offset, segments[-1].base_offset)
-        is_behind = end_offset > self.recovery_point or bool(self.snapshots)
+        is_behind = end_offset > self.recovery_point or bool(self.snapshots) or self.is_new
         if not is_behind and not (with_active and self.metadata_unsynced):
             return
         unsynced = [segment for segment in segments if not segment.synced]
@@ -977,17 +979,20 @@ class Log:
             self.snapshots.write()
             for segment in unsynced:
                 segment.flush(sealed=segment is not segments[-1])
-            if self.metadata_unsynced:
+            if self.metadata_unsynced or self.is_new:
                 self.metadata_unsynced = False
                 try:
                     sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
+                    if self.is_new:
+                        # What is there: by now the directory may be another log's of the same name.
+                        sync_file(self.directory / PARTITION_METADATA)
                     sync_directory(self.directory)
                 except OSError:
                     self.metadata_unsynced = True
                     raise
-            if self._is_new:
+            if self.is_new:
                 sync_directory(self.directory.parent)
-                self._is_new = False
+                self.is_new = False
         with self.truncations.excluded() as truncations_now:
             if truncations == truncations_now:
                 for segment in unsynced:
@@ -1098,6 +1103,16 @@ class Log:
     def remove_expired_producers(self, now_ms: TimestampMs) -> Iterator[int]:
         """Remove producers idle for producer.id.expiration.ms; yield the number of each step."""
         return self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """Take the id of the partition's topic over, of which a power cut has left no file.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        write_topic_id(self.directory / PARTITION_METADATA, topic_id, sync=False)
+        self.topic_id = topic_id
+        self.is_new = True
 
     def reconfigure(self, config: LogConfig) -> None:
         """Use another configuration from now on (index sizes: from the next segment on)."""

@@ -91,6 +91,16 @@ async def test_log_is_flushed_after_as_many_records_as_flush_messages_says(broke
     await clock.until(lambda: log.recovery_point == 3, "a flush")
 
 
+@with_brokers()
+async def test_new_log_is_flushed_soon_though_it_has_no_record(brokers: Brokers) -> None:
+    """Its creation does not wait for the disk, and a power cut must not take the topic's id for long."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    log = brokers.replica(0, topic_id).log
+    clock = Clock(brokers)
+    clock.tick(1000)
+    await clock.until(lambda: not log.is_new, "a flush")
+
+
 @with_brokers(config={"log.flush.interval.ms": "600000"})
 async def test_log_is_flushed_after_flush_ms_of_its_topic_before_that_of_the_broker(brokers: Brokers) -> None:
     """A topic's own flush.ms must not need the broker's."""

@@ -1,9 +1,11 @@
 """What a roll leaves to be fsynced, how far the recovery point follows, and how little a crash costs then."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from sparklog.node.storage.checkpoints import read_topic_id
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
@@ -18,6 +20,7 @@ from tests.unit.sparklog.node.storage.calls import calls_of
 
 SEGMENT_BYTES = 200_000
 CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES)
+TOPIC_ID = UUID(int=7)
 
 
 def open_log(directory: Path, recovery_point: int = 0) -> Log:
@@ -96,6 +99,32 @@ def test_flush_rolled_syncs_what_recovery_will_not_look_at_and_leaves_the_active
         f"{active}.snapshot",
     ]
     log.close(clean=False)
+
+
+def test_new_log_is_made_without_a_sync_and_the_next_flush_keeps_its_identity(tmp_path: Path) -> None:
+    """A broker makes thousands at a time, and a sync waits for the disk: these came one after the other."""
+    with calls_of("fsync", lambda *_: None) as synced:
+        log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID)
+        assert (synced, log.is_new) == ([], True)
+        log.flush_rolled()
+        log.flush_rolled()
+    names = ["leader-epoch-checkpoint", "partition.metadata", "t-0", tmp_path.name]
+    assert [Path(path).name for path in synced] == names
+    assert not log.is_new
+    log.close(clean=False)
+
+
+def test_log_whose_identity_a_power_cut_has_taken_gets_it_from_the_metadata(tmp_path: Path) -> None:
+    """Nothing of a new log was synced yet: its file is there with a name and without content, or is not."""
+    path = tmp_path / "t-0" / "partition.metadata"
+    for left in (b"", b"\0" * 43, None):
+        Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID).close(clean=False)
+        path.unlink() if left is None else path.write_bytes(left)
+        log = open_log(tmp_path / "t-0")
+        assert (log.topic_id, log.is_new) == (None, False)
+        log.assign_topic_id(TOPIC_ID)
+        assert (log.topic_id, read_topic_id(path), log.is_new) == (TOPIC_ID, TOPIC_ID, True)
+        log.close(clean=False)
 
 
 def test_truncation_while_a_segment_is_flushed_has_the_segment_flushed_again(tmp_path: Path) -> None:
