@@ -19,6 +19,7 @@ from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.row_group_batches import EncodedBatches, row_group_batches
 from sparklog.node.remote_log.segments.segment_footer import open_segment
+from sparklog.node.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +60,9 @@ class TierAdoption:
                 end_offset=manifest.end_offset,
                 now_ms=wall_clock_ms(),
             )
-            await self._threads.run(replica.log.flush)
+        # In one job: where hundreds of logs are adopted, a second one waits behind the first ones of all.
+        await self._threads.run(partial(_flush, replica.log))
         replica.restart_at_log_end()
-        await self._threads.run(partial(remove_marker, replica.log.directory))
         logger.info(
             "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d",
             replica,
@@ -89,7 +90,6 @@ class TierAdoption:
                 await asyncio.sleep(0)
         log.skip_to(manifest.end_offset, wall_clock_ms())
         log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
-        await self._threads.run(log.flush)
 
     async def _batches(self, manifest: Manifest) -> AsyncIterator[EncodedBatches]:
         """Yield the records of the tier as batches, a few MiB at a time."""
@@ -106,3 +106,9 @@ class TierAdoption:
                 )
                 while (step := await self._threads.run(partial(next, steps, None))) is not None:
                     yield step
+
+
+def _flush(log: Log) -> None:
+    """Put an adopted log on the disk; it is whole from then on. Blocks."""
+    log.flush()
+    remove_marker(log.directory)

@@ -19,8 +19,10 @@ _Result = TypeVar("_Result")
 
 
 class CopyThreads:
-    def __init__(self, count: int) -> None:
-        self.executor = ThreadPoolExecutor(count, "sparklog-remote-copy", initializer=_be_nice)
+    def __init__(self, count: int, niceness: int = NICENESS) -> None:
+        self.executor = ThreadPoolExecutor(
+            count, "sparklog-remote-copy", initializer=_be_nice, initargs=(niceness,)
+        )
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Run blocking work; cancellation does not end it, but its result is dropped."""
@@ -30,7 +32,7 @@ class CopyThreads:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _be_nice() -> None:
+def _be_nice(niceness: int) -> None:
     if sys.platform == "linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)

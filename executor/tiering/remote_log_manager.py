@@ -54,6 +54,9 @@ TICK_MS: Final = 1000
 REQUESTS_AT_A_TIME: Final = 32
 """Requests to the store, copies not counted: a broker becomes leader of hundreds of partitions at once."""
 
+ADOPTIONS_AT_A_TIME: Final = 16
+"""They wait for the disk, which syncs many files at once about as fast as one."""
+
 
 class RemoteLogManager(RoleListener[Replica]):
     def __init__(
@@ -78,7 +81,7 @@ class RemoteLogManager(RoleListener[Replica]):
         self._threads = CopyThreads(COPIES_AT_A_TIME)
         self._byte_turns = ByteTurns(config.remote_log_copy_max_bytes_per_second)
         self._copies = SegmentCopies(store, self._threads, self._byte_turns)
-        self._adoption_threads = CopyThreads(1)
+        self._adoption_threads = CopyThreads(ADOPTIONS_AT_A_TIME, niceness=0)
         """Leaders do not serve before, and copies have their threads for long."""
         self._services = TierServices(
             store,

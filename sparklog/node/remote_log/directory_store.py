@@ -40,7 +40,8 @@ T = TypeVar("T")
 _LOCKS: Final = ".locks"
 _LOCK_COUNT: Final = 64
 """Names share locks, so that the directory of locks does not grow with the names."""
-_THREADS: Final = 4
+_THREADS: Final = 16
+"""They wait for the disk, which syncs many files at once about as fast as one."""
 _PIECE_BYTES: Final = 1024 * 1024
 _REFUSALS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
