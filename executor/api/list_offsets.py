@@ -172,7 +172,10 @@ class ListOffsetsHandler:
         replica = self._table.find(topic, partition.partition_index)
         asked_epoch = partition.current_leader_epoch if partition.current_leader_epoch >= 0 else None
         is_client = body.replica_id < 0 and body.replica_id != _DEBUG_CONSUMER
-        leader = replica.require_leader_in(asked_epoch)
+        if is_client:
+            leader = replica.require_leader_for_client(asked_epoch)
+        else:
+            leader = replica.require_leader_in(asked_epoch)
         log = replica.log
         if not is_client:
             end = log.log_end_offset

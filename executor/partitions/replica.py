@@ -134,6 +134,8 @@ class Replica:
         self.offline = False
         self.suspended = False
         """Set while there is a `Suspension`: it answers nothing as a leader, but stays one."""
+        self.is_wanted = False
+        """Whether a client was refused by a suspended leader: its tier is read before others'."""
         self._suspensions: set[Suspension] = set()
         self.damage: Damage | None = None
         """Set from when a leader found its log damaged until it follows another one."""
@@ -368,6 +370,15 @@ class Replica:
         """
         batch = marker_batch(marker, wall_ms)
         return self.append(batch, read_header(batch), now_ms, wall_ms, waiting, marker=marker)
+
+    def require_leader_for_client(self, leader_epoch: LeaderEpoch | None = None) -> PartitionLeader:
+        """Return the leader machine, as `require_leader_in`; while it is suspended, note that it is wanted.
+
+        Raises:
+            KafkaError: as `require_leader_in`.
+        """
+        self.is_wanted = self.suspended
+        return self.require_leader() if leader_epoch is None else self.require_leader_in(leader_epoch)
 
     def require_leader(self) -> PartitionLeader:
         """Return the leader machine.

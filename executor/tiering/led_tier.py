@@ -48,6 +48,7 @@ from sparklog.executor.tiering.machine.events import (
 )
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.executor.tiering.segment_copies import CopyStoppedError, SegmentCopies
+from sparklog.executor.tiering.store_turns import StoreTurns
 from sparklog.executor.tiering.tier_counts import TierCounts, TierError, TierLag
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metrics.remote_log import TierErrorKind
@@ -82,8 +83,9 @@ class TierServices:
     store: ObjectStore
     copies: SegmentCopies
     adoption: TierAdoption
-    requests: asyncio.Semaphore
+    requests: StoreTurns
     """One for each request to the store under way, copies not counted."""
+    adoptions: StoreTurns
 
 
 class LedTier:
@@ -289,19 +291,20 @@ class LedTier:
                 self._counts.copied_bytes += 0 if written.segment is None else written.segment.size_bytes
                 return written
             case AdoptTier():
-                await services.adoption.adopt(self.replica, effect)
+                async with services.adoptions.turn(self.replica):
+                    await services.adoption.adopt(self.replica, effect)
                 return TierAdopted(effect)
             case ReadManifest():
                 return await self._read_manifest()
             case SwapManifest(manifest, version):
                 # Off the loop, as is decoding: one of 10,000 segments takes hundreds of milliseconds.
                 data = await asyncio.to_thread(encode_manifest, manifest)
-                async with services.requests:
+                async with services.requests.turn(self.replica):
                     return await self._swap(effect, data, version)
             case DeleteObjects(names):
                 for first in range(0, len(names), DELETED_TOGETHER):
                     self._counts.deletes += len(names[first : first + DELETED_TOGETHER])
-                    async with services.requests:
+                    async with services.requests.turn(self.replica):
                         await asyncio.gather(*map(store.delete, names[first : first + DELETED_TOGETHER]))
                 return ObjectsDeleted(effect)
             case ListObjects(prefixes):
@@ -310,7 +313,7 @@ class LedTier:
 
     async def _read_manifest(self) -> ManifestRead | ManifestMissing:
         _, partition = self.replica.topic_partition
-        async with self._services.requests:
+        async with self._services.requests.turn(self.replica):
             try:
                 return ManifestRead(*await read_manifest(self.store, self.replica.topic_id, partition))
             except ObjectMissingError:
@@ -348,7 +351,7 @@ class LedTier:
 
     async def _list(self, prefixes: tuple[str, ...]) -> tuple[str, ...]:
         names: list[str] = []
-        async with self._services.requests:
+        async with self._services.requests.turn(self.replica):
             for prefix in prefixes:
                 async for found in self._services.store.list(prefix):
                     names.append(found.name)

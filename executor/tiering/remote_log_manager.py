@@ -34,6 +34,7 @@ from sparklog.executor.tiering.segment_copies import (
     SegmentCopies,
     remove_left_files,
 )
+from sparklog.executor.tiering.store_turns import StoreTurns
 from sparklog.executor.tiering.tier_counts import TierError, TierLag, TierMetrics
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.dynamic import with_dynamic
@@ -54,6 +55,8 @@ TICK_MS: Final = 1000
 REQUESTS_AT_A_TIME: Final = 32
 """Requests to the store, copies not counted: a broker becomes leader of hundreds of partitions at once."""
 
+FOLLOWERS_READS_AT_A_TIME: Final = 8
+"""Clients wait for leaders, and these share the store's connections with them."""
 ADOPTIONS_AT_A_TIME: Final = 16
 """They wait for the disk, which syncs many files at once about as fast as one."""
 
@@ -87,8 +90,10 @@ class RemoteLogManager(RoleListener[Replica]):
             store,
             self._copies,
             TierAdoption(store, self._adoption_threads),
-            asyncio.Semaphore(REQUESTS_AT_A_TIME),
+            StoreTurns(REQUESTS_AT_A_TIME),
+            StoreTurns(ADOPTIONS_AT_A_TIME),
         )
+        self._followers_reads = asyncio.Semaphore(FOLLOWERS_READS_AT_A_TIME)
         self._led: dict[Replica, LedTier] = {}
         self._first_roles: dict[Replica, FirstRole] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -246,11 +251,12 @@ class RemoteLogManager(RoleListener[Replica]):
             StoreError: they cannot be read.
             KafkaError: the manifest is damaged, or of an unknown format.
         """
-        try:
-            manifest, _ = await read_manifest(self._store, topic_id, partition)
-        except ManifestFormatError as error:
-            raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        return TierState(manifest, await producers_of(self._store, manifest))
+        async with self._followers_reads:
+            try:
+                manifest, _ = await read_manifest(self._store, topic_id, partition)
+            except ManifestFormatError as error:
+                raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
+            return TierState(manifest, await producers_of(self._store, manifest))
 
     # --- metrics --------------------------------------------------------------------------------
 

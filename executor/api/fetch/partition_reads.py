@@ -58,7 +58,10 @@ def read_partition(
     asked = fetched.asked
     offset = asked.fetch_offset
     log = replica.log
-    leader = replica.require_leader_in(asked.current_leader_epoch)
+    if progress.params.broker_id is None:
+        leader = replica.require_leader_for_client(asked.current_leader_epoch)
+    else:
+        leader = replica.require_leader_in(asked.current_leader_epoch)
     asked.is_touched = False
     start, end = log.log_start_offset, log.log_end_offset
     fetched.log_start_offset = start

@@ -135,7 +135,7 @@ class ProduceHandler:
                 raise KafkaError(
                     ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
                 )
-            leader = replica.require_leader()
+            leader = replica.require_leader_for_client()
             if produce.acks == ACKS_ALL:
                 replica.require_min_isr()
             header = validate_produced(
