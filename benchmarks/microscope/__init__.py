@@ -1,0 +1,1 @@
+"""The CPU of a produced batch, split into the phases of its way through three brokers."""
