@@ -100,6 +100,8 @@ def _measure(
     for number, (mode, count) in enumerate(rounds):
         for side in sides[:: -1 if number % 2 else 1]:
             results[side.name].setdefault(mode, []).append(side.ask(mode, case, count, in_flight))
+    for side in sides:
+        side.ask("forget", case, 0, 0)
     return results
 
 

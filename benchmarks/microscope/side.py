@@ -43,7 +43,7 @@ _UP_WITHIN_S: Final = 120.0
 _IDLE_S: Final = 1.5
 _STILL_NS_PER_S: Final = 60_000_000
 """A broker reads the rest of its schemas while it serves already."""
-_CONFIG: Final = {"auto.create.topics.enable": "false"}
+_CONFIG: Final = {"auto.create.topics.enable": "false", "file.delete.delay.ms": "1000"}
 _CALLS: Final = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)\s*$", re.MULTILINE)
 
 
@@ -120,6 +120,7 @@ class Cluster:
             new_cluster_id="microscope",
         )
         self._streams: dict[str, list[Stream]] = {}
+        self._admin: AdminClient | None = None
 
     def start(self) -> None:
         self._controller.start()
@@ -158,8 +159,8 @@ class Cluster:
             }
             servers = ",".join(f"{one.host}:{one.port}" for one in endpoints.values())
             topic = case.replace(" ", "-")
-            admin = AdminClient({"bootstrap.servers": servers})
-            admin.create_topics([NewTopic(topic, BROKERS, BROKERS)])[topic].result(30)
+            self._admin = AdminClient({"bootstrap.servers": servers})
+            self._admin.create_topics([NewTopic(topic, BROKERS, BROKERS)])[topic].result(30)
             leaders = self._leaders(topic)
             self._streams[case] = [
                 Stream(
@@ -184,6 +185,14 @@ class Cluster:
                 }
             time.sleep(0.05)
         raise RuntimeError(f"topic {topic} has no leaders")
+
+    def forget(self, case: str) -> None:
+        """Delete a case's topic: the rounds of all cases take gigabytes."""
+        for stream in self._streams.pop(case):
+            stream.close()
+        assert self._admin is not None, "it has created the topic"
+        topic = case.replace(" ", "-")
+        self._admin.delete_topics([topic])[topic].result(30)
 
     def ask(self, question: str) -> list[Any]:
         for pipe in self._pipes:
@@ -272,8 +281,10 @@ def main() -> None:
                 result = cluster.plain(*work, idle)
             elif asked["mode"] == "phases":
                 result = cluster.phases(*work)
-            else:
+            elif asked["mode"] == "calls":
                 result = cluster.calls(*work)
+            else:
+                result = cluster.forget(asked["case"])
             print(json.dumps(result), file=answers, flush=True)
     finally:
         with contextlib.suppress(Exception):

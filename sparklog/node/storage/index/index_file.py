@@ -3,6 +3,8 @@
 The active segment's offset and time index are preallocated to segment.index.bytes (sparse) and trimmed to
 their entries when the segment is rolled or closed. Rules kept:
 
+- New entries are held in memory until `write` (or `sync`, `trim`, `make_writable`), and look-ups find them
+  there. A crash loses them: recovery completes the index of an active segment from its log.
 - Nothing is mapped: a failing or full disk then raises `OSError` instead of a SIGBUS that kills the process,
   and a page's presence in memory can be queried before it is touched.
 - Bytes beyond the entries are zero, so that the entries can be recognised after a crash.
@@ -13,6 +15,7 @@ their entries when the segment is rolled or closed. Rules kept:
   them.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -63,6 +66,11 @@ class IndexFile:
         self.removals = 0
         """Number of calls that dropped or replaced entries."""
         self._file: LogFile | None = None
+        self._unwritten: tuple[int, bytearray] = (0, bytearray())
+        """The slot of the first entry that is not in the file, and these entries, if there are any.
+
+        The tuple is replaced as a whole, for look-ups beside a change; entries are only added in place.
+        """
         self._is_preallocated = False
         self._released = False
         self._lock = Lock()
@@ -70,6 +78,11 @@ class IndexFile:
     @property
     def size_bytes(self) -> int:
         return self.entry_count * self.ENTRY.size
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """The size of the entries that are only in memory."""
+        return len(self._unwritten[1])
 
     def make_writable(self, capacity_bytes: int) -> None:
         """Open for appending, preallocated to `capacity_bytes` (rounded down to whole entries).
@@ -80,6 +93,7 @@ class IndexFile:
         descriptor = self._opened().fileno()
         with self._lock:
             size = self.ENTRY.size
+            self._write(descriptor)
             self.max_entries = max(capacity_bytes // size, self.entry_count)
             # Truncating to the entries first leaves zeros behind them.
             os.ftruncate(descriptor, self.entry_count * size)
@@ -90,16 +104,28 @@ class IndexFile:
         """Take the first `entry_count` entries of the file, written elsewhere, as this index's."""
         with self._lock:
             self._forget_last()
+            self._unwritten = (entry_count, bytearray())
             self.entry_count = entry_count
 
-    def trim(self) -> None:
-        """Cut the file to its entries and close it for appending.
+    def write(self) -> None:
+        """Write the entries that are only in memory.
 
         Raises:
-            OSError: the file cannot be cut.
+            OSError: they could not be written, and stay in memory.
+        """
+        with self._lock:
+            if self._file is not None:
+                self._write(self._file.fileno())
+
+    def trim(self) -> None:
+        """Write all entries, cut the file to them and close it for appending.
+
+        Raises:
+            OSError: the file cannot be written or cut.
         """
         with self._lock:
             if self._is_preallocated and self._file is not None:
+                self._write(self._file.fileno())
                 os.ftruncate(self._file.fileno(), self.entry_count * self.ENTRY.size)
                 self._is_preallocated = False
                 self._file = None
@@ -129,15 +155,17 @@ class IndexFile:
                 self.path = path
 
     def sync(self) -> None:
-        """fsync the file, unless it was removed with its segment or does not exist yet.
+        """Write and fsync all entries, unless the file was removed with its segment or does not exist yet.
 
         Raises:
-            OSError: it cannot be opened or synced.
+            OSError: it cannot be opened, written or synced.
         """
         with self._lock:
             file = self._file
             if self._released:
                 return
+            if file is not None:
+                self._write(file.fileno())
         if file is None:
             try:
                 file = LogFile.open(self.path)
@@ -145,13 +173,28 @@ class IndexFile:
                 return
         sync_descriptor(file.fileno())
 
-    def _write_entry(self, entry: bytes) -> None:
-        file = self._file
-        if file is None or not self._is_preallocated:
+    def _add_entry(self, entry: bytes) -> None:
+        if not self._is_preallocated:
             raise AssertionError(f"{self.path} is not open for appending")
         with self._lock:
-            os.pwrite(file.fileno(), entry, self.entry_count * self.ENTRY.size)
+            if self._unwritten[1]:
+                self._unwritten[1].extend(entry)
+            else:
+                self._unwritten = (self.entry_count, bytearray(entry))
             self.entry_count += 1
+
+    def _write(self, descriptor: int) -> None:
+        """Write the entries that are only in memory; for a holder of the lock."""
+        first, entries = self._unwritten
+        position, size_bytes = first * self.ENTRY.size, len(entries)
+        written = 0
+        while written < size_bytes:
+            count = os.pwrite(descriptor, entries[written:], position + written)
+            if count == 0:
+                raise OSError(errno.ENOSPC, f"no more bytes at {position + written}", str(self.path))
+            written += count
+        if written:
+            self._unwritten = (self.entry_count, bytearray())
 
     def truncate_to_entries(self, entry_count: int) -> None:
         """Drop all but the first `entry_count` entries.
@@ -159,16 +202,19 @@ class IndexFile:
         Raises:
             OSError: the file cannot be written.
         """
-        removed_entries = self.entry_count - entry_count
         with self._lock:
             self.removals += 1
-        if removed_entries > 0:
+        if self.entry_count > entry_count:
             size = self.ENTRY.size
             descriptor = self._opened().fileno()
             with self._lock:
                 self._forget_last()
+                first, entries = self._unwritten
+                written_count = first if entries else self.entry_count
+                self._unwritten = (first, entries[: max(0, entry_count - first) * size])
                 self.entry_count = entry_count
-                os.pwrite(descriptor, bytes(removed_entries * size), entry_count * size)
+                if written_count > entry_count:
+                    os.pwrite(descriptor, bytes((written_count - entry_count) * size), entry_count * size)
 
     def _replace_entries(self, content: bytes, removals: int, entry_count: int) -> bool:
         """Replace all entries by those in `content`, as many as there is room for.
@@ -181,6 +227,7 @@ class IndexFile:
                 return False
             self.removals += 1
             self._forget_last()
+            self._unwritten = (0, bytearray())
             if self._is_preallocated:
                 content = content[: self.max_entries * self.ENTRY.size]
             size_bytes = self.max_entries * self.ENTRY.size if self._is_preallocated else len(content)
@@ -238,7 +285,16 @@ class IndexFile:
     def _read(self, file: LogFile, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
         """Return the bytes of `count` entries, with zeros beyond the end of the file."""
         size = self.ENTRY.size
-        return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
+        first, entries = self._unwritten
+        if not entries or slot + count <= first:
+            return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
+        if slot >= first:
+            found = entries[(slot - first) * size : (slot - first + count) * size]
+        else:
+            written_bytes = (first - slot) * size
+            written = file.pread(written_bytes, slot * size, cached_only=cached_only)
+            found = written.ljust(written_bytes, b"\0") + entries[: count * size - written_bytes]
+        return found.ljust(count * size, b"\0")
 
     def _opened(self, *, cached_only: bool = False) -> LogFile:
         """Return the open file; a removed one is created again, empty.

@@ -29,12 +29,8 @@ class OffsetIndex(IndexFile):
         self._last: OffsetPosition | None = None
 
     def append(self, last_offset: Offset, position: int) -> None:
-        """Add an entry above the last one.
-
-        Raises:
-            OSError: it could not be written; the index is unchanged.
-        """
-        self._write_entry(self.ENTRY.pack(last_offset - self.base_offset, position))
+        """Add an entry above the last one, in memory until `write`."""
+        self._add_entry(self.ENTRY.pack(last_offset - self.base_offset, position))
         self._last = None
 
     def replace(self, entries: Sequence[OffsetPosition], *, removals: int, entry_count: int) -> bool:

@@ -28,14 +28,14 @@ class TimeIndex(IndexFile):
         self._last: TimestampOffset | None = None
 
     def maybe_append(self, timestamp_ms: TimestampMs, offset: Offset) -> None:
-        """Add an entry if `timestamp_ms` is later than the last one.
+        """Add an entry, in memory until `write`, if `timestamp_ms` is later than the last one.
 
         Raises:
-            OSError: it could not be written; the index is unchanged.
+            OSError: the last one cannot be read.
         """
         last = self.last_entry()
         if (last is None and timestamp_ms >= 0) or (last is not None and timestamp_ms > last.timestamp_ms):
-            self._write_entry(self.ENTRY.pack(timestamp_ms, offset - self.base_offset))
+            self._add_entry(self.ENTRY.pack(timestamp_ms, offset - self.base_offset))
             self._last = TimestampOffset(timestamp_ms, offset)
 
     def last_entry(self) -> TimestampOffset | None:

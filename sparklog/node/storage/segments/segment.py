@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _REBUILT_INTERVAL_BYTES: Final = 4096
 _WINDOW_BYTES: Final = 8192
+_INDEXED_AT_ONCE: Final = 32 * OffsetIndex.ENTRY.size
+"""Bytes of new offset index entries from which on both indexes are written."""
 
 
 class Segment:
@@ -187,6 +189,10 @@ class Segment:
                     self.offset_index.append(last_offset, position)
                     self.time_index.maybe_append(max_timestamp_ms, offset_of_max_timestamp)
                     bytes_since_index_entry = 0
+                    if self.offset_index.unwritten_bytes >= _INDEXED_AT_ONCE:
+                        # In this order: recovery trusts an offset entry if its batch's time has one, too.
+                        self.time_index.write()
+                        self.offset_index.write()
                 bytes_since_index_entry += size_bytes
                 note_position(base_offset, position)
                 position += size_bytes
