@@ -88,6 +88,13 @@ class PartitionProgress:
         for reader in (*self.follower_readers,):
             reader.touch()
 
+    def follow(self, high_watermark: Offset) -> None:
+        """Take over the high watermark of a follower, and wake the consumers that read from it (KIP-392)."""
+        if high_watermark != self.high_watermark:
+            self.high_watermark = high_watermark
+            for reader in (*self.consumer_readers,):
+                reader.wake()
+
     def follower_fell_back(self) -> None:
         """Touch followers' readers: one has fetched below its former offset (truncated, or an old request).
 

@@ -409,6 +409,19 @@ class Replica:
             check_leader_epoch(leader_epoch, self.leader_epoch)
         return self.require_leader()
 
+    def taking_part_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader | None:
+        """Return the leader machine, None for a follower, of the leadership that a client means.
+
+        Raises:
+            KafkaError: fenced_leader_epoch, unknown_leader_epoch, or what `taking_part` raises.
+        """
+        if self.follower_state is None:
+            return self.require_leader_for_client(leader_epoch)
+        if self.leader_epoch is not None:
+            check_leader_epoch(leader_epoch, self.leader_epoch)
+        self.taking_part()
+        return None
+
     def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
         leader = self.leadership
         if leader is None:
@@ -501,7 +514,7 @@ class Replica:
             self.fail_if_storage(error)
             raise
         finally:
-            self.progress.high_watermark = following.high_watermark
+            self.progress.follow(following.high_watermark)
         self._host.traffic.replication_bytes_in += len(records)
         self.load_producers()
         return advice
@@ -530,7 +543,7 @@ class Replica:
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
-        self.progress.high_watermark = following.high_watermark
+        self.progress.follow(following.high_watermark)
         self.load_producers()
 
     def load_producers(self) -> None:

@@ -29,6 +29,7 @@ CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "200",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 FETCHING_FIXTURES: Final = {"kafka_program", "connector_jars"}
 JAVA_TEST_TIMEOUT_S: Final = 120.0

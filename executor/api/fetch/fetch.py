@@ -359,6 +359,7 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         leader_quota=replicas.replication_quotas.leader,
         consumer_quota=services.quotas.consumer,
         remote=replicas.remote_reader,
+        selects_by_rack=config.selects_replicas_by_rack,
     )
     return {ApiKey.FETCH: handler.handle}
 
@@ -375,12 +376,15 @@ class FetchHandler:
         leader_quota: ReplicationQuota,
         consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
         remote: "RemoteReader | None" = None,
+        selects_by_rack: bool = False,
     ) -> None:
         """Answer from `table`, and from `remote` what only the object store has.
 
         `consumer_quota` returns the quota of a consumer's records.
         """
-        self._services = FetchServices(table, delayed, executor, sessions, leader_quota, remote)
+        self._services = FetchServices(
+            table, delayed, executor, sessions, leader_quota, remote, selects_by_rack
+        )
         self._sessions = sessions
         self._consumer_quota = consumer_quota
         self._max_response_bytes = max_response_bytes

@@ -1,12 +1,12 @@
 """The limits of a Fetch request, and whether the records found for it suffice for an answer.
 
-Rules kept: an error, a divergence or records of the object store are answered at once, local records when
-there are `min_bytes` of them, anything else when the deadline has passed. A partition whose records are still
-to be loaded from the object store keeps no other waiting: it is read again with the next request. An answer
-has at most `max_bytes`, but the first batch that is found always goes with it, or its reader would never get
-past it (KIP-74). A partition is in the answer when it has records, or offsets other than those sent last
-(KIP-227); one without room is read again with the next request, and one whose records were sent goes to the
-end of the line.
+Rules kept: an error, a divergence, another replica to read from or records of the object store are answered
+at once, local records when there are `min_bytes` of them, anything else when the deadline has passed. A
+partition whose records are still to be loaded from the object store keeps no other waiting: it is read
+again with the next request. An answer has at most `max_bytes`, but the first batch that is found always
+goes with it, or its reader would never get past it (KIP-74). A partition is in the answer when it has
+records, or offsets other than those sent last (KIP-227); one without room is read again with the next
+request, and one whose records were sent goes to the end of the line.
 
 Pure. Source: Kafka's FetchParams, DelayedFetch, DelayedRemoteFetch and FetchSession.
 """
@@ -39,6 +39,7 @@ class FetchParams:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "rack_id",
         "read_committed",
         "version",
     )
@@ -64,6 +65,13 @@ class FetchParams:
         self.max_wait_ms: int = body.max_wait // _MILLISECOND
         self.min_bytes: int = body.min_bytes
         self.read_committed: bool = body.isolation_level == _READ_COMMITTED
+        self.rack_id: str = body.rack_id if version >= 11 and self.broker_id is None else ""
+        """The client.rack of a consumer, empty without one."""
+
+    @property
+    def needs_leader(self) -> bool:
+        """Whether followers don't serve it: it comes from one itself, or does not know KIP-392."""
+        return self.broker_id is not None or self.version < 11
 
     def bound(self, max_bytes: int) -> None:
         """Lower the limit of the answer's size, and the number of bytes to wait for."""
@@ -88,6 +96,7 @@ class FetchedPartition:
         "load",
         "log_start_offset",
         "out_of_bytes",
+        "preferred_read_replica",
         "region",
         "replica",
         "size_bytes",
@@ -115,8 +124,19 @@ class FetchedPartition:
         """The records are in the object store alone."""
         self.load: Load | None = None
         """The look-up in the object store that precedes the read."""
+        self.preferred_read_replica: BrokerId | None = None
+        """The follower that the consumer is sent to, without records; None to read here."""
         self.out_of_bytes = False
         """There are records, but the response had no room for them, or they are not in memory yet."""
+
+    @property
+    def sends_elsewhere(self) -> bool:
+        """Whether the reader has something to do before records can come from here."""
+        return (
+            self.error_code is not ErrorCode.none
+            or self.diverging_epoch is not None
+            or self.preferred_read_replica is not None
+        )
 
 
 class FetchProgress:
@@ -164,7 +184,7 @@ class FetchProgress:
                 self._must_answer = True
             self._found_bytes += size_bytes
             self.left_bytes = max(0, self.left_bytes - size_bytes)
-        elif fetched.error_code is not ErrorCode.none or fetched.diverging_epoch is not None:
+        elif fetched.sends_elsewhere:
             self._must_answer = True
         elif fetched.cold is not None:
             self.cold.append(fetched)
@@ -202,9 +222,7 @@ class FetchProgress:
                 changed.pop(asked.key, None)
                 if not asked.is_forgotten:
                     changed[asked.key] = asked
-            elif (
-                fetched.error_code is ErrorCode.none
-                and fetched.diverging_epoch is None
-                and not (fetched.out_of_bytes or fetched.is_unheard or asked.is_touched)
+            elif not fetched.sends_elsewhere and not (
+                fetched.out_of_bytes or fetched.is_unheard or asked.is_touched
             ):
                 changed.pop(asked.key, None)

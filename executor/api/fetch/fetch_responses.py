@@ -82,7 +82,8 @@ def _partition(version: int, types: _Types, fetched: FetchedPartition, leaders: 
     if version >= 5:
         extra["log_start_offset"] = fetched.log_start_offset
     if version >= 11:
-        extra["preferred_read_replica"] = _UNKNOWN
+        preferred = fetched.preferred_read_replica
+        extra["preferred_read_replica"] = _UNKNOWN if preferred is None else preferred
     if version >= 12 and fetched.diverging_epoch is not None:
         epoch, end_offset = fetched.diverging_epoch
         extra["diverging_epoch"] = types.epoch_end(epoch=epoch, end_offset=end_offset)

@@ -1,7 +1,8 @@
 """Reading one partition for a Fetch: what its reader may see of the log, as regions of the log's files.
 
-A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
-end of the log; its fetch offset tells the leader what it holds. Records that only the object store has are
+A consumer reads below the high watermark (the last stable offset with read_committed), of a follower below
+the one that the follower knows (KIP-392); a follower reads to the end of the leader's log, and its fetch
+offset tells the leader what it holds. Records that only the object store has are
 read from there for consumers, and are not for followers (OFFSET_MOVED_TO_TIERED_STORAGE, KIP-405).
 """
 
@@ -18,6 +19,7 @@ from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.machine.damage import Damage
 from sparklog.executor.partitions.machine.events import FollowerFetched
 from sparklog.executor.partitions.machine.leader import PartitionLeader
+from sparklog.executor.partitions.machine.preferred_read_replica import preferred_read_replica
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.table import PartitionTable
@@ -44,6 +46,8 @@ class FetchServices(NamedTuple):
     leader_quota: ReplicationQuota
     remote: "RemoteReader | None" = None
     """Reads records that only the object store has; None without a tier."""
+    selects_by_rack: bool = False
+    """Whether consumers are sent to replicas in their own racks (replica.selector.class)."""
 
 
 def read_partition(
@@ -58,10 +62,13 @@ def read_partition(
     asked = fetched.asked
     offset = asked.fetch_offset
     log = replica.log
-    if progress.params.broker_id is None:
+    leader: PartitionLeader | None
+    if params.broker_id is not None:
+        leader = replica.require_leader_in(asked.current_leader_epoch)
+    elif params.needs_leader:
         leader = replica.require_leader_for_client(asked.current_leader_epoch)
     else:
-        leader = replica.require_leader_in(asked.current_leader_epoch)
+        leader = replica.taking_part_in(asked.current_leader_epoch)
     asked.is_touched = False
     start, end = log.log_start_offset, log.log_end_offset
     fetched.log_start_offset = start
@@ -69,11 +76,16 @@ def read_partition(
     fetched.diverging_epoch = fetch_divergence(log, asked.last_fetched_epoch, offset, start, end)
     if fetched.diverging_epoch is not None:
         return
+    if leader is not None and params.rack_id and services.selects_by_rack:
+        fetched.preferred_read_replica = _preferred(replica, leader, asked.fetch_offset, progress, services)
+        if fetched.preferred_read_replica is not None:
+            return
     broker_id = params.broker_id
     if broker_id is not None and start <= offset < log.local_log_start_offset:
         raise OffsetMovedToTierError(replica.topic_partition, offset, log.local_log_start_offset)
     limit: Offset
     if broker_id is not None:
+        assert leader is not None, "a follower is served by the leader alone"
         known = leader.followers.get(broker_id)
         if progress.first_at_ms is None:
             fetched.is_unheard = known is not None and known.log_end_offset != offset
@@ -100,6 +112,11 @@ def read_partition(
     else:
         limit = fetched.high_watermark
     if broker_id is None and start <= offset < log.local_log_start_offset:
+        if leader is None:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"{replica}: offset {offset} is in the object store, for which a consumer asks the leader",
+            )
         if _read_remotely(replica, fetched, progress, services):
             return
         # The tier has nothing between the fetch offset and the first local one.
@@ -112,7 +129,7 @@ def read_partition(
         limit = replica.unreadable.limit(offset, limit)
     if offset >= limit:
         return
-    if broker_id is not None and _is_held_back(replica, leader, broker_id, services):
+    if broker_id is not None and leader is not None and _is_held_back(replica, leader, broker_id, services):
         fetched.out_of_bytes = True
         return
     is_first_batch = not progress.has_records
@@ -142,13 +159,32 @@ def read_partition(
     if region is None:
         fetched.out_of_bytes = True
         return
-    if broker_id is not None and asked.is_named:
+    if broker_id is not None and leader is not None and asked.is_named:
         asked.is_named = False
         if replica.repeated_fetches.served(broker_id, offset, leader.leader_epoch):
             _look_for_damage(replica, region, offset, services)
     fetched.region = region
     fetched.size_bytes = region.length
     fetched.is_behind = result.next_offset < end
+
+
+def _preferred(
+    replica: Replica,
+    leader: PartitionLeader,
+    offset: Offset,
+    progress: FetchProgress,
+    services: FetchServices,
+) -> BrokerId | None:
+    """Return the follower in the consumer's rack, reachable by the listener that the consumer uses."""
+    params = progress.params
+
+    def rack_of(broker_id: BrokerId) -> str | None:
+        found = services.table.endpoint(broker_id, params.listener_name)
+        return None if found is None else found[1]
+
+    tiered_end = 0 if replica.tier is None else replica.tier.manifest.end_offset
+    tiered_end = max(tiered_end, replica.log.local_log_start_offset)
+    return preferred_read_replica(leader, params.rack_id, rack_of, offset, tiered_end)
 
 
 def _read_remotely(

@@ -72,6 +72,7 @@ def fetch(
     isolation_level: int = 0,
     forgotten: tuple[int, ...] = (),
     partition_max_bytes: int = 1 << 20,
+    rack_id: str = "",
 ) -> FetchRequest:
     """Fetch partitions of one topic at the offsets given; `replica` is a follower's id and broker epoch."""
     broker_id, broker_epoch = replica or (-1, -1)
@@ -96,6 +97,7 @@ def fetch(
         session_epoch=session_epoch,
         topics=(FetchTopic(topic_id=topic_id, partitions=partitions),) if partitions else (),
         forgotten_topics_data=(ForgottenTopic(topic_id=topic_id, partitions=forgotten),) if forgotten else (),
+        rack_id=rack_id,
     )
 
 

@@ -1,9 +1,23 @@
 """The broker keys of replication, and of a leader's state of followers, consumers and producers."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from sparklog.node.config.definition import BOOLEAN, INT, LONG, ConfigError, at_least, config_key, either
+from sparklog.node.config.definition import (
+    BOOLEAN,
+    INT,
+    LONG,
+    STRING,
+    ConfigError,
+    Rule,
+    at_least,
+    config_key,
+    either,
+)
 from sparklog.protocol.types import unless_minus_one
+
+_BY_RACK: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_LEADERS: Final = "org.apache.kafka.common.replica.LeaderSelector"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +65,13 @@ class ReplicationKeys:
     max_incremental_fetch_session_cache_slots: int = config_key(
         INT, 1000, "How many incremental fetch sessions a broker remembers.", at_least(0)
     )
+    replica_selector_class: str | None = config_key(
+        STRING,
+        None,
+        f"{_BY_RACK}: consumers with a client.rack read from a replica in that rack (KIP-392). Without it, "
+        f"or with {_LEADERS}, from the leader.",
+        Rule(f"empty, {_BY_RACK} or {_LEADERS}", lambda name: name in ("", _BY_RACK, _LEADERS)),
+    )
     producer_id_expiration_ms: int = config_key(
         INT,
         86400000,
@@ -90,6 +111,10 @@ class ReplicationKeys:
                 str(self.replica_fetch_wait_max_ms),
                 f"must not exceed replica.lag.time.max.ms ({self.replica_lag_time_max_ms})",
             )
+
+    @property
+    def selects_replicas_by_rack(self) -> bool:
+        return self.replica_selector_class == _BY_RACK
 
     @property
     def replica_receive_buffer_bytes(self) -> int | None:

@@ -224,11 +224,14 @@ async def test_fetch_that_waits_is_answered_when_the_leadership_ends(brokers: Br
     """The reader should find the new leader now, not after its wait."""
     topic_id = await brokers.create_topic("t", [(0, 1)])
     channel = await brokers.connect(0)
-    waiting = channel.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000), timeout_ms=25_000)
+    epoch = brokers.replica(0, topic_id).leader_epoch
+    assert epoch is not None
+    asked = fetch(topic_id, {0: 0}, leader_epoch=epoch, max_wait_ms=20_000)
+    waiting = channel.request(asked, timeout_ms=25_000)
     await until(lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 1, "the fetch waits")
     await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
     (row,) = rows(await waiting)
-    assert (row.error_code, row.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, 1)
+    assert (row.error_code, row.current_leader.leader_id) == (ErrorCode.fenced_leader_epoch, 1)
 
 
 @with_brokers(count=1)

@@ -1,0 +1,152 @@
+"""Consumers that read from a replica near to them (KIP-392)."""
+
+from typing import Any
+from uuid import UUID
+
+from sparklog.executor.partitions.machine.leader import FollowerProgress, PartitionLeader
+from sparklog.executor.partitions.machine.preferred_read_replica import preferred_read_replica
+from sparklog.node.calling.channel import Channel
+from sparklog.protocol.errors import ErrorCode
+from tests.unit.executor.api.fetch.test_fetch import fill, offsets_of
+from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.requests import fetch, rows
+
+BY_RACK = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+
+
+def in_rack(rack: str, topic_id: UUID, offset: int, **rest: Any) -> Any:
+    return fetch(topic_id, {0: offset}, rack_id=rack, **rest)
+
+
+async def read(channel: Channel, request: Any) -> Any:
+    (row,) = rows(await channel.request(request))
+    return row
+
+
+@with_brokers(count=3, config=BY_RACK)
+async def test_consumer_with_a_rack_is_sent_to_the_replica_there_and_reads_committed_records_from_it(
+    brokers: Brokers,
+) -> None:
+    """The leader names the follower at once and sends nothing; the follower has the same records."""
+    topic_id = await brokers.create_topic("t", [(0, 1, 2)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3)
+    await until(lambda: brokers.replica(1, topic_id).high_watermark == 3, "the follower knows")
+    row = await read(leader, in_rack("rack-1", topic_id, 1, max_wait_ms=60_000, min_bytes=1_000_000))
+    assert (row.error_code, row.preferred_read_replica, offsets_of(row)) == (ErrorCode.none, 1, [])
+    assert (row.high_watermark, row.log_start_offset) == (3, 0)
+    row = await read(follower, in_rack("rack-1", topic_id, 1))
+    assert (row.error_code, row.preferred_read_replica, offsets_of(row)) == (ErrorCode.none, -1, [1, 2])
+
+
+@with_brokers(count=2, config=BY_RACK)
+async def test_consumer_reads_from_the_leader_without_a_replica_nearer_to_it(brokers: Brokers) -> None:
+    """Without a rack, in the leader's own, or in one without replicas."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader = await brokers.connect(0)
+    await fill(leader, topic_id, 1, acks=-1)
+    for rack in ("", "rack-0", "elsewhere"):
+        row = await read(leader, in_rack(rack, topic_id, 0))
+        assert (row.preferred_read_replica, offsets_of(row)) == (-1, [0]), rack
+
+
+@with_brokers(count=2)
+async def test_consumer_with_a_rack_reads_from_the_leader_without_a_selector(brokers: Brokers) -> None:
+    """As in Kafka, whose brokers have none by default."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader = await brokers.connect(0)
+    await fill(leader, topic_id, 1, acks=-1)
+    row = await read(leader, in_rack("rack-1", topic_id, 0))
+    assert (row.preferred_read_replica, offsets_of(row)) == (-1, [0])
+
+
+@with_brokers(count=2)
+async def test_consumer_that_waits_at_a_follower_gets_records_when_they_are_committed(
+    brokers: Brokers,
+) -> None:
+    """The follower learns the high watermark one fetch after the records, and no reader polls meanwhile."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    waiting = follower.request(in_rack("", topic_id, 0, max_wait_ms=60_000, min_bytes=1))
+    await until(lambda: bool(brokers.replica(1, topic_id).progress.consumer_readers), "the fetch waits")
+    await fill(leader, topic_id, 1, acks=-1)
+    (row,) = rows(await waiting)
+    assert (row.error_code, offsets_of(row)) == (ErrorCode.none, [0])
+
+
+@with_brokers(count=2)
+async def test_followers_records_beyond_its_high_watermark_are_not_read(brokers: Brokers) -> None:
+    """They may be lost yet: an offset that the follower has and does not know to be committed is empty."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 2, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 2, "the follower knows")
+    await brokers.stop(0)
+    replica.progress.high_watermark = 1
+    assert offsets_of(await read(follower, in_rack("", topic_id, 0))) == [0]
+    row = await read(follower, in_rack("", topic_id, 1))
+    assert (row.error_code, offsets_of(row)) == (ErrorCode.none, [])
+    row = await read(follower, in_rack("", topic_id, 3))
+    assert row.error_code == ErrorCode.offset_out_of_range
+
+
+@with_brokers(count=2)
+async def test_follower_answers_consumers_of_its_leader_epoch_alone(brokers: Brokers) -> None:
+    """A consumer of another leadership may be on a branch of the log that no longer exists (KIP-320)."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    follower = await brokers.connect(1)
+    epoch = brokers.replica(1, topic_id).leader_epoch
+    assert epoch is not None
+    row = await read(follower, in_rack("", topic_id, 0, leader_epoch=epoch + 1))
+    assert row.error_code == ErrorCode.unknown_leader_epoch
+
+
+def leading(**followers: FollowerProgress) -> PartitionLeader:
+    """Broker 0, with followers `b1`, `b2`, ... all in sync."""
+    ids = [int(name[1:]) for name in followers]
+    leader = PartitionLeader(
+        broker_id=0,
+        leader_epoch=1,
+        partition_epoch=1,
+        replicas=(0, *ids),
+        isr=frozenset((0, *ids)),
+        leader_epoch_start_offset=10,
+        high_watermark=10,
+        min_insync_replicas=1,
+        replica_lag_time_max_ms=1000,
+        brokers={},
+        own_broker_epoch=1,
+        started_ms=0,
+    )
+    leader.followers = dict(zip(ids, followers.values(), strict=True))
+    return leader
+
+
+def preferred(leader: PartitionLeader, offset: int, racks: dict[int, str], tiered_end: int = 0) -> int | None:
+    return preferred_read_replica(leader, "here", racks.get, offset, tiered_end)
+
+
+def test_preferred_replica_is_in_sync_has_the_offset_and_has_the_most_records() -> None:
+    """Kafka's order: the end of the log, then who was caught up last."""
+    leader = leading(
+        b1=FollowerProgress(log_end_offset=8, log_start_offset=0, last_caught_up_ms=9),
+        b2=FollowerProgress(log_end_offset=10, log_start_offset=5, last_caught_up_ms=1),
+        b3=FollowerProgress(log_end_offset=10, log_start_offset=5, last_caught_up_ms=2),
+        b4=FollowerProgress(),
+    )
+    racks = {0: "there", 1: "here", 2: "here", 3: "here", 4: "here"}
+    assert preferred(leader, 7, racks) == 3
+    assert preferred(leader, 2, racks) == 1
+    assert preferred(leader, 11, racks) is None
+    leader.isr = frozenset((0, 1))
+    assert preferred(leader, 7, racks) == 1
+    assert preferred(leader, 7, racks | {0: "here"}) is None
+
+
+def test_preferred_replica_is_the_leader_for_what_a_followers_local_log_may_lack() -> None:
+    """Else a follower would refuse the offset, and the leader send the consumer there again."""
+    leader = leading(b1=FollowerProgress(log_end_offset=10, log_start_offset=0))
+    racks = {0: "there", 1: "here"}
+    assert preferred(leader, 4, racks, tiered_end=5) is None
+    assert preferred(leader, 5, racks, tiered_end=5) == 1
