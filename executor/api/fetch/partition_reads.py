@@ -182,8 +182,11 @@ def _preferred(
         found = services.table.endpoint(broker_id, params.listener_name)
         return None if found is None else found[1]
 
-    tiered_end = 0 if replica.tier is None else replica.tier.manifest.end_offset
-    tiered_end = max(tiered_end, replica.log.local_log_start_offset)
+    tiered_end = replica.log.local_log_start_offset
+    if replica.tier is not None:
+        tiered_end = max(tiered_end, replica.tier.manifest.end_offset)
+    elif replica.log.config.is_cut_by_local_retention:
+        return None  # the manifest is not read yet
     return preferred_read_replica(leader, params.rack_id, rack_of, offset, tiered_end)
 
 

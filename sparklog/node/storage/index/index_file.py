@@ -288,6 +288,7 @@ class IndexFile:
         first, entries = self._unwritten
         if not entries or slot + count <= first:
             return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
+        found: bytes | bytearray
         if slot >= first:
             found = entries[(slot - first) * size : (slot - first + count) * size]
         else:
