@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.executor.partitions.suspension import Suspension
+from sparklog.executor.partitions.replica import Suspension
 from sparklog.executor.tiering.store_turns import StoreTurns
 from sparklog.node.calling.list_offsets_request import AskedOffset, list_offsets_request
 from tests.unit.executor.brokers import Brokers, with_brokers

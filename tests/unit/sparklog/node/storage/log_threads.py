@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any, NamedTuple
 
 from sparklog.node.storage.files import is_disk_error, is_transient
@@ -191,6 +191,8 @@ class LogUnderThreads:
         self.leader_epoch = 0
         self.next_producer_id = 1
         self.disk_failed = self.closed = self.done = False
+        self.all_look = Barrier(LOOKING + 1)
+        """Passed before the first change: a busy machine may run the threads that look after the last one."""
 
     # The thread that changes the log.
 
@@ -317,6 +319,7 @@ class LogUnderThreads:
             self._ask_aborted,
             self._ask_read,
         ]
+        self.all_look.wait()
         while not self.done:
             self.asked[number].append(random.choice(kinds)(random))
 
@@ -431,6 +434,7 @@ class LogUnderThreads:
             with failing_disk(self):
                 for thread in beside:
                     thread.start()
+                self.all_look.wait()
                 self._guarded(self.change, steps)
                 self.done = True
                 for thread in beside:
