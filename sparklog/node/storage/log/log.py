@@ -614,7 +614,8 @@ class Log:
             except SegmentReleasedError:
                 continue
             except (CorruptBatchError, OSError):
-                if state.truncations.begun == before:
+                # Of a log that was closed meanwhile the directory may have another name by now.
+                if state.truncations.begun == before and not state.is_closed:
                     raise
             else:
                 if state.truncations.begun == before:
