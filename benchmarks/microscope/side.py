@@ -7,6 +7,7 @@ forked before anything else runs, and wait for the controller's address.
 import asyncio
 import contextlib
 import gc
+import importlib
 import json
 import logging
 import multiprocessing
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +32,6 @@ from benchmarks.microscope.stopwatch import PhaseTime, Stopwatch
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.executor.broker import Broker
-from sparklog.executor.process.garbage import freezing_survivors
 from sparklog.node.apis.table import CLIENT_VERSIONS
 from sparklog.node.config import BrokerConfig
 from sparklog.node.loop.loop_lag import run_watched
@@ -43,7 +44,8 @@ _UP_WITHIN_S: Final = 120.0
 _IDLE_S: Final = 1.5
 _STILL_NS_PER_S: Final = 60_000_000
 """A broker reads the rest of its schemas while it serves already."""
-_CONFIG: Final = {"auto.create.topics.enable": "false", "file.delete.delay.ms": "1000"}
+_CONFIG: Final = {"auto.create.topics.enable": "false"}
+_TOPIC_CONFIG: Final = {"file.delete.delay.ms": "1000"}
 _CALLS: Final = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)\s*$", re.MULTILINE)
 
 
@@ -55,13 +57,23 @@ def _load_schemas() -> None:
             request_codec(api_key, version)
 
 
+def _freezing_survivors() -> AbstractContextManager[None]:
+    """Return the collector's setting of a broker's process, whose module was moved between trees."""
+    try:
+        module = importlib.import_module("sparklog.node.loop.garbage")
+    except ImportError:
+        module = importlib.import_module("sparklog.executor.process.garbage")
+    freezing: AbstractContextManager[None] = module.freezing_survivors()
+    return freezing
+
+
 def _run_broker(pipe: Connection, directory: Path) -> None:
     arguments = pipe.recv()
     with (directory / f"broker-{arguments['node_id']}.log").open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-    with freezing_survivors():
+    with _freezing_survivors():
         run_watched(_serve(pipe, arguments), f"broker {arguments['node_id']}")
 
 
@@ -160,7 +172,8 @@ class Cluster:
             servers = ",".join(f"{one.host}:{one.port}" for one in endpoints.values())
             topic = case.replace(" ", "-")
             self._admin = AdminClient({"bootstrap.servers": servers})
-            self._admin.create_topics([NewTopic(topic, BROKERS, BROKERS)])[topic].result(30)
+            created = NewTopic(topic, BROKERS, BROKERS, config=_TOPIC_CONFIG)
+            self._admin.create_topics([created])[topic].result(30)
             leaders = self._leaders(topic)
             self._streams[case] = [
                 Stream(
