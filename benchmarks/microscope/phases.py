@@ -38,14 +38,36 @@ MEASURED: Final = (
     Measured(f"{_SERVING}.dispatcher:Dispatcher.dispatch", "admission, dispatch", by_frame),
     Measured(f"{_SERVING}.dispatcher:read_request_header", "decode"),
     Measured(f"{_SERVING}.dispatcher:read_request_body", "decode"),
-    Measured(f"{_SERVING}.dispatcher:Dispatcher.completed", "answer", by_exchange),
-    Measured(f"{_SERVING}.dispatcher:Dispatcher._answer", "answer"),
+    Measured(
+        f"{_SERVING}.dispatcher:Exchange._completed",
+        "answer",
+        by_exchange,
+        f"{_SERVING}.dispatcher:Dispatcher.completed",
+    ),
+    Measured(
+        f"{_SERVING}.dispatcher:Exchange._answer",
+        "answer",
+        former=f"{_SERVING}.dispatcher:Dispatcher._answer",
+    ),
     Measured(f"{_SERVING}.connection:Connection.flush", "send", by_connection),
     Measured(f"{_SERVING}.outbox:Outbox._write_region", "sendfile"),
     # Produce.
-    Measured(f"{_PRODUCE_API}.produce:append_produced", "validate", always(PRODUCE)),
-    Measured(f"{_PRODUCE_API}.partition_appends:validate_produced", "validate"),
-    Measured(f"{_PRODUCE_API}.produce_examination:examine", "examine records"),
+    Measured(
+        f"{_PRODUCE_API}.produce:ProduceHandler._append",
+        "validate",
+        always(PRODUCE),
+        f"{_PRODUCE_API}.produce:append_produced",
+    ),
+    Measured(
+        f"{_PRODUCE_API}.produce:validate_produced",
+        "validate",
+        former=f"{_PRODUCE_API}.partition_appends:validate_produced",
+    ),
+    Measured(
+        f"{_PRODUCE_API}.produce:examine",
+        "examine records",
+        former=f"{_PRODUCE_API}.produce_examination:examine",
+    ),
     Measured(f"{_PRODUCE_API}.produce:produce_response", "answer"),
     Measured(f"{_PARTITIONS}.replica:Replica.append", "append", always(PRODUCE)),
     # The log of either side.

@@ -12,7 +12,6 @@ import importlib
 import time
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 LOOP: Final = "loop"
@@ -34,6 +33,8 @@ class Measured(NamedTuple):
     phase: str
     role_of: RoleOf | None = None
     """The role by the arguments; None: the role of the caller."""
+    former: str | None = None
+    """The target in older trees."""
 
 
 class PhaseTime(NamedTuple):
@@ -58,6 +59,19 @@ def without_wrappers(phases: Iterable[PhaseTime], total_ns: float) -> dict[str, 
     excess_ns = max(0.0, sum(phase.spent_ns for phase in measured) - total_ns)
     scale = excess_ns / wrappers_ns if wrappers_ns else 0.0
     return {phase.name: phase.spent_ns - scale * phase.wrappers_ns for phase in measured}
+
+
+def place_of(target: str) -> tuple[Any, str] | None:
+    """Return the module or class of a target and the name in it; None if this tree does not have it."""
+    module_name, _, path = target.partition(":")
+    *classes, name = path.split(".")
+    try:
+        owner: Any = importlib.import_module(module_name)
+        for each in classes:
+            owner = getattr(owner, each)
+    except (ImportError, AttributeError):
+        return None
+    return (owner, name) if name in vars(owner) else None
 
 
 class Cell:
@@ -126,19 +140,14 @@ class Stopwatch:
         return self._cells.setdefault((role, phase), Cell())
 
     def _replace(self, measured: Measured) -> None:
-        module_name, _, path = measured.target.partition(":")
-        *classes, name = path.split(".")
-        try:
-            owner: ModuleType | type = importlib.import_module(module_name)
-            for each in classes:
-                owner = getattr(owner, each)
+        targets = [target for target in (measured.target, measured.former) if target is not None]
+        found = [place for target in targets if (place := place_of(target)) is not None]
+        if not found and measured.target not in self.missing:
+            self.missing.append(measured.target)
+        for owner, name in found:
             function = vars(owner)[name]
-        except (ImportError, AttributeError, KeyError):
-            if measured.target not in self.missing:
-                self.missing.append(measured.target)
-            return
-        self._replaced.append((owner, name, function))
-        setattr(owner, name, self._timed(function, measured.phase, measured.role_of))
+            self._replaced.append((owner, name, function))
+            setattr(owner, name, self._timed(function, measured.phase, measured.role_of))
 
     def _timed(self, function: Any, phase: str, role_of: RoleOf | None) -> Any:
         cells = {role: self._cell(role, phase) for role in ROLES}
@@ -214,8 +223,9 @@ def by_connection(arguments: tuple[Any, ...]) -> str:
 
 
 def by_exchange(arguments: tuple[Any, ...]) -> str:
-    """Return the role of a method of the dispatcher with an exchange."""
-    return _API_ROLES.get(int(arguments[1].route.api_key), OTHER)
+    """Return the role of a method of an exchange, or of older trees' dispatcher with one."""
+    exchange = arguments[0] if hasattr(arguments[0], "route") else arguments[1]
+    return _API_ROLES.get(int(exchange.route.api_key), OTHER)
 
 
 def always(role: str) -> RoleOf:
