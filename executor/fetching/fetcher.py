@@ -1,13 +1,13 @@
-"""A fetcher: one task that fetches from one leader, for all partitions (or a share of them) it leads.
+"""A fetcher: one connection that fetches from one leader, for all partitions (or a share of them) it leads.
 
-`machine/leader_fetches.py` decides on requests and pauses. This is the connection: at most two requests are
-in flight, their answers are processed in order, and a partition that is added, or whose pause is over, causes
-the next request at once. The task ends by `stop` only.
+`leader_fetches.py` decides on requests and pauses. This is the connection, with at most two requests in
+flight: each answer is taken in where it was received and followed by the next request, and a partition that
+is added, or whose pause is over, causes the next request at once. A task connects, and connects again after a
+failure; it ends by `stop` only.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -74,8 +74,13 @@ class Fetcher:
         self._changed = asyncio.Event()
         """Set when a request may have become due."""
         self._channel: Channel | None = None
-        self._answers: deque[asyncio.Future[Any]] = deque()
-        """Of the requests in flight."""
+        self._failure: asyncio.Future[Exception] | None = None
+        """The end of the channel's service; None or done while there is none."""
+        self._in_flight = 0
+        """The number of requests whose answers are processed,"""
+        self._unwanted = 0
+        """and of those before them whose answers are dropped: their session has ended."""
+        self._failing = _Failing(leader_id, settings.warn_after_ms)
         self._will_send_more = False
         self._task: asyncio.Task[None] | None = None
         self._waking: asyncio.TimerHandle | None = None
@@ -110,14 +115,12 @@ class Fetcher:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._forget_answers()
-        if self._channel is not None:
-            self._channel.close()
+        self._disconnect()
 
     def add(self, replica: Replica) -> None:
         self._fetches.add(replica)
         self._changed.set()
-        if self._answers and not self._will_send_more:
+        if not self._will_send_more:
             self._will_send_more = True
             asyncio.get_running_loop().call_soon(self._send_more)
 
@@ -137,72 +140,86 @@ class Fetcher:
             self._rest(self._fetches.refused(replica, monotonic_ms()))
 
     async def _run(self) -> None:
-        failing = _Failing(self.leader_id, self._settings.warn_after_ms)
         fetches = self._fetches
         while True:
-            if not fetches.replicas or not (fetches.may_send or self._answers):
+            if not fetches.replicas or not fetches.may_send:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
             try:
-                if self._channel is None:
-                    self._channel = await Channel.connect(
-                        *self.address,
-                        f"broker-{self._broker_id}-fetcher",
-                        connect_timeout_ms=self._settings.socket_timeout_ms,
-                        request_timeout_ms=self._settings.socket_timeout_ms,
-                        receive_buffer_bytes=self._settings.socket_receive_buffer_bytes,
-                        login=self._settings.cluster_credentials.login,
-                        tls=self._settings.cluster_credentials.tls,
-                    )
-                await self._round(self._channel)
-                failing.over()
-                continue
+                self._channel = await Channel.connect(
+                    *self.address,
+                    f"broker-{self._broker_id}-fetcher",
+                    connect_timeout_ms=self._settings.socket_timeout_ms,
+                    request_timeout_ms=self._settings.socket_timeout_ms,
+                    receive_buffer_bytes=self._settings.socket_receive_buffer_bytes,
+                    login=self._settings.cluster_credentials.login,
+                    tls=self._settings.cluster_credentials.tls,
+                )
+                self._failure = asyncio.get_running_loop().create_future()
+                self._send_more()
+                raise await self._failure
             except KafkaError as error:
-                failing.failed(error)
+                self._failing.failed(error)
                 if error.error_code is ErrorCode.network_exception:
                     self._suspicions.connection_lost(self.leader_id)
             except Exception:
                 # Any other error: the partitions must be followed all the same.
                 logger.exception("fetching from broker %d failed and is retried", self.leader_id)
             pause_ms = fetches.failed()
-            self._forget_answers()
-            if self._channel is not None:
-                self._channel.close()
-                self._channel = None
+            self._disconnect()
             await asyncio.sleep(pause_ms / 1000)
 
-    async def _round(self, channel: Channel) -> None:
-        """Send a request if none is in flight, and process the answer of the oldest."""
-        if not self._answers:
-            self._send(channel)
-        response = await self._answers[0]
-        self._suspicions.connection_serves(self.leader_id)
-        self._answers.popleft()
-        self._take_in(response)
-        if not self._fetches.under_way:
-            # The session may have ended, and with it the requests after this one.
-            self._forget_answers()
-        elif self._fetches.may_send:
-            self._send(channel)
+    @property
+    def _is_serving(self) -> bool:
+        """Whether there is a connection that has not failed."""
+        return self._failure is not None and not self._failure.done()
 
-    def _forget_answers(self) -> None:
-        """Cancel the answers in flight: asyncio would log their errors as never retrieved."""
-        for answer in self._answers:
-            answer.cancel()
-        self._answers.clear()
+    def _disconnect(self) -> None:
+        channel, self._channel, self._failure = self._channel, None, None
+        if channel is not None:
+            channel.close()
+        self._in_flight = self._unwanted = 0
+
+    def _answered(self, response: Any) -> None:
+        """Process the answer of the oldest request, and send the next one."""
+        if not self._is_serving:
+            return
+        if self._unwanted:
+            self._unwanted -= 1
+            return
+        self._in_flight -= 1
+        try:
+            self._suspicions.connection_serves(self.leader_id)
+            self._take_in(response)
+            self._failing.over()
+            if not self._fetches.under_way:
+                # The session may have ended, and with it the requests after this one.
+                self._unwanted, self._in_flight = self._in_flight, 0
+            self._send_more()
+        except Exception as error:  # the task logs it, and connects again
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(error)
 
     def _send_more(self) -> None:
-        """Send the next request behind one that the leader holds."""
+        """Send the next request, perhaps behind one that the leader holds, if one is due."""
         self._will_send_more = False
-        channel = self._channel
-        if channel is not None and self._answers and self._fetches.may_send and not channel.closed.done():
-            self._send(channel)
+        if self._is_serving and self._fetches.replicas and self._fetches.may_send:
+            self._send()
 
-    def _send(self, channel: Channel) -> None:
+    def _send(self) -> None:
+        channel = self._channel
+        assert channel is not None, "it serves"
         request = self._fetches.next_request(self._broker_epoch())
         timeout_ms = self._settings.limits.max_wait_ms + self._settings.socket_timeout_ms
-        self._answers.append(channel.request(request, timeout_ms=timeout_ms))
+        self._in_flight += 1
+        try:
+            channel.request_then(request, self._answered, self._failed, timeout_ms)
+        except KafkaError as error:
+            self._failed(error)
 
     def _take_in(self, response: Any) -> None:
         wall_ms = wall_clock_ms()

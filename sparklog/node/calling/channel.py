@@ -3,6 +3,7 @@
 Requests are pipelined and answered in order, as Kafka's servers do; a response with another correlation id
 than the oldest outstanding one ends the connection. Every response passes the guard. `request` makes no task:
 it returns a future, which may be awaited, given callbacks, or cancelled (the response is then dropped).
+`request_then` makes no future either, and leaves records where they were received: for followers' fetches.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from kio.index import KioIndexError
@@ -34,19 +35,39 @@ _MAX_CORRELATION_ID = 0x7FFF_FFFF
 
 
 class _Outstanding:
-    __slots__ = ("correlation_id", "future", "request", "timer")
+    """A request without a response so far, which is the result of a future."""
+
+    __slots__ = ("correlation_id", "expires_s", "future", "request", "timeout_ms")
+
+    records_in_place = False
 
     def __init__(
-        self,
-        correlation_id: int,
-        request: Any,
-        future: asyncio.Future[Any],
-        timer: asyncio.TimerHandle,
+        self, correlation_id: int, request: Any, timeout_ms: int, expires_s: float, future: Any = None
     ) -> None:
         self.correlation_id = correlation_id
         self.request = request
-        self.future = future
-        self.timer = timer
+        self.timeout_ms = timeout_ms
+        self.expires_s = expires_s
+        self.future: asyncio.Future[Any] = future
+
+    def answer(self, response: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(response)
+
+    def fail(self, error: KafkaError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _OutstandingCall(_Outstanding):
+    """A request whose response is taken by a function."""
+
+    __slots__ = ("answer", "fail")
+
+    records_in_place = True
+
+    answer: Callable[[Any], None]
+    fail: Callable[[KafkaError], None]
 
 
 class Channel:
@@ -76,6 +97,8 @@ class Channel:
         self._max_response_bytes = max_response_bytes
         self._next_correlation_id = 0
         self._outstanding: deque[_Outstanding] = deque()
+        self._expiring: asyncio.TimerHandle | None = None
+        """The timer of the first request that expires, or of one before it that was answered meanwhile."""
         self._stream = stream
         """The TLS stream, after its handshake; None for plain text."""
         self._wire = bytearray(0 if stream is None else SLICE_BYTES)
@@ -155,18 +178,47 @@ class Channel:
         except KafkaError as error:
             future.set_exception(error)
             return future
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
-        chunks = self._encode(entity, correlation_id)
         if timeout_ms is None:
             timeout_ms = self._request_timeout_ms
-        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, future, entity, timeout_ms)
-        self._outstanding.append(_Outstanding(correlation_id, entity, future, timer))
+        self._send(_Outstanding(self._take_correlation_id(), entity, timeout_ms, 0.0, future))
+        return future
+
+    def request_then(
+        self,
+        entity: Any,
+        answer: Callable[[Any], None],
+        fail: Callable[[KafkaError], None],
+        timeout_ms: int,
+    ) -> None:
+        """Send a request entity; call `answer` with the response, or `fail` with the errors of `request`.
+
+        One of them is called once, not before this returns unless sending fails; they must not raise. Records
+        in the response are views of the receive buffer, valid until `answer` returns.
+
+        Raises:
+            KafkaError: network_exception: the connection is closed; unsupported_version (after `negotiate`).
+        """
+        if self.closed.done():
+            raise self._lost("the connection is closed")
+        outstanding = _OutstandingCall(self._take_correlation_id(), self._fitting(entity), timeout_ms, 0.0)
+        outstanding.answer, outstanding.fail = answer, fail
+        self._send(outstanding)
+
+    def _take_correlation_id(self) -> int:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
+        return correlation_id
+
+    def _send(self, outstanding: _Outstanding) -> None:
+        chunks = self._encode(outstanding.request, outstanding.correlation_id)
+        outstanding.expires_s = expires_s = self._loop.time() + outstanding.timeout_ms / 1000
+        self._outstanding.append(outstanding)
+        if self._expiring is None or expires_s < self._expiring.when():
+            self._expire_at(expires_s)
         was_empty = not self._outbox
         self._outbox.append(chunks)
         if was_empty:
             self._flush()
-        return future
 
     async def authenticate(self, mechanism: ClientMechanism) -> int:
         """Authenticate, before any other request; return the session's lifetime in ms, 0 for no end.
@@ -223,10 +275,28 @@ class Channel:
     def _lost(self, why: str) -> KafkaError:
         return KafkaError(ErrorCode.network_exception, f"{self.peer}: {why}")
 
-    def _timed_out(self, future: asyncio.Future[Any], entity: Any, timeout_ms: int) -> None:
-        what = f"{self.peer}: {type(entity).__name__} was not answered within {timeout_ms} ms"
-        if not future.done():
-            future.set_exception(KafkaError(ErrorCode.request_timed_out, what))
+    def _expire_at(self, when_s: float) -> None:
+        if self._expiring is not None:
+            self._expiring.cancel()
+        self._expiring = self._loop.call_at(when_s, self._look_for_expired)
+
+    def _look_for_expired(self) -> None:
+        """Close if a request has expired; wait for the next one that may.
+
+        A timer a request, nearly always cancelled, would cost more than to look again now and then.
+        """
+        fired_s = self._expiring.when() if self._expiring is not None else self._loop.time()
+        self._expiring = None
+        if not self._outstanding:
+            return
+        first = min(self._outstanding, key=lambda outstanding: outstanding.expires_s)
+        if first.expires_s > fired_s:
+            self._expire_at(first.expires_s)
+            return
+        name, timeout_ms = type(first.request).__name__, first.timeout_ms
+        what = f"{self.peer}: {name} was not answered within {timeout_ms} ms"
+        self._outstanding.remove(first)
+        first.fail(KafkaError(ErrorCode.request_timed_out, what))
         self._close(self._lost("the connection was closed, because a request before timed out"))
 
     def _close(self, error: KafkaError) -> None:
@@ -241,10 +311,11 @@ class Channel:
         self.closed_idle = not self._outstanding
         self.closed.set_result(None)
         outstanding, self._outstanding = self._outstanding, deque()
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
         for request in outstanding:
-            request.timer.cancel()
-            if not request.future.done():
-                request.future.set_exception(error)
+            request.fail(error)
 
     def _flush(self) -> None:
         if self.closed.done():
@@ -339,16 +410,14 @@ class Channel:
             )
             return
         try:
-            _, response = decode_response(oldest.request, frame)
+            _, response = decode_response(oldest.request, frame, records_in_place=oldest.records_in_place)
         except KafkaError as error:
-            if not oldest.future.done():
-                oldest.future.set_exception(error)
+            self._outstanding.popleft()
+            oldest.fail(error)
             self._close(self._lost(f"a malformed response: {error}"))
             return
         self._outstanding.popleft()
-        oldest.timer.cancel()
-        if not oldest.future.done():
-            oldest.future.set_result(response)
+        oldest.answer(response)
 
 
 async def _handshake(connected: socket.socket, tls: ClientTls, host: str, peer: str) -> TlsStream:

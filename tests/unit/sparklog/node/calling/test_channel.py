@@ -376,3 +376,81 @@ def test_blocking_channel_pipelines_and_answers_in_order() -> None:
             assert await asyncio.to_thread(pipeline, listener.port) == list(range(50))
 
     run(scenario())
+
+
+def test_channel_response_by_callback_has_records_where_they_were_received() -> None:
+    """A follower writes them at once: copying every replicated byte first would be for nothing."""
+    content = bytes(range(256)) * 200
+    region = BytesRegion(content)
+
+    async def scenario() -> None:
+        async with serving({ApiKey.FETCH: Api(4, 12, lambda _: fetch_response(region))}) as listener:
+            channel = await Channel.connect("127.0.0.1", listener.port, "test")
+            taken: list[bytes] = []
+
+            def answer(response: Any) -> None:
+                records = response.responses[0].partitions[0].records
+                assert type(records) is memoryview
+                taken.append(bytes(records))
+                if len(taken) < 3:  # the next request leaves before the buffer is given back
+                    channel.request_then(fetch_request(), answer, failures.append, DEADLINE_MS)
+
+            failures: list[KafkaError] = []
+            channel.request_then(fetch_request(), answer, failures.append, DEADLINE_MS)
+            await until(lambda: len(taken) == 3)
+            channel.close()
+            assert taken == [content] * 3
+            assert failures == []
+            with pytest.raises(KafkaError, match="the connection is closed") as caught:
+                channel.request_then(fetch_request(), answer, failures.append, DEADLINE_MS)
+            assert caught.value.error_code is ErrorCode.network_exception
+
+    run(scenario())
+
+
+def test_channel_callbacks_of_outstanding_requests_fail_once_when_it_closes() -> None:
+    """A follower connects again; a failure that came twice would make two connections."""
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, lambda request: Deferred())}) as listener:
+            channel = await Channel.connect("127.0.0.1", listener.port, "test")
+            answers: list[Any] = []
+            failures: list[KafkaError] = []
+            for _ in range(2):
+                channel.request_then(heartbeat(), answers.append, failures.append, DEADLINE_MS)
+            channel.close()
+            channel.close()
+            assert answers == []
+            assert [failure.error_code for failure in failures] == [ErrorCode.network_exception] * 2
+
+    run(scenario())
+
+
+def test_channel_request_behind_an_answered_one_expires_in_its_own_time() -> None:
+    """One timer serves all requests, and the one that it was set for is mostly answered before."""
+    pending: list[Deferred] = []
+
+    def handle(request: Request) -> Any:
+        pending.append(Deferred())
+        return pending[-1]
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handle)}) as listener:
+            channel = await Channel.connect("127.0.0.1", listener.port, "test")
+            loop = asyncio.get_running_loop()
+            first = channel.request(heartbeat(), timeout_ms=150)
+            await until(lambda: len(pending) == 1)
+            pending[0].complete(heartbeat_response())
+            await first
+            patient = channel.request(heartbeat(), timeout_ms=DEADLINE_MS)
+            began_s = loop.time()
+            hasty = channel.request(heartbeat(), timeout_ms=300)
+            with pytest.raises(KafkaError, match="not answered within 300 ms") as caught:
+                await hasty
+            assert caught.value.error_code is ErrorCode.request_timed_out
+            assert loop.time() - began_s >= 0.3
+            with pytest.raises(KafkaError, match="a request before timed out") as caught:
+                await patient
+            assert caught.value.error_code is ErrorCode.network_exception
+
+    run(scenario())
