@@ -15,6 +15,7 @@ import pyarrow as pa
 from sparklog.node.remote_log.machine.manifest import EpochStart
 from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
 from sparklog.node.remote_log.segments.segment_footer import SegmentFooter
+from sparklog.node.remote_log.segments.segment_format import US_PER_MS
 from sparklog.protocol.records.batch import TIMESTAMP_TYPE_BIT, TimestampType, header_bytes
 from sparklog.protocol.records.encode import encode_numbered
 from sparklog.protocol.records.numpy_arrays import numbers_of
@@ -22,7 +23,6 @@ from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
 DEFAULT_BATCH_BYTES: Final = 1024 * 1024
-_US_PER_MS: Final = 1000
 _OFFSET_STRIDE_BITS: Final = 30
 """A batch does not cross a multiple of 2^30, so that its offset deltas fit 31 bits."""
 
@@ -80,7 +80,7 @@ def _encode(
 ) -> EncodedBatches:
     """Return rows as batches, the first of which is at `position`."""
     offsets = numbers_of(rows.column("offset"))
-    timestamps_ms = numbers_of(rows.column("timestamp")) // _US_PER_MS
+    timestamps_ms = numbers_of(rows.column("timestamp")) // US_PER_MS
     append_time = numbers_of(rows.column("timestampType")) == TimestampType.LOG_APPEND_TIME
     batches = encode_numbered(
         offsets=offsets,

@@ -1,15 +1,14 @@
 """The runs of records of one day or hour in the batches of a log (`executor.tiering.machine.piece_cut`)."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sparklog.node.remote_log.segments.log_rows import LogRows
+from sparklog.node.remote_log.segments.segment_format import US_PER_MS
 from sparklog.protocol.records.batch import iterate_headers
 from sparklog.protocol.types import Offset
-
-_US_PER_MS: Final = 1000
 
 
 class PeriodRun(NamedTuple):
@@ -28,7 +27,7 @@ def period_runs(found: LogRows, period_ms: int) -> Iterator[PeriodRun]:
     """
     rows = found.rows
     offsets = rows.column("offset").to_numpy()
-    periods = rows.column("timestamp").view("int64").to_numpy() // (period_ms * _US_PER_MS)
+    periods = rows.column("timestamp").view("int64").to_numpy() // (period_ms * US_PER_MS)
     bases = np.fromiter((header.base_offset for _, header in iterate_headers(found.batches)), dtype=np.int64)
     batches, firsts = np.unique(bases.searchsorted(offsets, side="right") - 1, return_index=True)
     lowest, highest = np.minimum.reduceat(periods, firsts), np.maximum.reduceat(periods, firsts)

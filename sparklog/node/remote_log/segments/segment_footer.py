@@ -17,6 +17,7 @@ from sparklog.node.remote_log.segments.file_ranges import range_of
 from sparklog.node.remote_log.segments.segment_format import (
     COLUMNS,
     RECORD_LEAVES,
+    US_PER_MS,
     check_format,
 )
 from sparklog.protocol.types import Offset, TimestampMs
@@ -28,7 +29,6 @@ _USUAL_BYTES: Final = 64 * 1024
 _SIZE_PER_FOOTER_BYTE: Final = 4096
 READ_WHOLE_BYTES: Final = 512 * 1024
 """An object up to this size is read as a whole: more bytes cost less time and money than a second request."""
-_US_PER_MS: Final = 1000
 
 
 class RowGroup(NamedTuple):
@@ -187,8 +187,8 @@ def _row_group(metadata: pq.RowGroupMetaData, name: str) -> RowGroup:
     return RowGroup(
         first_offset=offsets.min_raw,
         last_offset=offsets.max_raw,
-        first_timestamp_ms=timestamps.min_raw // _US_PER_MS,
-        max_timestamp_ms=timestamps.max_raw // _US_PER_MS,
+        first_timestamp_ms=timestamps.min_raw // US_PER_MS,
+        max_timestamp_ms=timestamps.max_raw // US_PER_MS,
         start=min(each.start for each in ranges),
         end=max(each.end for each in ranges),
         record_count=metadata.num_rows,

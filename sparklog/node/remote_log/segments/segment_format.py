@@ -24,6 +24,8 @@ COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "v
 _MAY_BE_NULL: Final = frozenset({"key", "value", "headers"})
 _HEADERS_FIELD_ID: Final = 7
 FORMAT_VERSION: Final = 1
+US_PER_MS: Final = 1000
+"""The timestamps of its columns are in microseconds, those of records in milliseconds."""
 
 _FORMAT: Final = "sparklog.format"
 VALUE_SCHEMA: Final = "sparklog.value.schema"

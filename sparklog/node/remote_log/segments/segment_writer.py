@@ -16,7 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from sparklog.node.remote_log.segments.segment_format import SCHEMA, segment_metadata, segment_schema
+from sparklog.node.remote_log.segments.segment_format import (
+    SCHEMA,
+    US_PER_MS,
+    segment_metadata,
+    segment_schema,
+)
 from sparklog.node.remote_log.segments.typed_columns import TypedColumns
 from sparklog.protocol.records.numpy_arrays import int64s_of, numbers_of
 from sparklog.protocol.records.varint_columns import Int64s
@@ -28,7 +33,6 @@ _RECORD_OVERHEAD_BYTES: Final = 10
 """Of a record besides key, value and headers: lengths, deltas, attributes; a byte more or less."""
 _HEADER_OVERHEAD_BYTES: Final = 2
 _ZSTD_LEVEL: Final = 1
-_US_PER_MS: Final = 1000
 
 
 class WrittenSegment(NamedTuple):
@@ -175,7 +179,7 @@ class SegmentWriter:
                 f"{self._path.name}: offsets do not rise: {first} to {last} follow {before.last_offset}"
             )
         timestamps = numbers_of(rows.column("timestamp"))
-        smallest, largest = (int(each) // _US_PER_MS for each in (timestamps.min(), timestamps.max()))
+        smallest, largest = (int(each) // US_PER_MS for each in (timestamps.min(), timestamps.max()))
         is_first = before.first_offset is None
         self._written = before._replace(
             record_count=before.record_count + len(offsets),
