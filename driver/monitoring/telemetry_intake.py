@@ -2,8 +2,8 @@
 
 The loop answers heartbeats, so it only queues bytes; a thread expands and reads them. The newest push of each
 sender is kept, within bounds of number and size: when the thread is behind, the oldest is dropped. Nodes come
-first. Clients can have any number of instance ids, so that no interval bounds their pushes together: a fixed
-number is read each second, since the thread takes its time from the controller.
+first. A client may use any number of instance ids, so that no push interval bounds all pushes together: the
+thread, which shares the controller's interpreter, reads a fixed number of them a second.
 """
 
 import logging

@@ -11,5 +11,5 @@ def monotonic_ms() -> int:
 
 
 def wall_clock_ms() -> TimestampMs:
-    """Return the time since 1970, as in records; it may jump in either direction."""
+    """Return the time since 1970, as in records' timestamps; it may jump in either direction."""
     return time.time_ns() // 1_000_000

@@ -128,7 +128,7 @@ class TokenBucket:
         self._last_update_ms = now_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return the time until the bucket is not overdrawn, in milliseconds."""
+        """Return the time in milliseconds until the bucket is no longer overdrawn."""
         tokens = self._refilled(bound, now_ms)
         return 0 if tokens >= 0 else round(min(-tokens / bound * 1000, MAX_THROTTLE_MS))
 

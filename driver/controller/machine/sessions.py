@@ -3,8 +3,8 @@
 Soft state: it is not in the log, and a new controller begins with sessions that have just been renewed.
 
 Rule: only time in which the controller was listening counts against a session. When the controller itself
-stood still (its process was stopped, its machine overloaded), heartbeats that wait in its sockets must not
-be found too late.
+stood still (its process was stopped, its machine overloaded), heartbeats that wait in its sockets do not
+count as late.
 """
 
 from collections.abc import Iterable

@@ -99,7 +99,7 @@ async def describe_topic_partitions_response(
 
 
 async def _seen(names: Iterable[str], access: Access, *, audit: bool) -> tuple[list[str], list[str]]:
-    """Return the names of topics that may be described, and the others; a step for each."""
+    """Divide topics into those that the principal may describe, and the others; a turn for each."""
     seen: list[str] = []
     hidden: list[str] = []
     for name in names:

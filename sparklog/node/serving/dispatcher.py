@@ -276,7 +276,7 @@ class Exchange:
             self.request = None
 
     def wait_for(self, deferred: Deferred) -> None:
-        """Wait without a coroutine: each fetch and each acknowledgement by all replicas does."""
+        """Wait without a coroutine, as fetches and produces with acks=all do."""
         self.pause()
         self.let_go()
         self.driver = deferred

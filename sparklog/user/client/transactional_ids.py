@@ -93,10 +93,11 @@ class Transactions:
         )
 
     def initialize_once(self, transactional_id: str, timeout_ms: int) -> InitProducerIdResponse:
-        """Do `initialize` without a retry; call `check` first.
+        """Initialize an id without retries, after `check`.
 
         Raises:
-            KafkaError: the coordinator did not answer, and may still do it; or the error is retriable.
+            KafkaError: the coordinator did not answer, and may still initialize the id; or its error is
+                retriable.
         """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout=timedelta(milliseconds=timeout_ms)

@@ -67,9 +67,9 @@ class ClassicMember:
         return dict(self.protocols)[protocol_name]
 
     def vote(self, candidates: Container[str]) -> str:
-        """Return the candidate that it prefers.
+        """Return the member's preferred protocol among `candidates`.
 
         Raises:
-            StopIteration: it speaks none of them.
+            StopIteration: the member supports none of them.
         """
         return next(name for name, _ in self.protocols if name in candidates)
