@@ -58,6 +58,7 @@ from sparklog.driver.controller.tables.partition_spec import (
     partition_spec,
 )
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
+from sparklog.node.remote_log.segments.segment_format import US_PER_MS
 
 TOPIC_ID: Final = "sparklog.topic-id"
 _TOPIC: Final = "sparklog.topic"
@@ -65,7 +66,6 @@ _OWNER_EPOCH: Final = "sparklog.owner-epoch"
 _COMMITTER: Final = "sparklog.committer"
 _END_OFFSET: Final = "sparklog.end-offset."
 _RECORD_IDS: Final = (PARTITION_ID, OFFSET_ID, TIMESTAMP_ID)
-_US_PER_MS: Final = 1000
 _TABLE_PROPERTIES: Final = {
     "comment": "The files are those of a topic; sparklog alone writes here, and stops if others do",
     # No engine may delete the files: they are the topic's.
@@ -258,7 +258,7 @@ class IcebergTable:
         }
 
     def _data_file(self, file: TableFile) -> DataFile:
-        first_us, last_us = (each * _US_PER_MS for each in (file.first_timestamp_ms, file.max_timestamp_ms))
+        first_us, last_us = (each * US_PER_MS for each in (file.first_timestamp_ms, file.max_timestamp_ms))
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{self._uri}/{file.name}",

@@ -20,13 +20,12 @@ from sparklog.driver.controller.tables.machine.table_files import TableFile, Win
 from sparklog.node.remote_log.object_store import ObjectExistsError, ObjectStore
 from sparklog.node.remote_log.segments.row_group_rows import row_group_rows
 from sparklog.node.remote_log.segments.segment_footer import OpenedSegment, SegmentFooter, open_segment
-from sparklog.node.remote_log.segments.segment_format import SCHEMA
+from sparklog.node.remote_log.segments.segment_format import SCHEMA, US_PER_MS
 from sparklog.node.remote_log.segments.segment_writer import SegmentWriter
 from sparklog.node.remote_log.segments.typed_columns import typed_columns
 from sparklog.protocol.records.varint_columns import Int64s
 
 MOST_WRITERS: Final = 8
-_US_PER_MS: Final = 1000
 
 
 def table_file(footer: SegmentFooter, partition: int, size_bytes: int) -> TableFile:
@@ -92,7 +91,7 @@ def _values(rows: pa.Table, partitioned_by: PartitionedBy) -> Int64s:
     if unit_ms is None:
         return np.zeros(rows.num_rows, dtype=np.int64)
     microseconds: Int64s = rows.column("timestamp").combine_chunks().cast(pa.int64()).to_numpy()
-    return microseconds // (unit_ms * _US_PER_MS)
+    return microseconds // (unit_ms * US_PER_MS)
 
 
 async def _write(
