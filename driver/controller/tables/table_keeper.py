@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -38,11 +39,14 @@ from sparklog.driver.controller.tables.machine.events import (
     TableRead,
     TableRefused,
     Ticked,
+    TopicDeleted,
     WritePieces,
 )
 from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, table_prefix
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.pieces import table_file, write_pieces
+from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.table_errors import (
     CatalogSilentError,
     StaleTableError,
@@ -56,6 +60,7 @@ from sparklog.driver.controller.tables.table_marker import (
     encode_marker,
 )
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
 from sparklog.node.remote_log.machine.names import table_marker_name, topic_prefixes
@@ -73,6 +78,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PAUSES: Final = ExponentialBackoff(first_ms=1_000, max_ms=60_000)
+_NO_SECRETS: Final = Redaction()
 TICK_S: Final = 1.0
 MOST_REQUESTS: Final = 16
 """To the store, at once."""
@@ -90,13 +97,19 @@ class TableKeeper:
         open_table: Callable[[], "IcebergTable"],
         threads: CatalogThreads,
         is_owner: Callable[[], Awaitable[bool]],
+        redaction: Redaction = _NO_SECRETS,
     ) -> None:
         """`open_table` blocks: it opens the catalogue. `is_owner` reads the owner of the store."""
+        self._redaction: Final = redaction
+        self._failure: str | None = None
+        """An error that the machine knows nothing of; None once a round has gone through."""
+        self._failures = 0
+        """So many in a row."""
         self._marked: TableMarker | None = None
         """The marker in the store, while the table is the one that it names."""
         self._began_again = False
         """Whether this keeper has created the table while there was a marker."""
-        self.machine: Final = machine
+        self.machine = machine
         self._store: Final = store
         self._open_table: Final = open_table
         self._threads: Final = threads
@@ -114,8 +127,40 @@ class TableKeeper:
         self._news.append(event)
         self._woken.set()
 
+    @property
+    def status(self) -> TableStatus:
+        status = self.machine.status
+        return status if self._failure is None else replace(status, problem=self._failure)
+
     async def run(self) -> None:
         """Keep the table, until cancelled, or until its topic is deleted and needs it no more."""
+        while True:
+            try:
+                await self._keep()
+                return
+            except Exception as error:
+                self._begin_again(error)
+            await asyncio.sleep(_PAUSES.pause_ms(self._failures) / 1000)
+            self._failures += 1
+
+    def _begin_again(self, error: Exception) -> None:
+        """Go on with a new machine after an error that none expects; its first commit is a claim again."""
+        self._failure = f"an unexpected error, tried again from the beginning: {self._described(error)}"
+        if self._failure != self._reported:
+            logger.error("Table %s: %s", self.machine.identity.name, self._redaction.trace(error))
+        self._report()
+        old = self.machine
+        self.machine = TopicTable(
+            old.identity, old.owner_epoch, secrets.token_hex(8), old.settings, old.partitions
+        )
+        if old.is_deleted:
+            self.machine.note(TopicDeleted())
+        self._table = self._marked = None
+
+    def _described(self, error: Exception) -> str:
+        return self._redaction(f"{type(error).__name__}: {error}")
+
+    async def _keep(self) -> None:
         while not self.machine.is_finished or not await self._finished():
             effect = self._handle(Ticked())
             while effect is not None:
@@ -123,6 +168,9 @@ class TableKeeper:
                 # Off the loop: of 100,000 files a comparison takes hundreds of milliseconds.
                 effect = await asyncio.to_thread(self._handle, event)
                 self._report()
+            if not self.machine.is_finished:
+                self._failure, self._failures = None, 0
+            self._report()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
@@ -148,7 +196,8 @@ class TableKeeper:
                 await self._store.delete(name)
             await self._store.delete(table_marker_name(identity.topic_id))
         except (StoreError, MarkerFormatError) as error:
-            logger.info("The files of table %s are let go later: %s", identity.name, error)
+            self._failure = f"the files of the deleted topic stay, and this is tried again: {error}"
+            self._report()
             return False
         return True
 
@@ -224,7 +273,7 @@ class TableKeeper:
         self._marked = wanted
 
     def _report(self) -> None:
-        problem = self.machine.status.problem
+        problem = self.status.problem
         if problem == self._reported:
             return
         name = self.machine.identity.name
@@ -238,7 +287,7 @@ class TableKeeper:
         try:
             return await self._carry_out(effect)
         except TableRefusedError as error:
-            return TableRefused(str(error))
+            return TableRefused(self._redaction(str(error)))
         except TableGoneError as error:
             topic, _, table = self.machine.identity
             logger.info("Table %s of the deleted topic %s needs nothing: %s", table, topic, error)
@@ -248,8 +297,8 @@ class TableKeeper:
         except (StoreError, ManifestFormatError, CatalogSilentError) as error:
             return EffectFailed(str(error))
         except Exception as error:  # of catalogues there are many kinds
-            logger.debug("%s failed", type(effect).__name__, exc_info=True)
-            return EffectFailed(f"{type(error).__name__}: {error}")
+            logger.debug("%s failed: %s", type(effect).__name__, self._redaction.trace(error))
+            return EffectFailed(self._described(error))
 
     async def _carry_out(self, effect: TableEffect) -> TableEvent:
         match effect:

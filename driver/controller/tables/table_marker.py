@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from uuid import UUID
 
-from sparklog.driver.controller.tables.machine.events import Retention
+from sparklog.driver.controller.tables.machine.events import PartitionedBy, Retention
 
 
 class MarkerFormatError(Exception):
@@ -52,13 +52,15 @@ def decode_marker(name: str, data: bytes) -> TableMarker:
     try:
         content = json.loads(data)
         table_uuid = content.get("table_uuid")
+        if not isinstance(content["topic"], str) or not isinstance(content["table"], str):
+            raise TypeError("topic or table is no text")
         return TableMarker(
             content["topic"],
             UUID(content["topic_id"]),
             content["table"],
             Retention(content["retention"]),
-            content["partitioned_by"],
-            content["partitions"],
+            PartitionedBy(content["partitioned_by"]).value,
+            int(content["partitions"]),
             None if table_uuid is None else UUID(table_uuid),
             content.get("finished", False),
         )

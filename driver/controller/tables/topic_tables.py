@@ -8,7 +8,8 @@ import asyncio
 import importlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -25,6 +26,7 @@ from sparklog.driver.controller.tables.machine.events import (
 from sparklog.driver.controller.tables.machine.table_files import table_prefix
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.store_properties import store_properties, table_uri
 from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
@@ -80,6 +82,8 @@ class TopicTables:
         self._config: Final = config
         self._owner_epoch: Final = owner_epoch
         self._is_owner: Final = is_owner
+        self._redaction: Final = Redaction(config.table_catalog, config.remote_options)
+        self._warned: Final[set[str]] = set()
         self._threads: Final = CatalogThreads()
         self._catalog: Catalog | None = None
         self._catalog_opened_after = 0
@@ -91,7 +95,7 @@ class TopicTables:
 
     @property
     def statuses(self) -> tuple[TableStatus, ...]:
-        return tuple(keeper.machine.status for keeper in list(self._keepers.values()))
+        return tuple(keeper.status for keeper in list(self._keepers.values()))
 
     def committed(self, image: MetadataImage) -> None:
         """Begin and change tables as the topics of this image have them."""
@@ -101,12 +105,11 @@ class TopicTables:
         elif before.topics is image.topics and before.configs is image.configs:
             return
         for name, topic in image.topics.by_name.items():
-            config = self._config_of(image, name)
-            if config is None:
-                continue
-            wanted = _Wanted(config, len(topic.partitions))
-            if self._wanted.get(topic.topic_id) != wanted:
-                self._change(name, topic.topic_id, wanted)
+            with self._contained(name):
+                config = self._config_of(image, name)
+                wanted = None if config is None else _Wanted(config, len(topic.partitions))
+                if wanted is not None and self._wanted.get(topic.topic_id) != wanted:
+                    self._change(name, topic.topic_id, wanted)
         for topic_id in [each for each in self._wanted if not self._is_wanted(image, each)]:
             if topic_id in image.topics.by_id:
                 self._end(topic_id)
@@ -120,6 +123,19 @@ class TopicTables:
             # One of them may have been a table once.
             self._resume_soon()
 
+    @contextmanager
+    def _contained(self, topic: str) -> Iterator[None]:
+        """Let an error of one topic neither end the controller nor reach another topic's table."""
+        try:
+            yield
+        except Exception as error:
+            self._warn_once(f"The table of topic {topic} is not kept: {self._redaction.trace(error)}")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning("%s", text)
+
     def _resume_soon(self) -> None:
         if self._resuming is None or self._resuming.done():
             self._resuming = asyncio.get_running_loop().create_task(self._resume())
@@ -131,24 +147,30 @@ class TopicTables:
                 await self._begin_marked()
                 return
             except StoreError as error:
-                logger.info("Tables of deleted topics are looked for again: %s", error)
+                self._warn_once(f"Tables of deleted topics are looked for again: {error}")
                 await asyncio.sleep(RETRY_S)
 
     async def _begin_marked(self) -> None:
         assert self._image is not None, "an image comes first"
         found = [each async for each in self._store.list(TABLE_MARKERS)]
+        unread: StoreError | None = None
         for each in found:
             if self._known_until_ms is not None and each.modified_ms > self._known_until_ms:
                 continue
             try:
                 marker = decode_marker(each.name, (await self._store.get(each.name)).data)
             except (MarkerFormatError, ObjectMissingError) as error:
-                logger.warning("A table of a deleted topic stays as it is: %s", error)
+                self._warn_once(f"A table of a deleted topic stays as it is: {error}")
                 continue
-            if marker.finished:
+            except StoreError as error:
+                unread = error
                 continue
-            if marker.topic_id not in self._image.topics.by_id and marker.topic_id not in self._keepers:
-                self._begin_deleted(marker)
+            is_known = marker.topic_id in self._image.topics.by_id or marker.topic_id in self._keepers
+            if not marker.finished and not is_known:
+                with self._contained(marker.topic):
+                    self._begin_deleted(marker)
+        if unread is not None:
+            raise unread
 
     def _begin_deleted(self, marker: TableMarker) -> None:
         config = TableConfig(
@@ -191,18 +213,19 @@ class TopicTables:
         identity = TableIdentity(topic, topic_id, ".".join(wanted.config.identifier))
         machine = TopicTable(identity, self._owner_epoch, secrets.token_hex(8), settings, wanted.partitions)
         keeper = TableKeeper(
-            machine, self._store, lambda: self._open(identity, settings), self._threads, self._is_owner
+            machine,
+            self._store,
+            lambda: self._open(identity, settings),
+            self._threads,
+            self._is_owner,
+            self._redaction,
         )
         self._keepers[topic_id] = keeper
         self._tasks[topic_id] = asyncio.get_running_loop().create_task(self._keep(keeper))
 
     async def _keep(self, keeper: TableKeeper) -> None:
         topic, topic_id, table = keeper.machine.identity
-        try:
-            await keeper.run()
-        except Exception:
-            logger.exception("Table %s is not kept any more", table)
-            return
+        await keeper.run()
         logger.info("Topic %s is deleted, and its table %s needs no more commits", topic, table)
         del self._keepers[topic_id], self._tasks[topic_id]
         self._on_finished(topic, topic_id)

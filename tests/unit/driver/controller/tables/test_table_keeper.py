@@ -22,6 +22,7 @@ from sparklog.driver.controller.tables.machine.events import (
     TopicDeleted,
 )
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
 from sparklog.driver.controller.tables.table_marker import decode_marker
 from sparklog.node.remote_log.directory_store import DirectoryStore
@@ -33,12 +34,21 @@ IDENTITY: Final = TableIdentity("orders", UUID(int=7), "topics.orders")
 MARKER: Final = table_marker_name(IDENTITY.topic_id)
 
 
+async def owns_store() -> bool:
+    return True
+
+
 class Lake:
     def __init__(self, directory: Path) -> None:
         self.bucket: Final = directory / "bucket"
         self.bucket.mkdir()
         uri = f"sqlite:///{directory}/catalogue.db"
         self.catalog: Final[Catalog] = load_catalog("test", type="sql", uri=uri, warehouse=directory.as_uri())
+
+    def open_table(self) -> IcebergTable:
+        return IcebergTable(
+            self.catalog, IDENTITY, self.bucket.as_uri(), "tables/orders", SCHEMA, PartitionedBy.NONE
+        )
 
     def keeper(
         self, retention: Retention, silence_s: float = SILENCE_S, first_catalogs: Sequence[str] = ()
@@ -48,17 +58,16 @@ class Lake:
 
         def open_table() -> IcebergTable:
             catalog = load_catalog("test", type="rest", uri=uris.pop(0)) if uris else self.catalog
+            if catalog is self.catalog:
+                return self.open_table()
             return IcebergTable(
                 catalog, IDENTITY, self.bucket.as_uri(), "tables/orders", SCHEMA, PartitionedBy.NONE
             )
 
-        async def is_owner() -> bool:
-            return True
-
         settings = TableSettings(commit_interval_ms=10, snapshot_retention_ms=1_000, retention=retention)
         machine = TopicTable(IDENTITY, 1, secrets.token_hex(8), settings, 1)
         threads = CatalogThreads(silence_s)
-        return TableKeeper(machine, DirectoryStore(self.bucket), open_table, threads, is_owner)
+        return TableKeeper(machine, DirectoryStore(self.bucket), open_table, threads, owns_store)
 
     @property
     def has_table(self) -> bool:
@@ -203,5 +212,67 @@ def test_table_goes_on_after_a_catalogue_that_accepted_and_never_answered(lake: 
             await until((lake.bucket / MARKER).exists, "the table goes on")
             await until(lambda: keeper.machine.status.problem is None, "nothing is left of it")
             await stop(keeping)
+
+    asyncio.run(play())
+
+
+def test_catalogues_error_is_shown_without_its_password(lake: Lake) -> None:
+    """Drivers of databases and clients of servers put addresses into their errors."""
+
+    def open_table() -> IcebergTable:
+        raise ValueError("cannot connect to mysql://lake:hunter22@db/lake")
+
+    async def play() -> None:
+        machine = lake.keeper(Retention.TOPIC).machine
+        redaction = Redaction({"uri": "mysql://lake:hunter22@db/lake"})
+        store = DirectoryStore(lake.bucket)
+        keeper = TableKeeper(machine, store, open_table, CatalogThreads(), owns_store, redaction)
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.status.problem is not None, "the keeper stands still")
+        await stop(keeping)
+        assert keeper.status.problem == "ValueError: cannot connect to mysql://lake:[hidden]@db/lake"
+
+    asyncio.run(play())
+
+
+def test_keeper_goes_on_after_an_error_that_none_expects(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its table would stand still until the driver's end; the error is logged once, and shown meanwhile."""
+    failures = 2
+
+    async def fails_twice() -> bool:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise RuntimeError("dictionary changed size")
+        return True
+
+    async def play() -> None:
+        await lake.begin(Retention.TOPIC)
+        first = lake.keeper(Retention.TOPIC)
+        keeper = TableKeeper(
+            first.machine, DirectoryStore(lake.bucket), lake.open_table, CatalogThreads(), fails_twice
+        )
+        keeper.note(TopicDeleted())
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.status.problem is not None, "the error is shown")
+        assert "unexpected error" in (keeper.status.problem or "")
+        assert "RuntimeError: dictionary changed size" in (keeper.status.problem or "")
+        async with asyncio.timeout(30):
+            await keeping
+
+    asyncio.run(play())
+    assert not (lake.bucket / MARKER).exists()
+    assert sum("Traceback" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_marker_that_cannot_be_read_is_shown_while_the_table_stands_still(lake: Lake) -> None:
+    """Nothing else says why the objects of a deleted topic stay."""
+
+    async def play() -> None:
+        (lake.bucket / MARKER).parent.mkdir(parents=True, exist_ok=True)
+        (lake.bucket / MARKER).write_text("{}")
+        assert f"{MARKER} in the object store is no marker" in await lake.problem(Retention.FOREVER)
 
     asyncio.run(play())
