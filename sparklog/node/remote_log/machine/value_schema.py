@@ -96,6 +96,8 @@ def parse_value_schema(text: str) -> tuple[Column, ...]:
     for column in columns:
         if column.name.lower() in _RECORD_COLUMNS_LOWER:
             raise ValueSchemaError(f"{column.name} is a column of every record: give this one another name")
+        if column.name.lower() in _ICEBERGS_OWN:
+            raise ValueSchemaError(f"{column.name} is a name of Iceberg's own: give this column another one")
     ids: dict[int, Path] = {}
     for path, column_id in _ids((), columns):
         other = ids.setdefault(column_id, path)
@@ -122,6 +124,15 @@ def check_change(old: Sequence[Column], new: Sequence[Column]) -> None:
 
 
 _RECORD_COLUMNS_LOWER: Final = frozenset(name.lower() for name in RECORD_COLUMNS)
+_ICEBERGS_OWN: Final = frozenset(
+    {
+        *("timestamp_day", "timestamp_hour"),
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition"),
+        *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+        *("_row_id", "_last_updated_sequence_number"),
+    }
+)
+"""In lower case: of partitions by time, and of the columns that Iceberg's specification reserves."""
 _ALIASES: Final = {
     "INTEGER": "INT",
     "LONG": "BIGINT",

@@ -53,6 +53,8 @@ def test_schema_in_sparks_notation_is_read(text: str, columns: tuple[Column, ...
         ("b BINARY", "BINARY: JSON has no bytes"),
         ("id INT NOT NULL", "NOT NULL: typed columns are null where a value does not parse"),
         ("Offset BIGINT", "Offset is a column of every record"),
+        ("Timestamp_Day DATE", "Timestamp_Day is a name of Iceberg's own"),
+        ("_pos BIGINT", "_pos is a name of Iceberg's own"),
         ("a INT, A STRING", "two columns have the name A"),
         ("s STRUCT<a: INT, a: INT>", "two columns have the name a"),
         ("`a.b` INT", "has no dot"),
