@@ -66,6 +66,17 @@ def schema_update(
     return (added, _current(_THE_ADDED_ONE)), requirements
 
 
+def has_fields_of(found: Schema, files: Schema) -> bool:
+    """Return whether a table has the fields of the files, by the same ids; it may have further ones."""
+    by_id = {field.field_id: field for field in found.fields}
+    return all(
+        (field := by_id.get(each.field_id)) is not None
+        and field.name == each.name
+        and field.field_type == each.field_type
+        for each in files.fields
+    )
+
+
 def _current(schema_id: int) -> SetCurrentSchemaUpdate:
     return SetCurrentSchemaUpdate.model_validate({"schema-id": schema_id})
 

@@ -32,7 +32,6 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
@@ -41,7 +40,7 @@ from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
 from sparklog.driver.controller.tables.commits import commit_once, commit_snapshot
 from sparklog.driver.controller.tables.expiry import SnapshotExpiry
-from sparklog.driver.controller.tables.iceberg_schema import schema_update
+from sparklog.driver.controller.tables.iceberg_schema import has_fields_of, schema_update
 from sparklog.driver.controller.tables.known_table import KnownTable
 from sparklog.driver.controller.tables.live_files import OFFSET_ID, PARTITION_ID, live_file
 from sparklog.driver.controller.tables.machine.events import (
@@ -136,13 +135,20 @@ class IcebergTable:
             raise TableRefusedError(
                 f"{name} exists and "
                 + (f"belongs to topic id {owner}" if owner else "was not made by sparklog")
-                + f": drop or rename it, or give topic {self._identity.topic} another sparklog.table.name"
+                + f": drop or rename it, or give topic {self._identity.topic} another sparklog.table.name,"
+                " for which sparklog.table.enable=false has to come first"
             )
         known.check_is(name, table.metadata.table_uuid)
+        if not has_fields_of(table.schema(), self._schema):
+            raise TableRefusedError(
+                f"the record's columns in {name} have not the field ids or types of the files, so readers"
+                " would see nulls or other columns: drop the table, or use a catalogue that keeps ids"
+            )
         if not has_partitions(table.spec(), self._partitioned_by):
             raise TableRefusedError(
                 f"the partitions of {name} are not those of sparklog.table.partition.by="
-                f"{self._partitioned_by.value}: put the former value back, or drop the table"
+                f"{self._partitioned_by.value}: put the former value back, for which"
+                " sparklog.table.enable=false has to come first, or drop the table"
             )
         self._table = table
         return created
@@ -171,10 +177,6 @@ class IcebergTable:
             )
         except TableAlreadyExistsError:
             return self._catalog.load_table(self._identity.name)
-        if not _has_ids_of(table.schema(), self._schema):
-            raise TableRefusedError(
-                f"the catalogue gave the columns of {self._identity.name} other field ids than the files have"
-            )
         logger.info("Table %s of topic %s is created", self._identity.name, self._identity.topic)
         return table
 
@@ -376,10 +378,6 @@ def _bounds(partition: int, offset: int, timestamp_us: int) -> dict[int, bytes]:
         OFFSET_ID: to_bytes(LongType(), offset),
         TIMESTAMP_ID: to_bytes(TimestamptzType(), timestamp_us),
     }
-
-
-def _has_ids_of(found: Schema, wanted: Schema) -> bool:
-    return found.as_struct() == wanted.as_struct()
 
 
 def _described(snapshot: Snapshot) -> TableSnapshot:

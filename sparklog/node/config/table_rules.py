@@ -79,7 +79,7 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
             TABLE_PARTITION_BY,
             config.sparklog_table_partition_by,
             f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
-            " another table can have another one",
+            f" another table can have another one, for which {TABLE_ENABLE}=false has to come first",
         )
 
 

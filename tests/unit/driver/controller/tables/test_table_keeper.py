@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.schema import Schema
 
 from sparklog.driver.controller.tables.catalog_threads import SILENCE_S, CatalogThreads
 from sparklog.driver.controller.tables.iceberg_table import IcebergTable
@@ -152,6 +153,36 @@ def test_table_that_has_the_topics_rows_alone_is_made_again(lake: Lake) -> None:
         await until(lambda: lake.marked_uuid != old, "the marker has another table")
         assert lake.marked_uuid == lake.catalog.load_table(IDENTITY.name).metadata.table_uuid
         await stop(keeping)
+
+    asyncio.run(play())
+
+
+def test_table_whose_fields_have_other_ids_than_the_files_is_refused(lake: Lake) -> None:
+    """Readers would show nulls, or another column's values."""
+
+    async def play() -> None:
+        await lake.begin(Retention.TOPIC)
+        old = lake.catalog.load_table(IDENTITY.name)
+        lake.catalog.drop_table(IDENTITY.name)
+        fields = [field for field in old.schema().fields if field.name != "value"]
+        lake.catalog.create_table(IDENTITY.name, Schema(*fields), properties=old.properties)
+        assert "have not the field ids" in await lake.problem(Retention.TOPIC)
+
+    asyncio.run(play())
+
+
+def test_table_of_another_topic_is_refused_with_what_helps(lake: Lake) -> None:
+    """The name does not change while the topic is a table."""
+
+    async def play() -> None:
+        await lake.begin(Retention.TOPIC)
+        schema = lake.catalog.load_table(IDENTITY.name).schema()
+        lake.catalog.drop_table(IDENTITY.name)
+        lake.catalog.create_table(IDENTITY.name, schema)
+        assert (await lake.problem(Retention.TOPIC)).endswith(
+            "give topic orders another sparklog.table.name, for which sparklog.table.enable=false has to"
+            " come first"
+        )
 
     asyncio.run(play())
 
