@@ -9,6 +9,8 @@ from typing import Final
 
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.tables.machine.table_status import TableStatus
+from sparklog.driver.controller.tables.table_metrics import table_samples
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.limits.descriptors import DescriptorBudget
@@ -51,9 +53,13 @@ class ControllerMetrics:
         self._registry.gauge(server.START_TIME, lambda: started_at_ms)
 
     def watch(
-        self, listeners: Iterable[Listener], active_controller: Callable[[], ActiveController | None]
+        self,
+        listeners: Iterable[Listener],
+        active_controller: Callable[[], ActiveController | None],
+        tables: Callable[[], Iterable[TableStatus]] = tuple,
     ) -> None:
-        """Read these listeners, and the active controller while this driver leads."""
+        """Read these listeners, the active controller while this driver leads, and the tables of topics."""
+        self._registry.add_source(lambda now_ms: table_samples(tables(), now_ms))
         for listener in listeners:
             self._registry.add_source(listener.samples)
         self._active_controller = active_controller

@@ -351,7 +351,7 @@ class ControllerServer:
                 metrics.requests,
                 self._sockets,
             )
-            metrics.watch(listeners.listeners, lambda: started.active_controller)
+            metrics.watch(listeners.listeners, lambda: started.active_controller, lambda: self.table_statuses)
             self._intake.start()
             self._addresses = [HostPort(each.host, each.port) for each in listeners.endpoints]
             logger.info("The controller listens on %s and waits for brokers", self.bootstrap_servers)

@@ -105,6 +105,7 @@ class TableKeeper:
         """An error that the machine knows nothing of; None once a round has gone through."""
         self._failures = 0
         """So many in a row."""
+        self._commits = self._failed_steps = 0
         self._marked: TableMarker | None = None
         """The marker in the store, while the table is the one that it names."""
         self._began_again = False
@@ -130,7 +131,12 @@ class TableKeeper:
     @property
     def status(self) -> TableStatus:
         status = self.machine.status
-        return status if self._failure is None else replace(status, problem=self._failure)
+        return replace(
+            status,
+            problem=self._failure or status.problem,
+            commits=self._commits,
+            failures=self._failed_steps,
+        )
 
     async def run(self) -> None:
         """Keep the table, until cancelled, or until its topic is deleted and needs it no more."""
@@ -149,6 +155,7 @@ class TableKeeper:
         if self._failure != self._reported:
             logger.error("Table %s: %s", self.machine.identity.name, self._redaction.trace(error))
         self._report()
+        self._failed_steps += 1
         old = self.machine
         self.machine = TopicTable(
             old.identity, old.owner_epoch, secrets.token_hex(8), old.settings, old.partitions
@@ -165,6 +172,8 @@ class TableKeeper:
             effect = self._handle(Ticked())
             while effect is not None:
                 event = await self._answer(effect)
+                self._commits += isinstance(event, Committed)
+                self._failed_steps += isinstance(event, EffectFailed | TableRefused)
                 # Off the loop: of 100,000 files a comparison takes hundreds of milliseconds.
                 effect = await asyncio.to_thread(self._handle, event)
                 self._report()

@@ -13,6 +13,7 @@ from sparklog.node.metrics import (
     remote_log,
     server,
     storage,
+    tables,
 )
 from sparklog.node.metrics.names import Metric, MetricName
 
@@ -39,7 +40,7 @@ def metrics_of(module: ModuleType) -> Iterator[Metric]:
             yield from (each for each in among if isinstance(each, Metric))
 
 
-_MODULES: Final = (network, server, storage, remote_log, quotas, coordinators, controller, process)
+_MODULES: Final = (network, server, storage, remote_log, tables, quotas, coordinators, controller, process)
 CATALOGUE: Final = tuple(metric for module in _MODULES for metric in metrics_of(module))
 
 _BY_KEY: Final[Mapping[_Key, Metric]] = {

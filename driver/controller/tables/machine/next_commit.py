@@ -5,7 +5,7 @@ that no snapshot has a record twice or lacks one that an earlier snapshot had fo
 retention. A commit takes at most `MOST_FILES` files, unless one group has more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -213,3 +213,14 @@ def take(changes: Iterable[PartitionChange], most_files: int) -> Taken:
             count += size
         end_offsets[change.partition] = end_offset
     return Taken(tuple(taken), counts, end_offsets, is_all)
+
+
+def has_same_rows(group: Group, added: Sequence[TableFile]) -> bool:
+    """Return whether windows are the files that they replace, merged or written again."""
+    if not group.removed or not added:
+        return False
+    first = min(file.first_offset for file in group.removed)
+    last = max(file.last_offset for file in group.removed)
+    return first == min(file.first_offset for file in added) and last == max(
+        file.last_offset for file in added
+    )

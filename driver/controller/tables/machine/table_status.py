@@ -19,3 +19,10 @@ class TableStatus:
     """Offsets in the store, over all partitions, that are not in the table yet."""
     problem: str | None
     """Why commits stand still, and what helps; None while all is well."""
+    files: int = 0
+    """Of the newest snapshot."""
+    level_ms: int | None = None
+    """When the table last had all that the store had, by the monotonic clock; at first its beginning."""
+    commits: int = 0
+    failures: int = 0
+    """Both since this controller has kept the table."""

@@ -21,7 +21,7 @@ Order for the caller: pass each event, carry the effect out, pass its answer. A 
 first, and about once a second from then on.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sparklog.driver.controller.tables.machine.deletions import LISTING_INTERVAL_MS, TableDeletions
@@ -62,6 +62,7 @@ from sparklog.driver.controller.tables.machine.next_commit import (
     Group,
     PartitionChange,
     Taken,
+    has_same_rows,
     is_whole,
     take,
 )
@@ -112,6 +113,10 @@ class TopicTable:
         self._is_unresolved = False
         """Whether a commit may still succeed that has the newest snapshot as its parent."""
         self._now_ms = self._wall_ms = 0
+        self._level_ms: int | None = None
+        """See `TableStatus.level_ms`."""
+        self._manifests_ms = 0
+        """When the manifests were read."""
         self._effect: TableEffect | None = None
         self._snapshots: tuple[TableSnapshot, ...] = ()
         self._newest: TableSnapshot | None = None
@@ -151,6 +156,8 @@ class TopicTable:
             committed=committed,
             lag=lag,
             problem=self.ended or self._problem or self._error,
+            files=len(self._difference.live_names),
+            level_ms=self._level_ms,
         )
 
     @property
@@ -175,6 +182,8 @@ class TopicTable:
         `now_ms` is of a clock that never goes back; by `wall_ms` snapshots expire.
         """
         self._now_ms, self._wall_ms = now_ms, wall_ms
+        if self._level_ms is None:
+            self._level_ms = now_ms
         if not isinstance(event, Ticked):
             answered, self._effect = self._effect, None
             assert answered is not None, f"{event} answers no effect"
@@ -269,7 +278,7 @@ class TopicTable:
             self._end(newest_epoch)
             return
         self._has_read_manifests = True
-        self._manifests = manifests
+        self._manifests, self._manifests_ms = manifests, self._now_ms
         difference, retention = self._difference, self._retention
         difference.manifests_read(manifests)
         self._footers = {
@@ -336,7 +345,10 @@ class TopicTable:
             return ReadTable(self._known_id)
         if not self._has_read_manifests and not self._gives_all_up:
             return ReadManifests(self.partitions)
-        effect = self._next_commit() or self._next_cleaning()
+        effect = self._next_commit()
+        if effect is None:
+            self._level_ms = self._manifests_ms
+            effect = self._next_cleaning()
         if effect is None:
             self.is_finished = self.is_deleted and (not self._gives_all_up or len(self._snapshots) <= 1)
             self._begin_round_in(self.settings.commit_interval_ms)
@@ -363,7 +375,7 @@ class TopicTable:
             parent_id=_id_of(newest),
             added=tuple(added),
             removed=tuple(removed),
-            same_rows=bool(removed) and all(map(_has_same_rows, taken.groups, parts)),
+            same_rows=bool(removed) and all(map(has_same_rows, taken.groups, parts)),
             end_offsets=tuple(sorted(ends.items())),
             owner_epoch=self.owner_epoch,
             committer=self.committer,
@@ -428,15 +440,4 @@ def _another_writers(name: str, snapshot: TableSnapshot) -> str:
     return (
         f"snapshot {snapshot.snapshot_id} of {name} is another writer's ({snapshot.description}): nothing is "
         "committed until the table is rolled back to a snapshot of this topic"
-    )
-
-
-def _has_same_rows(group: Group, added: Sequence[TableFile]) -> bool:
-    """Return whether windows are the files that they replace, merged or written again."""
-    if not group.removed or not added:
-        return False
-    first = min(file.first_offset for file in group.removed)
-    last = max(file.last_offset for file in group.removed)
-    return first == min(file.first_offset for file in added) and last == max(
-        file.last_offset for file in added
     )

@@ -325,3 +325,18 @@ def test_steps_of_a_commit_touch_no_other_files() -> None:
     effect, unchanged_s = seconds_of(ManifestsRead(found))
     assert effect is None
     assert steps_s + step_s + unchanged_s < compared_s
+
+
+def test_table_is_level_when_a_round_has_nothing_left_to_commit() -> None:
+    """Its lag in time counts from there: of a catalogue that is away nothing else is known."""
+    play = Play()
+    effect = play.round(manifest(A), after_ms=1_000)
+    assert play.machine.status.level_ms == 1_000
+    assert isinstance(effect, ReadFooters)
+    play.gets(EffectFailed("503"), after_ms=5_000)
+    assert play.machine.status.level_ms == 1_000
+    effect = play.round(manifest(A), after_ms=30_000)
+    commit = play.gets(FootersRead({A.name: file_of(A)}), after_ms=500)
+    play.gets(play.committed(commit), after_ms=500)
+    status = play.machine.status
+    assert (status.level_ms, status.files, status.lag) == (36_000, 1, 0)
