@@ -30,6 +30,11 @@ _AZURE: Final = {
 }
 
 
+_CERTIFICATES: Final = ("allow_invalid_certificates", "proxy_ca_certificate", "root_certificate")
+_GOOGLE: Final = ("application_credentials", "service_account", "service_account_key", "service_account_path")
+_GOOGLE_TOKEN: Final = "gcs.oauth2.token"
+
+
 def store_properties(uri: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a store under their names in pyiceberg; those without one are left out.
 
@@ -48,6 +53,20 @@ def store_properties(uri: str, options: Mapping[str, str]) -> dict[str, str]:
         for key, value in options.items()
         if (plain := key.lower().removeprefix(prefix)) in names
     }
+
+
+def left_out(uri: str, options: Mapping[str, str], catalog: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the options without which pyiceberg may not reach a store, and for which it has no property.
+
+    `catalog` are its properties.
+
+    >>> left_out("gs://bucket", {"google_service_account": "/etc/key.json", "timeout": "8s"}, {})
+    ('google_service_account',)
+    """
+    names = set(_CERTIFICATES)
+    if parse_remote_uri(uri).scheme == "gs" and _GOOGLE_TOKEN not in catalog:
+        names.update(_GOOGLE)
+    return tuple(sorted(key for key in options if key.lower().removeprefix("google_") in names))
 
 
 def table_uri(uri: str, options: Mapping[str, str]) -> str:

@@ -8,13 +8,13 @@ import asyncio
 import importlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sparklog.driver.controller.tables.catalog_threads import CatalogThreads
+from sparklog.driver.controller.tables.catalog_threads import SILENCE_S, CatalogThreads
 from sparklog.driver.controller.tables.machine.events import (
     ConfigChanged,
     PartitionedBy,
@@ -27,7 +27,7 @@ from sparklog.driver.controller.tables.machine.table_files import table_prefix
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.redaction import Redaction
-from sparklog.driver.controller.tables.store_properties import store_properties, table_uri
+from sparklog.driver.controller.tables.store_properties import left_out, store_properties, table_uri
 from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
 from sparklog.driver.controller.tables.table_marker import (
@@ -36,6 +36,7 @@ from sparklog.driver.controller.tables.table_marker import (
     decode_marker,
 )
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
+from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
 from sparklog.node.config.keys.table_keys import TABLE_ENABLE, TableConfig, table_config
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.remote_log.machine.names import TABLE_MARKERS
@@ -70,10 +71,11 @@ class TopicTables:
         is_owner: Callable[[], Awaitable[bool]],
         on_finished: Callable[[str, UUID], None],
         known_until_ms: int | None = None,
+        silence_s: float = SILENCE_S,
     ) -> None:
         """`is_owner` reads the owner of the store; `on_finished` gets deleted topics that tables let go.
 
-        `known_until_ms`: see `DeletedTopics.sweep`.
+        `known_until_ms`: see `DeletedTopics.sweep`; `silence_s`: see `catalog_threads`.
         """
         self._known_until_ms: Final = known_until_ms
         self._resuming: asyncio.Task[None] | None = None
@@ -84,7 +86,7 @@ class TopicTables:
         self._is_owner: Final = is_owner
         self._redaction: Final = Redaction(config.table_catalog, config.remote_options)
         self._warned: Final[set[str]] = set()
-        self._threads: Final = CatalogThreads()
+        self._threads: Final = CatalogThreads(silence_s)
         self._catalog: Catalog | None = None
         self._catalog_opened_after = 0
         """So many calls that were given up: an older catalogue may still be in use by their threads."""
@@ -258,6 +260,7 @@ class TopicTables:
             properties = store_properties(uri, options) | dict(self._config.table_catalog)
             catalog = iceberg.open_catalog(properties)
             self._catalog, self._catalog_opened_after = catalog, given_up
+            self._warn_of_options(uri, options)
         table: IcebergTable = iceberg.IcebergTable(
             catalog,
             identity,
@@ -267,6 +270,16 @@ class TopicTables:
             settings.partitioned_by,
         )
         return table
+
+    def _warn_of_options(self, uri: str, options: Mapping[str, str]) -> None:
+        names = left_out(uri, options, self._config.table_catalog)
+        if names:
+            self._warn_once(
+                "pyiceberg, which writes tables, has no property for "
+                + ", ".join(f"{OPTION_PREFIX}{name}" for name in names)
+                + ": give the driver's machine what its libraries read (GOOGLE_APPLICATION_CREDENTIALS, the"
+                " certificate authorities of the system)"
+            )
 
     async def close(self) -> None:
         tasks = [*self._tasks.values(), *([] if self._resuming is None else [self._resuming])]

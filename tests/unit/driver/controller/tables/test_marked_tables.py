@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from sparklog.driver.controller.tables.machine.events import Retention
 from sparklog.driver.controller.tables.table_marker import TableMarker, encode_marker
@@ -21,8 +24,31 @@ async def owns_store() -> bool:
     return True
 
 
+class SilentOnceCatalog(SqlCatalog):
+    """The first one never answers."""
+
+    opened = 0
+    end = threading.Event()
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._is_silent = type(self).opened == 0
+        type(self).opened += 1
+
+    def load_table(self, identifier: Any) -> Any:
+        if self._is_silent:
+            self.end.wait()
+        return super().load_table(identifier)
+
+
 def marked(number: int) -> TableMarker:
     return TableMarker(f"t{number}", UUID(int=number), f"topics.t{number}", Retention.TOPIC, "none", 1)
+
+
+def config_in(directory: Path, **catalog: str) -> BrokerConfig:
+    given = {"uri": f"sqlite:///{directory}/catalogue.db", "warehouse": directory.as_uri(), **catalog}
+    keys = {f"sparklog.table.catalog.{name.replace('_', '-')}": value for name, value in given.items()}
+    return BrokerConfig.from_mapping({"sparklog.remote.uri": (directory / "bucket").as_uri(), **keys})
 
 
 def test_marker_that_is_damaged_stops_no_other_table(
@@ -36,13 +62,7 @@ def test_marker_that_is_damaged_stops_no_other_table(
     strange.write_text(json.dumps({**json.loads(encode_marker(marked(2))), "partitioned_by": "week"}))
     good.write_bytes(encode_marker(marked(3)))
     finished: list[str] = []
-    config = BrokerConfig.from_mapping(
-        {
-            "sparklog.remote.uri": bucket.as_uri(),
-            "sparklog.table.catalog.uri": f"sqlite:///{tmp_path}/catalogue.db",
-            "sparklog.table.catalog.warehouse": tmp_path.as_uri(),
-        }
-    )
+    config = config_in(tmp_path)
 
     async def play() -> None:
         store = DirectoryStore(bucket)
@@ -54,3 +74,33 @@ def test_marker_that_is_damaged_stops_no_other_table(
     asyncio.run(play())
     lines = [record.getMessage() for record in caplog.records]
     assert sum("stays as it is" in line for line in lines) == 2
+
+
+def test_tables_whose_calls_were_given_up_go_on_with_a_new_catalogue(tmp_path: Path) -> None:
+    """A thread that waits still has the connection, or the lock, of the one before."""
+    bucket = tmp_path / "bucket"
+    for number in (1, 2):
+        path = bucket / table_marker_name(UUID(int=number))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode_marker(marked(number)))
+    finished: list[str] = []
+    config = config_in(tmp_path, py_catalog_impl=f"{__name__}.{SilentOnceCatalog.__name__}")
+
+    async def play() -> None:
+        tables = TopicTables(
+            DirectoryStore(bucket),
+            config,
+            1,
+            owns_store,
+            lambda topic, _: finished.append(topic),
+            silence_s=4.0,
+        )
+        tables.committed(MetadataImage())
+        await until(lambda: sorted(finished) == ["t1", "t2"], "both tables are finished")
+        await tables.close()
+
+    try:
+        asyncio.run(play())
+    finally:
+        SilentOnceCatalog.end.set()
+    assert SilentOnceCatalog.opened > 1
