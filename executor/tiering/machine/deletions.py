@@ -6,8 +6,9 @@ was seen; then it is named, or may go.
 
 Segments that a manifest has given up can be files of the topic's table, which has older snapshots than the
 newest, and may keep rows for ever. With `keeps_segments` they are left to the driver, which deletes them once
-no snapshot has them, and orphans of earlier leaders with them; the manifest names them until a list lacks
-them.
+no snapshot has them, and orphans of earlier leaders with them. The manifest names them until a list lacks
+them, or has them for the second time: these the table keeps, and when it lets them go the driver knows them
+by its commit, or finds them by its own lists.
 """
 
 from collections.abc import Collection, Iterable
@@ -28,7 +29,7 @@ class Deletions:
         self.effect: DeleteObjects | ListObjects | None = None
         """The one under way."""
         self.deleted: set[str] = set()
-        """Names that the manifest in the store still has as unreferenced."""
+        """Names that the manifest in the store still has as unreferenced, and that the next one lacks."""
         self._leader_epoch: Final = leader_epoch
         self._attempted: set[str] = set()
         """Named by manifests that swaps have carried since the version in the store was seen first."""
@@ -40,6 +41,8 @@ class Deletions:
         """Whether segments of the manifest's `unreferenced` stay, and those that no manifest names."""
         self._left: frozenset[str] = frozenset()
         """Segments of `unreferenced`."""
+        self._listed_once: frozenset[str] = frozenset()
+        """Those of `_left` that the last list had."""
 
     def attempted(self, manifest: Manifest) -> None:
         """Note that a swap carries this manifest."""
@@ -74,7 +77,12 @@ class Deletions:
         kept = named_objects(manifest) | self._attempted
         names = tuple(names)
         if self.keeps_segments:
-            self.deleted |= self._left.difference(names)
+            still_there = self._left.intersection(names)
+            self.deleted |= self._left - still_there
+            for name in still_there & self._listed_once:
+                self.deleted.add(name)
+                self._unnamed.pop(name, None)
+            self._listed_once = still_there
             names = tuple(name for name in names if not name.startswith(SEGMENTS))
         for name in names:
             leader_epoch = leader_epoch_of(name)

@@ -8,6 +8,7 @@ from sparklog.node.config.keys.table_keys import (
     TABLE_ENABLE,
     TABLE_NAME,
     TABLE_PARTITION_BY,
+    TABLE_RETENTION,
     TABLE_VALUE_SCHEMA,
 )
 from sparklog.node.remote_log.machine.value_schema import (
@@ -36,6 +37,9 @@ class TableTopic(Protocol):
     def sparklog_table_partition_by(self) -> str: ...
 
     @property
+    def sparklog_table_retention(self) -> str: ...
+
+    @property
     def sparklog_table_value_schema(self) -> str: ...
 
 
@@ -46,6 +50,7 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
         ConfigError: the values contradict each other, or the cluster has no catalogue.
     """
     _check_value_schema(config, old)
+    _check_retention(config, old)
     if not config.sparklog_table_enable:
         return
     if not has_catalog:
@@ -80,6 +85,18 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
             config.sparklog_table_partition_by,
             f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
             f" another table can have another one, for which {TABLE_ENABLE}=false has to come first",
+        )
+
+
+def _check_retention(config: TableTopic, old: TableTopic | None) -> None:
+    """Refuse to keep the files of a topic that is no table, and was none: no table would name them."""
+    if config.sparklog_table_enable or config.sparklog_table_retention != "forever":
+        return
+    if old is None or not (old.sparklog_table_enable or old.sparklog_table_retention == "forever"):
+        raise ConfigError(
+            TABLE_RETENTION,
+            "forever",
+            f"the topic is no table, and its files would be kept for none: put {TABLE_ENABLE}=true with it",
         )
 
 

@@ -47,6 +47,20 @@ def test_manifest_forgets_a_segment_once_it_is_not_listed() -> None:
     assert kept.deleted == {GIVEN_UP}
 
 
+def test_manifest_forgets_a_segment_that_the_table_keeps() -> None:
+    """A table that keeps its rows for ever has it, and manifests would name all segments there ever were."""
+    kept = deletions(keeps_segments=True)
+    for count, deleted in enumerate((set(), {GIVEN_UP})):
+        kept.listed((GIVEN_UP,), manifest(GIVEN_UP, PRODUCERS), ())
+        assert kept.deleted == deleted, f"after list {count}"
+    kept.confirmed(manifest())
+    assert kept.next() == DeleteObjects((PRODUCERS,))
+    kept.done((PRODUCERS,))
+    kept.keeps_segments = False
+    kept.listed((GIVEN_UP,), manifest(), ())
+    assert kept.next() == DeleteObjects((GIVEN_UP,))
+
+
 def test_segments_given_up_for_a_table_go_once_the_topic_is_no_table() -> None:
     """They are in the manifest still, so nothing is left behind."""
     kept = deletions(keeps_segments=True)

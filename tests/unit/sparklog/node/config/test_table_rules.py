@@ -66,3 +66,15 @@ def test_schema_of_values_that_the_table_cannot_have_is_refused(schema: str, sai
     checked_topic_config(WITH_CATALOG, {**before, "sparklog.table.value.schema": "id BIGINT"}, before)
     not_a_table = {"sparklog.table.value.schema": "id INT"}
     checked_topic_config(WITH_CATALOG, {"sparklog.table.value.schema": "id STRING"}, not_a_table)
+
+
+def test_files_of_a_topic_that_never_was_a_table_are_not_kept_for_ever() -> None:
+    """No table would name them; a topic that was one leaves its table with all rows."""
+    forever = {"sparklog.table.retention": "forever"}
+    with pytest.raises(ConfigError, match=r"kept for none: put sparklog\.table\.enable=true with it"):
+        checked_topic_config(WITH_CATALOG, forever)
+    with pytest.raises(ConfigError, match="kept for none"):
+        checked_topic_config(WITH_CATALOG, forever, {"sparklog.table.retention": "topic"})
+    checked_topic_config(WITH_CATALOG, {**TABLE, **forever}, TABLE)
+    checked_topic_config(WITH_CATALOG, forever, {**TABLE, **forever})
+    checked_topic_config(WITH_CATALOG, forever, forever)
